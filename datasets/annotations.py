@@ -1,5 +1,5 @@
-"""Verdicts as other tools have them: spans of OpenInference, feedback of LangSmith, scores and
-judgements in logs.
+"""Converts verdicts to other tools' forms: OpenInference spans, LangSmith feedback, scores in
+logs.
 """
 
 from __future__ import annotations
@@ -14,31 +14,34 @@ import msgspec
 from prill.types import Verdict
 
 Record = dict[str, Any]
-KEY = "prill"  # what holds verdicts in a log, where its form has a place for anything
+KEY = "prill"  # the key of verdicts in logs with free-form metadata
 _TRACE_ID, _SPAN_ID = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{16}")
 _RUN_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_SPANS = 1_000  # that one line of OTLP has
+_SPANS = 1_000  # per line of OTLP
 
 
 def annotation_name(verdict: Verdict) -> str:
-    """The name of a judge's annotations: those of other tools stay apart."""
+    """Returns the name of a judge's annotations, which separates them from those of other tools."""
     return f"{KEY}/{verdict.evaluator.name}"
 
 
 def outcome(verdict: Verdict) -> str:
-    """What a verdict says, in one word: success, failure or unscored."""
+    """Returns a verdict as one word: success, failure or unscored."""
     return "unscored" if verdict.success is None else "success" if verdict.success else "failure"
 
 
 def numeric_score(verdict: Verdict) -> float | None:
-    """The judge's score, else 1 for a success and 0 for a failure; None where it is unscored."""
+    """Returns the judge's score, or else 1 for success and 0 for failure.
+
+    The result is None if the verdict is unscored.
+    """
     if verdict.success is None:
         return None
     return verdict.score if verdict.score is not None else float(verdict.success)
 
 
 def annotation(verdict: Verdict) -> Record:
-    """A verdict as a record for logs that have a place for any record; what it cost is left out."""
+    """Returns a verdict as a record for logs with free-form metadata, without its cost."""
     judge = {
         "name": verdict.evaluator.name,
         "version": verdict.evaluator.version,
@@ -57,11 +60,11 @@ def annotation(verdict: Verdict) -> Record:
 def openinference(
     verdicts: Iterable[Verdict], ids: Mapping[str, Mapping[str, Any]], *, now: int
 ) -> Iterator[bytes]:
-    """Lines of OTLP JSON: for each verdict an EVALUATOR span in the trace that was judged, with the
-    trace's annotation.
+    """Yields lines of OTLP JSON: for each verdict an EVALUATOR span in the judged trace, with an
+    annotation.
 
-    Spans that were exported cannot be changed; a span that is added is what every collector takes.
-    (openinference-semantic- conventions 0.1.42, `SpanAttributes.TRACE_ANNOTATIONS`,
+    Exported spans cannot be changed, but every collector accepts additional ones.
+    (openinference-semantic-conventions 0.1.42, `SpanAttributes.TRACE_ANNOTATIONS`,
     `AnnotationAttributes`)
 
     Args:
@@ -101,14 +104,15 @@ def openinference(
 
 
 def trace_id(id: str, metadata: Mapping[str, Any]) -> str | None:
-    """The trace that a trajectory was read from: its metadata's `trace_id`, else the id itself if
-    it is one.
+    """Returns the trace of a trajectory: its metadata's `trace_id`, or the id itself if it is a
+    trace id.
     """
     return _first(_TRACE_ID, metadata.get("trace_id"), id)
 
 
 def langsmith(verdicts: Iterable[Verdict], ids: Mapping[str, Mapping[str, Any]]) -> Iterator[bytes]:
-    """Lines of feedback, each the keywords of `langsmith.Client.create_feedback` (langsmith 0.15).
+    """Yields lines of feedback, each with the arguments of `langsmith.Client.create_feedback`
+    (0.15).
 
     Args:
         verdicts: The verdicts of runs: see `run_id`.
@@ -129,15 +133,16 @@ def langsmith(verdicts: Iterable[Verdict], ids: Mapping[str, Mapping[str, Any]])
 
 
 def run_id(id: str, metadata: Mapping[str, Any]) -> str | None:
-    """The run of LangSmith that a trajectory was read from: its metadata's `run_id`, else the id
-    itself if it is one.
+    """Returns the LangSmith run of a trajectory: its metadata's `run_id`, or the id itself if it is
+    one.
     """
     return _first(_RUN_ID, metadata.get("run_id"), id)
 
 
 def inspect_score(verdict: Verdict) -> Record:
-    """A verdict as a score of Inspect: C or I; for what is unscored not a number, with the reason,
-    which no metric counts.
+    """Returns a verdict as an Inspect score: C or I.
+
+    An unscored verdict becomes NaN with the reason, which Inspect's metrics ignore.
 
     (inspect_ai 0.3.285, scorer/_metric.py, `Score.unscored`)
     """
@@ -152,8 +157,9 @@ def inspect_score(verdict: Verdict) -> Record:
 
 
 def browser_use_judgement(verdict: Verdict) -> Record:
-    """A verdict as the judgement of browser-use (0.13, agent/views.py, `JudgementResult`), which
-    has no word for unscored.
+    """Returns a verdict as a judgement of browser-use, which cannot express unscored.
+
+    (0.13, agent/views.py, `JudgementResult`)
     """
     failure = "" if verdict.success else verdict.reason
     return {
@@ -166,7 +172,7 @@ def browser_use_judgement(verdict: Verdict) -> Record:
 
 
 def scored(verdicts: Sequence[Verdict]) -> Verdict | None:
-    """The last verdict that says something."""
+    """Returns the last verdict that is not unscored."""
     return next((verdict for verdict in reversed(verdicts) if verdict.success is not None), None)
 
 

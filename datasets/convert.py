@@ -1,4 +1,4 @@
-"""Converts a recording in another format to a prill folder with its images."""
+"""Converts a recording in another format to a folder of trajectories, labels and images."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ _IMAGES = "images"
 
 @dataclass(slots=True)
 class ConversionReport:
-    """How many records were written, and what is wrong with each that could not be. `unmatched`
-    labels are of no trajectory.
+    """The number of records written, and the error of each record that could not be converted.
 
-    Of the `actions`, `unrecognised` counts those of kind `other` by the name that stands in the
-    record: judges see their text, and no kind, place or answer.
+    `unmatched` counts labels without a trajectory.
+
+    Of the `actions`, `unrecognised` counts those of kind `other` by their name in the record:
+    judges see their text, but no kind, position or answer.
     """
 
     trajectories: int = 0
@@ -50,18 +51,17 @@ def convert(
     *,
     keep_broken: bool = False,
 ) -> ConversionReport:
-    """Fills `out` with trajectories.jsonl, labels.jsonl and images/. A broken record is left out
-    and noted.
+    """Fills `out` with trajectories.jsonl, labels.jsonl and images/, and records broken records in
+    the report.
 
-    With `keep_broken` a line stands for each trajectory that is broken, so that a run counts it as
-    one.
+    With `keep_broken`, each broken trajectory keeps a line, so that a run counts it as broken.
 
-    Of an id that comes again the first trajectory stays, and no label: nobody knows whose it is.
-    Images are copied under a name made from their content. The two files appear when both are
-    whole, and only if something is in them; without any trajectory neither does, and the folders
-    and images that were made for them are removed. Labels that cannot be found are a problem, not
-    the end. `progress` is called after every record. Raises UsageError when one of the files is
-    there already, or `trajectories` does.
+    If an id is repeated, the first trajectory is kept and its labels are dropped, because they are
+    ambiguous. Images are copied under a name derived from their content. The two files appear once
+    both are complete, and only if they are not empty; without any trajectory, neither is written,
+    and the folders and images created for them are removed. Failing to find labels is reported and
+    does not stop the conversion. `progress` is called after every record. Raises UsageError if one
+    of the files already exists, or if `trajectories` raises it.
     """
     names = ("trajectories.jsonl", "labels.jsonl")
     for name in names:
@@ -78,7 +78,7 @@ def convert(
             f"{out}: cannot be written: {error.strerror}", parameters=("output",)
         ) from None
     images, report = _Images(out / _IMAGES), ConversionReport()
-    ids: dict[str, bool] = {}  # whether it came once
+    ids: dict[str, bool] = {}  # whether it is unique so far
 
     def trajectory_line(item: Trajectory) -> bytes | None:
         if item.id in ids:
@@ -126,15 +126,15 @@ def convert(
             if not had_images:
                 shutil.rmtree(out / _IMAGES, ignore_errors=True)
             for folder in made:  # the innermost first
-                with suppress(OSError):  # something of others is in it meanwhile
+                with suppress(OSError):  # the folder meanwhile holds other files
                     folder.rmdir()
-    # A file may be broken for its trajectories and for its labels, in the same words.
+    # A file may be broken both for trajectories and for labels, with the same message.
     report.problems = list(dict.fromkeys(report.problems))
     return report
 
 
 def _name(action: Action) -> str:
-    """What an action is called, as far as its text tells."""
+    """Returns an action's name, as far as its text shows it."""
     named = _NAME.match(action.text)
     return named[1] if named else "(no name)"
 
@@ -161,14 +161,14 @@ def _write(
 
 
 class _Images:
-    """The folder of copied images; one that several steps share is copied once."""
+    """The folder of copied images; an image that several steps share is copied once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._copies: dict[str, str] = {}
 
     def with_copies(self, trajectory: Trajectory) -> Trajectory:
-        """The trajectory with its screenshots in this folder."""
+        """Returns the trajectory with its screenshots in this folder."""
         steps = tuple(
             replace(step, observation=self._with_copy(step.observation))
             for step in trajectory.steps

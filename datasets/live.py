@@ -1,10 +1,10 @@
-"""Records runs of other people's agents as they happen: browser-use by its callbacks, and whatever
-drives a page of Playwright.
+"""Records runs of other agents live: browser-use through its callbacks, and anything that drives a
+Playwright page.
 
-A run under way stands in the folder's `partial/`, rewritten at each step, and a finished one in
+A run in progress is in the folder's `partial/`, rewritten at each step; a finished one is in
 `trajectories.jsonl` (see `prill.episodes.run_folder`). The callbacks are those of
 `browser_use/agent/service.py` (browser-use/browser-use, 0.1 to 0.13): one before the actions of a
-reply are carried out, one with the whole history once the agent is done. The calls of a page are
+reply are executed, one with the whole history once the agent is done. The recorded page calls are
 those of Playwright's trace (`prill.datasets.formats.playwright`).
 """
 
@@ -37,7 +37,7 @@ from prill.types import Action, Observation, Step, Task, Trajectory
 
 _log = logging.getLogger(__name__)
 P = TypeVar("P")
-# The folders that are open, with the ids under way in each: a folder has one writer.
+# The open folders, with the ids in progress in each: a folder has one writer.
 _folders: dict[Path, tuple[RunFolder, set[str]]] = {}
 _lock = threading.RLock()
 
@@ -50,23 +50,23 @@ def record(
     agent: str | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> Recording:
-    """Records one run of an agent of your own, in a browser, as it happens.
+    """Records one run of your own agent in a browser, live.
 
     Args:
         folder: The run folder: trajectories.jsonl, images/ and partial/. Runs of one process may
             share it.
-        task: The task, or its goal in words.
-        id: The trajectory's id. None: the time and random letters.
+        task: The task, or its goal as text.
+        id: The trajectory's id. None: a timestamp with random letters.
         agent: The agent's name.
-        metadata: What else is to be recorded, as JSON values.
+        metadata: Additional metadata to record, as JSON values.
 
     Returns:
         The recording: a context manager (`async with` for a page of Playwright's async API) with
         the callbacks `on_step` and `on_done` for browser-use, and `page` for Playwright.
 
     Raises:
-        UsageError: The folder cannot be written, another process records to it, or it has a run of
-            that id.
+        UsageError: The folder cannot be written, another process records to it, or it already has a
+            run of that id.
     """
     name = id or f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
     task = task if isinstance(task, Task) else Task(goal=task, platform="web")
@@ -79,19 +79,19 @@ def record(
     opened = _opened(Path(folder), name)
     with ExitStack() as on_failure:
         on_failure.callback(_leave, opened, name)
-        opened.note(start)  # what cannot be written is said now
+        opened.note(start)  # fails now if the folder cannot be written
         on_failure.pop_all()
     return Recording(start, opened)
 
 
 class Recording:
-    """One run while it is recorded; made by `prill.record`.
+    """A recording of one run, made by `prill.record`.
 
-    A failure to record never reaches the agent: the first is logged, and `failures` counts them.
+    A recording failure never reaches the agent: the first is logged, and `failures` counts them.
 
     Args:
         trajectory: The run so far.
-        folder: Where it is recorded.
+        folder: The run folder.
     """
 
     def __init__(self, trajectory: Trajectory, folder: RunFolder) -> None:
@@ -104,7 +104,7 @@ class Recording:
         self._replies: list[tuple[Any, HistoryItem]] = []
 
     async def on_step(self, state: Any, output: Any, number: int) -> None:
-        """For browser-use's `register_new_step_callback`.
+        """Records a step, as browser-use's `register_new_step_callback`.
 
         Args:
             state: The browser's state before the reply's actions.
@@ -116,10 +116,12 @@ class Recording:
             self._note_history(tuple(item for _, item in self._replies))
 
     async def on_done(self, history: Any) -> None:
-        """For browser-use's `register_done_callback`; to be called with `agent.history` where the
-        agent was stopped before it was done. Ends the recording.
+        """Ends the recording, as browser-use's `register_done_callback`.
 
-        The agent's word on its success goes to `metadata["claimed_success"]`, its judge's nowhere.
+        Call it with `agent.history` if the agent was stopped before it was done.
+
+        The agent's claim of success goes to `metadata["claimed_success"]`; its judge's verdict is
+        not recorded.
 
         Args:
             history: The agent's history.
@@ -135,42 +137,44 @@ class Recording:
         self.close()
 
     def page(self, page: P) -> P:
-        """A page whose calls are recorded, each as a step, with what was to see before it.
+        """Returns a wrapper of a page that records each call as a step, with the observation before
+        it.
 
-        Locators, frames, keyboard and mouse of it are recorded, too. What only waits or reads is
-        not, nor is `evaluate`.
+        Calls on its locators, frames, keyboard and mouse are recorded, too. Calls that only wait or
+        read are not, nor is `evaluate`.
 
         Args:
             page: A page of Playwright's sync or async API.
 
         Returns:
-            What to use instead of the page.
+            The wrapper to use instead of the page.
         """
         self._pages.page = page
         return cast(P, self._pages.wrap(page, page))
 
     def thought(self, text: str) -> None:
-        """Records what the agent thinks before its next action.
+        """Records the agent's thought before its next action.
 
         Args:
-            text: Its words.
+            text: The thought.
         """
         self._thought = text
 
     def answer(self, text: str, *, success: bool | None = None) -> None:
-        """Records what the agent tells the user: the last step.
+        """Records the agent's answer to the user, as the last step.
 
         Args:
-            text: Its words.
-            success: Whether it claims success: a claim, never a label.
+            text: The answer.
+            success: Whether the agent claims success; a claim is never a label.
         """
         self._answer = text
         if success is not None:
             self._claim(success)
 
     def close(self) -> None:
-        """Ends the run and writes its line; safe to call twice. A page of the sync API is looked at
-        once more before; call it while the browser is there.
+        """Ends the run and writes its line; safe to call twice.
+
+        It takes a last screenshot of a sync page, so call it while the browser is open.
         """
         try:
             if self._is_to_look and not self._pages.is_async:
@@ -179,7 +183,7 @@ class Recording:
             self._end()
 
     async def aclose(self) -> None:
-        """As `close`, for a page of the async API."""
+        """Ends the run like `close`, for a page of the async API."""
         try:
             if self._is_to_look and self._pages.is_async:
                 await play_async(self._pages.look_last())
@@ -211,7 +215,7 @@ class Recording:
         await self.aclose()
 
     def _note_error(self, kind: type[BaseException] | None) -> None:
-        if kind is not None and not self._closed:  # its words may hold what must not be on record
+        if kind is not None and not self._closed:  # its message may hold secrets
             self.trajectory = replace(self.trajectory, error=f"the run ended with {kind.__name__}")
 
     @contextmanager
@@ -269,12 +273,12 @@ class Recording:
         with self._guarded():
             _leave(self._folder, self.trajectory.id)
 
-    # browser-use
+    # Callbacks of browser-use
 
     def _reply(self, state: Any, output: Any) -> HistoryItem:
-        """The reply as its history has it, before there are results."""
+        """Returns the reply in the form of the history, before there are results."""
         said = output.model_dump(mode="json", exclude_none=True)
-        dom = getattr(state, "dom_state", state)  # before 0.6 the state had all of it itself
+        dom = getattr(state, "dom_state", state)  # before 0.6 the state had these fields itself
         elements = getattr(dom, "selector_map", None) or {}
         show = getattr(dom, "llm_representation", None)
         if show is None and (tree := getattr(dom, "element_tree", None)) is not None:
@@ -299,7 +303,7 @@ class Recording:
         return _read(item, HistoryItem)
 
     def _with_state(self, item: HistoryItem, output: Any) -> HistoryItem:
-        """An item of the history with what was seen before it, if that was recorded."""
+        """Returns a history item with the recorded state before it, if there is one."""
         for index, (one, seen) in enumerate(self._replies):
             if output is not None and (one is output or one == output):
                 del self._replies[index]
@@ -329,7 +333,7 @@ class Recording:
 
 
 class _HistoryReader(HistoryReader):
-    """Pictures are in the run folder already, or are copied there from the agent's own."""
+    """Reads a live history, whose screenshots are in the run folder or are copied there."""
 
     def __init__(self, folder: Path, images: ImageFolder) -> None:
         super().__init__(folder, RecordImages(ImageStore(folder / "images", temporary=False)))
@@ -346,13 +350,13 @@ class _HistoryReader(HistoryReader):
 
 
 def _read(value: object, type: type[P]) -> P:
-    """The record of what browser-use's models hold, fit for JSON."""
+    """Returns a browser-use model object as a record, ready for JSON."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return as_record(msgspec.json.decode(valid_unicode(text)), type)
 
 
 def _element(node: Any) -> dict[str, Any] | None:
-    """An element of the page as a history has it (browser_use/dom/views.py, and before 0.6)."""
+    """Returns a page element in the history's form (browser_use/dom/views.py, also before 0.6)."""
     if node is None:
         return None
     shown, spoken = getattr(node, "snapshot_node", None), getattr(node, "ax_node", None)

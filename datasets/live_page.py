@@ -1,8 +1,8 @@
-"""Records what is done to a page of Playwright, for `prill.datasets.live`.
+"""Records the calls on a Playwright page, for `prill.datasets.live`.
 
-What is handed out in place of the page calls it, and records the calls that Playwright's trace has
-(`prill.datasets.formats.playwright`). Both APIs are served by the same generators: they yield what
-the sync API gave, or what is to be awaited.
+A wrapper forwards calls to the page and records those that Playwright's trace has
+(`prill.datasets.formats.playwright`). The same generators serve both APIs: they yield the sync
+API's results, or the awaitables of the async API.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from prill.types import Action, Observation
 
 MAX_TEXT = 200_000  # characters of a page's text: about 50,000 tokens
 _LOOK_TIMEOUT = 5_000.0  # milliseconds, for a screenshot or a page's text
-_BOX_TIMEOUT = 500.0  # milliseconds, for an element that is not there yet: its action waits anyway
-_PATIENCE = 3  # looks at a page that fail in a row; then no more is looked
+_BOX_TIMEOUT = 500.0  # milliseconds, for an element that is missing so far
+_PATIENCE = 3  # consecutive failed observations of a page, after which none is made
 _WRAPPED = frozenset(
     {
         "ElementHandle",
@@ -37,8 +37,8 @@ _WRAPPED = frozenset(
         "Touchscreen",
     }
 )
-# Methods that the trace has by another name, and those that are no step here: a script mostly
-# reads, and pages are closed at the end.
+# Methods with another name in the trace, and those that are not steps here: a script mostly reads,
+# and pages are closed at the end.
 _SAME = {
     "mouseDblclick": "dblclick",
     "pressSequentially": "type",
@@ -52,13 +52,13 @@ Steps = Generator[Any, Any, Any]
 
 
 class PageRecorder:
-    """Looks at pages and records their calls.
+    """Observes pages and records their calls.
 
     Args:
-        images: Where screenshots go.
-        guarded: Catches and counts what fails.
-        note: Called with what was seen and done.
-        note_last: Called with the last state.
+        images: The folder for screenshots.
+        guarded: A context manager that catches and counts failures.
+        note: Called with each observation and action.
+        note_last: Called with the final state.
     """
 
     def __init__(
@@ -70,23 +70,23 @@ class PageRecorder:
     ) -> None:
         self._images, self._guarded, self._note, self._note_last = images, guarded, note, note_last
         self.page: Any = None  # the last one acted on
-        self._failed: str | None = None  # what the action before said
+        self._failed: str | None = None  # the error of the previous action
         self._lost = 0
 
     @property
     def is_async(self) -> bool:
-        """Whether the page is of the async API."""
+        """Returns whether the page is of the async API."""
         return inspect.iscoroutinefunction(getattr(self.page, "screenshot", None))
 
     def wrap(self, value: Any, page: Any) -> Any:
-        """What stands for an object of Playwright; anything else as it is."""
+        """Returns a wrapper for a Playwright object; other values unchanged."""
         if isinstance(value, list):
             return [self.wrap(one, page) for one in value]
         name = type(value).__name__
         return _Recorded(value, page or value, self) if name in _WRAPPED else value
 
     def method(self, target: Any, name: str, function: Any, page: Any) -> Any:
-        """A method that is recorded where it is a step."""
+        """Returns a method that is recorded if it is a step."""
         method, own = _method_name(target, name), type(target).__name__
         element = target if own in ("Locator", "ElementHandle") else None
 
@@ -114,7 +114,7 @@ class PageRecorder:
         return call
 
     def look_last(self) -> Steps:
-        """Looks at the page at the end of the run."""
+        """Observes the page at the end of the run."""
         with self._guarded():
             self._note_last((yield from self._look(self.page)))
 
@@ -146,14 +146,16 @@ class PageRecorder:
                 self._lost = 0
             with self._guarded():
                 body = page.locator("body")
-                show = getattr(body, "aria_snapshot", None) or body.inner_text  # 1.49 has the first
+                show = getattr(body, "aria_snapshot", None) or body.inner_text  # since 1.49
                 text = yield show(timeout=_LOOK_TIMEOUT)
                 texts.append(valid_unicode(text[:MAX_TEXT]))
         said = "\n\n".join(text for text in texts if text)
         return Observation(shot, text=said or None, url=valid_unicode(page.url))
 
     def _place(self, page: Any, element: Any, params: Mapping[str, Any]) -> Steps:
-        """The middle of the element that a call is about, and the window's size, in CSS pixels."""
+        """Returns the middle of the element that a call acts on, and the viewport's size, in CSS
+        pixels.
+        """
         size = page.viewport_size
         window = (float(size["width"]), float(size["height"])) if size else None
         selector = params.get("selector", params.get("source"))
@@ -162,7 +164,7 @@ class PageRecorder:
         if element is None or window is None:
             return None, window
         box = None
-        with suppress(Exception):  # it is not there yet, so nobody has seen where it is
+        with suppress(Exception):  # it is not there yet, so its position is unknown
             if hasattr(element, "first"):
                 box = yield element.first.bounding_box(timeout=_BOX_TIMEOUT)
             else:
@@ -172,7 +174,7 @@ class PageRecorder:
 
 
 class _Recorded:
-    """Stands for an object of Playwright; its class, for `isinstance`, is that object's."""
+    """Wraps a Playwright object; its class, for `isinstance`, is that object's."""
 
     __slots__ = ("_held",)
 
@@ -197,7 +199,7 @@ class _Recorded:
 
 
 def play(steps: Steps) -> Any:
-    """Runs a generator that yields what the sync API gave."""
+    """Runs a generator that yields results of the sync API."""
     try:
         value = next(steps)
         while True:
@@ -207,7 +209,7 @@ def play(steps: Steps) -> Any:
 
 
 async def play_async(steps: Steps) -> Any:
-    """Runs a generator that yields awaitables, and what is none."""
+    """Runs a generator that yields awaitables or plain values."""
     try:
         waiting = next(steps)
         while True:
@@ -230,7 +232,7 @@ def _camel_case(name: str) -> str:
 
 
 def _method_name(target: Any, name: str) -> str:
-    """As the trace has it: `keyboardPress` for `page.keyboard.press`."""
+    """Returns the method's name in the trace: `keyboardPress` for `page.keyboard.press`."""
     word, group = _camel_case(name), type(target).__name__.lower()
     if group in ("keyboard", "mouse", "touchscreen"):
         word = f"{group}{word[0].upper()}{word[1:]}"
@@ -240,7 +242,7 @@ def _method_name(target: Any, name: str) -> str:
 def _params(
     method: str, element: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of a call by the trace's names."""
+    """Returns the arguments of a call by the trace's names."""
     params: dict[str, Any] = {} if element is None else {"selector": _selector(element)}
     for name, value in inspect.signature(function).bind(*args, **kwargs).arguments.items():
         several = value if isinstance(value, list | tuple) else [value]

@@ -1,4 +1,4 @@
-"""Recordings of any known format as trajectory files, for as long as a run reads them."""
+"""Opens recordings of any known format as trajectory files for the duration of a run."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _log = logging.getLogger("prill.datasets.recordings")
 
 @dataclass(frozen=True)
 class Recording:
-    """A recording, and what became of it.
+    """A recording and the result of converting it.
 
     Args:
         source: The file or folder.
         format: The name of its format.
-        file: Its trajectories, in a folder with their pictures.
-        report: Counts, and what is wrong with each record.
+        file: Its trajectories, in a folder with their images.
+        report: Counts, and the error of each broken record.
     """
 
     source: Path
@@ -43,8 +43,9 @@ class Recording:
 
 
 def is_native(path: str | os.PathLike[str]) -> bool:
-    """Whether a file has records of prill's own, or a folder has trajectories; also what comes
-    through a pipe.
+    """Returns whether a file has prill's own records, or a folder has trajectories.
+
+    Input from a pipe counts as prill's own.
 
     Verdicts in a folder of logs are those of an earlier run.
     """
@@ -57,15 +58,14 @@ def is_native(path: str | os.PathLike[str]) -> bool:
 
 
 def recording_format(path: str | os.PathLike[str], format: FormatLike | None = None) -> str | None:
-    """The name of the format that a file or folder is to be read as; None where it is prill's own,
-    or nobody's.
+    """Returns the name of the format of a file or folder; None if it is prill's own or unknown.
 
     Args:
         path: The file or folder.
-        format: The format that is asked for.
+        format: The requested format.
 
     Raises:
-        UsageError: Several formats know it, and none is asked for.
+        UsageError: Several formats match, and none is requested.
     """
     if format is not None:
         described = FormatConfig.read(format, "format")
@@ -82,12 +82,13 @@ def opened_recordings(
     goal: str | None = None,
     goals: str | os.PathLike[str] | None = None,
 ) -> Iterator[tuple[list[str], list[Recording]]]:
-    """The paths, with a trajectory file in place of each recording of another format; these are
-    gone after the block.
+    """Yields the paths with recordings in other formats replaced by temporary trajectory files.
+
+    The files are removed after the block.
 
     Args:
         paths: Trajectory files, folders of them, and recordings.
-        format: The format of all of them; None: recognised by the content.
+        format: The format of all of them; None: detected from the content.
         goal: The goal of each run whose recording has none.
         goals: A file of such goals: see `read_goals`.
 
@@ -95,7 +96,7 @@ def opened_recordings(
         The paths to read, and the recordings among them.
 
     Raises:
-        UsageError: Several formats know a recording, or no trajectory could be read from it.
+        UsageError: Several formats match a recording, or no trajectory could be read from it.
         InputError: The file of goals is broken.
     """
     by_id = read_goals(goals) if goals is not None else {}
@@ -124,7 +125,7 @@ def opened_recordings(
 def expect_trajectories(
     path: str | os.PathLike[str], format: str, report: ConversionReport
 ) -> None:
-    """Raises UsageError, with what is wrong, where nothing of a recording could be read."""
+    """Raises UsageError with the errors if no trajectory of a recording could be read."""
     if not report.trajectories:
         problems = "".join(f"\nleft out: {problem}" for problem in report.problems[:_MAX_PROBLEMS])
         has_goals = any("no goal" in problem for problem in report.problems)
@@ -135,10 +136,10 @@ def expect_trajectories(
 
 
 def read_goals(path: str | os.PathLike[str]) -> Mapping[str, str]:
-    """Goals by the id of a run or of its task.
+    """Reads goals by the id of a run or of its task.
 
     Args:
-        path: A JSON object of them, or JSON lines of objects with `id` and `goal`.
+        path: A JSON object of goals, or JSON lines of objects with `id` and `goal`.
 
     Raises:
         InputError: The file is broken.
@@ -172,7 +173,7 @@ def _is_trajectory(value: object) -> bool:
 
 
 def _is_record(value: object) -> bool:
-    """Whether a value is a verdict or a label."""
+    """Returns whether a value is a verdict or a label."""
     return isinstance(value, dict) and (
         isinstance(value.get("evaluator"), dict) or {"id", "success"} <= value.keys()
     )

@@ -1,10 +1,10 @@
-"""Readers for recordings of other tools, one format a module.
+"""Readers for recordings of other tools, one format per module.
 
-A module has `load(source)`, which gives trajectories, `load_labels(source)` where the format
-carries labels, and `load_rubrics(source)` where it carries criteria; further parameters of `load`
-are options of the format. `recognise(source: Source) -> bool` says by the content whether a file or
-folder is of the format; without it the format is read only when it is named. `annotate(source,
-verdicts)` gives the files of a recording with the verdicts in, by their names below the source. See
+A module has `load(source)`, which yields trajectories, `load_labels(source)` if the format carries
+labels, and `load_rubrics(source)` if it carries criteria; further parameters of `load` are options
+of the format. `recognise(source: Source) -> bool` detects by the content whether a file or folder
+is of the format; without it, the format is read only when it is named. `annotate(source, verdicts)`
+yields the files of a recording with the verdicts inserted, by their names below the source. See
 CONTRIBUTING.md.
 """
 
@@ -106,20 +106,21 @@ class FormatConfig(PartConfig):
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """The options of the format that a table names: the parameters of its `load` after the
-        first, the source.
+        """Returns the options of the format that a table names.
+
+        These are the parameters of its `load` after the first, the source.
         """
         _, *options = list_options(FORMATS.maker(str(table.get("name")))).values()
         return {option.name: option for option in options}
 
     @classmethod
     def knows(cls, name: str) -> bool:
-        """Whether a word names a format, and not the file that is to be read."""
+        """Returns whether a word is the name of a format rather than the file to read."""
         return ":" in name or name in FORMATS.names()
 
     @classmethod
     def names_with(cls, option: str) -> list[str]:
-        """The formats that have an option."""
+        """Returns the formats that have an option."""
         return [name for name in FORMATS.entries if option in cls.options_for({"name": name})]
 
 
@@ -133,17 +134,17 @@ def open_recording(
     goal: str | None = None,
     goals: Mapping[str, str] | None = None,
 ) -> tuple[Iterator[Trajectory | BadLine], Iterator[LabelRecord | BadLine]]:
-    """The trajectories of a recording, and its labels, each read when asked for.
+    """Returns the trajectories of a recording and its labels, both read lazily.
 
     Args:
-        format: Its format, by name or with options; None: recognised by the content.
+        format: Its format, by name or with options; None: detected from the content.
         source: The folder or file.
-        goal: The goal of each run whose recording has none.
-        goals: Goals of such runs by their id, or the id of their task; these come before `goal`.
+        goal: The goal of every run whose recording has none.
+        goals: Goals of such runs by run id or task id; they take precedence over `goal`.
 
     Raises:
-        UsageError: There is no such format, it has no such option, or the content does not tell
-            which it is.
+        UsageError: There is no such format, it has no such option, or the format cannot be detected
+            from the content.
     """
     described = FormatConfig.read(find_format(source) if format is None else format, "format")
     load = FORMATS.maker(described.name)
@@ -158,7 +159,7 @@ def open_recording(
 def _with_goals(
     items: Iterator[Trajectory | BadLine], goal: str | None, goals: Mapping[str, str]
 ) -> Iterator[Trajectory | BadLine]:
-    """The items with a goal each; a run without one is broken."""
+    """Yields the items with a goal each; a run without one is broken."""
     from prill.io.store import BadLine
 
     for item in items:
@@ -176,7 +177,7 @@ def _with_goals(
 
 
 def _labels(load: Any, source: str | os.PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """The labels of a format that has some; looked for only when the trajectories were read."""
+    """Yields the labels of a format that has them, after the trajectories were read."""
     if (load_labels := getattr(sys.modules[load.__module__], "load_labels", None)) is not None:
         yield from load_labels(source)
 
@@ -184,8 +185,7 @@ def _labels(load: Any, source: str | os.PathLike[str]) -> Iterator[LabelRecord |
 def recorded_rubrics(
     format: FormatLike, source: str | os.PathLike[str]
 ) -> dict[str, list[dict[str, object]]]:
-    """The criteria of tasks that a recording holds, by the task's id; empty for formats without
-    some.
+    """Returns the task criteria in a recording by task id; empty for formats without criteria.
 
     Args:
         format: Its format.
@@ -199,8 +199,7 @@ def recorded_rubrics(
 def annotate_recording(
     format: str, source: str | os.PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]
 ) -> Iterator[tuple[str, bytes]]:
-    """The files of a recording with verdicts in, one after another, by their names below the
-    source.
+    """Yields the files of a recording with verdicts inserted, by their names below the source.
 
     Args:
         format: The name of its format.
@@ -208,7 +207,7 @@ def annotate_recording(
         verdicts: Verdicts by the id of the trajectory.
 
     Raises:
-        UsageError: The format has no place for verdicts, or the source has no recording of it.
+        UsageError: The format cannot hold verdicts, or the source has no recording of it.
         InputError: A file is broken.
     """
     load = FORMATS.maker(format)
@@ -219,9 +218,7 @@ def annotate_recording(
 
 
 def recognise(path: str | os.PathLike[str]) -> list[str]:
-    """The names of the formats whose readers know a file or folder as theirs; empty for one that
-    nobody knows.
-    """
+    """Returns the names of the formats that recognise a file or folder."""
     source = Source(path)
     found = []
     for name in FORMATS.names():
@@ -232,7 +229,7 @@ def recognise(path: str | os.PathLike[str]) -> list[str]:
 
 
 def find_format(path: str | os.PathLike[str]) -> str:
-    """The format of a recording.
+    """Detects the format of a recording.
 
     Args:
         path: The file or folder.

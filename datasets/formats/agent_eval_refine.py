@@ -1,10 +1,10 @@
-"""The folders of Agent-Eval-Refine (arXiv 2404.06474): trajectory_log.json, images/,
+"""Reads folders of Agent-Eval-Refine (arXiv 2404.06474): trajectory_log.json, images/,
 captions/*.json, evals/*.jsonl.
 
-They are read as the authors' notebooks write them (Berkeley-NLP/Agent-Eval-Refine,
+The fields are those that the authors' notebooks write (Berkeley-NLP/Agent-Eval-Refine,
 agent_eval/domains/unify_*.ipynb and exps/*): on the web, `config` is the text of the render's
 `<pre>`; on phones, `other` is the whole step of the agent's own log. Folders of its Reflexion runs
-(records/*.json and images/) are read as well, one trajectory a trial.
+(records/*.json and images/) are read as well, one trajectory per trial.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from prill.io.store import BadLine
 from prill.types import Action, LabelRecord, Observation, Platform, Step, Task, Trajectory
 
 LOG, RECORDS = "trajectory_log.json", "records"
-# The platforms that the original tells apart, and the field in which it keeps the action of each.
+# The platforms of the original, and the field in which each keeps its action.
 ACTION_FIELDS = {"web": "raw_action", "android": "action", "ios": "translated_action"}
 _PARSERS: dict[str, Callable[[str], Action]] = {
     "web": parse_action,
@@ -41,12 +41,12 @@ _PARSERS: dict[str, Callable[[str], Action]] = {
     "ios": parse_ios,
 }
 _MAX_DIGITS = 10  # of a template's number
-# Captions of the web set are made for the last two states only (captioner/prepare_caps_sub.py); the
-# others hold this.
+# Only the last two states of the web set have captions (captioner/prepare_caps_sub.py); the others
+# contain this text.
 _NO_CAPTION = "SKIP, NOT LAST TWO"
-# Who wrote judgements that no person made (unify_webarena.ipynb, unify_android_aitw_data.ipynb).
+# Annotators that are not people (unify_webarena.ipynb, unify_android_aitw_data.ipynb).
 _ORACLES = ("webarena", "aitw")
-# What the annotation app offers (eval/annotate_app.py); the AitW set has true and false.
+# The labels of the annotation app (eval/annotate_app.py); the AitW set has true and false.
 _DECISIONS: dict[str | bool | None, bool] = {
     "Success": True,
     "Failure": False,
@@ -57,8 +57,8 @@ _UNDECIDED: dict[str | bool | None, Literal["not_executable", "unsure"]] = {
     "Unsure": "unsure",
     "Emulator Error": "not_executable",
 }
-# The iOS agent's word for a reply without a readable operation (exps/ios_exp/utils.py); the episode
-# ended with it.
+# The iOS agent's action for a reply without a readable operation (exps/ios_exp/utils.py); the
+# episode ended with it.
 _INVALID = "Invalid action"
 _T = TypeVar("_T")
 _Result = TypeVar("_Result")
@@ -91,7 +91,7 @@ class _Step:
 
 @dataclass(frozen=True)
 class _Config:
-    # The rest of a WebArena configuration holds the reference answers: it is not read.
+    # The rest of a WebArena configuration, which holds the reference answers, is not read.
     task_id: int | str | None = None
     sites: tuple[str, ...] = ()
     start_url: str | None = None
@@ -148,7 +148,9 @@ class _Folder:
 
 
 def recognise(source: Source) -> bool:
-    """A folder with a log of runs, or with records of trials, each with `uid` and `intent`."""
+    """Returns whether the source is a folder with a run log or trial records, each with `uid` and
+    `intent`.
+    """
     wanted = LOG if LOG in source.names else f"{RECORDS}/*.json"
     return source.is_folder and any(_is_log(file.value) for file in source.files(wanted))
 
@@ -165,16 +167,16 @@ def load(
         str | None, Meta(description="which captions, by their name in captions/ or by path")
     ] = None,
 ) -> Iterator[Trajectory | BadLine]:
-    """Every trajectory, without its judgements and scores.
+    """Yields every trajectory, without its judgements and scores.
 
-    The final state is a last step without an action, or on iOS the picture after the last action,
-    where it is in images/. On iOS the action that was carried out counts: where the model wrote
-    "swipe up", its authors' program swiped left or right.
+    The final state is a last step without an action or, on iOS, the screenshot after the last
+    action if it is in images/. On iOS the executed action counts: where the model wrote "swipe up",
+    its authors' program swiped left or right.
 
     Args:
         folder: The folder with trajectory_log.json, or with records/ of a Reflexion run.
         captions: A file in captions/ by its name, or the path of another one (default: the first by
-            name); `metadata["captions"]` says which was used. A picture without a caption has None.
+            name); `metadata["captions"]` names the file used. An image without a caption has None.
 
     Raises:
         UsageError: The platform is unknown (see `detect_platform`), or there is no such caption
@@ -198,11 +200,12 @@ def load(
 
 
 def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """The judgements, one for each trajectory and annotator: the last line counts. The first
-    annotator's is the gold label.
+    """Yields the judgements, one for each trajectory and annotator; the last line counts.
 
-    Void lines (no task) are passed over. The source is `oracle` for WebArena's and AitW's own
-    results and where the file's or the annotator's name says so, else `human`. Reflexion runs have
+    The first annotator's is the gold label.
+
+    Lines without a task are skipped. The source is `oracle` for WebArena's and AitW's own results
+    and if the file's or the annotator's name says so, else `human`. Labels of Reflexion runs are
     the oracle's score of each trial: success is a score of exactly 1.
     """
     root = Path(folder)
@@ -225,11 +228,12 @@ def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 
 
 def detect_platform(folder: Path, *, unknown: Platform | None = None) -> Platform:
-    """The platform by meta.json (`platform`, `domain`), else by the path; else `unknown`.
+    """Detects the platform by meta.json (`platform`, `domain`), else by the path; falls back to
+    `unknown`.
 
-    In the path, the deepest folder counts that has a word beginning with web, android or ios:
-    `runs/webarena_gpt4` is web, `website/android_runs` is android. Raises UsageError when nothing
-    says it, or a folder's name says two.
+    In the path, the deepest folder with a word that begins with web, android or ios decides:
+    `runs/webarena_gpt4` is web, `website/android_runs` is android. Raises UsageError if neither
+    names a platform, or a folder's name contains two.
     """
     names = [name for name in get_args(Platform) if name != "other"]
     if (folder / "meta.json").is_file():
@@ -300,8 +304,9 @@ def _trajectory(record: _Record, folder: _Folder) -> Trajectory:
 
 
 def _config(config: _Config | str | None) -> _Config:
-    """The task's configuration: an object, its JSON text, or the text that WebArena renders, one
-    `key: value` a line.
+    """Returns the task's configuration.
+
+    It is an object, its JSON text, or the text that WebArena renders, one `key: value` per line.
     """
     if not isinstance(config, str):
         return config or _Config()
@@ -321,11 +326,12 @@ def _config(config: _Config | str | None) -> _Config:
 
 
 def _trial(name: str, folder: _Folder, record: _Trial) -> Trajectory:
-    """A Reflexion trial under its file's name, `<task>_<trial>`. Captions are those of the last
-    states.
+    """Reads a Reflexion trial, whose id is the file's name, `<task>_<trial>`.
+
+    Only its last states have captions.
     """
     pictures = [step.img for step in record.steps]
-    # [-0:] would be all of them
+    # [-0:] would return all of them
     texts = (record.captions or ())[-len(pictures) :] if pictures else ()
     described = zip(pictures[len(pictures) - len(texts) :], texts, strict=True)
     captions = {Path(picture).stem: text for picture, text in described if picture}
@@ -351,21 +357,23 @@ def _observation(step: _Step, folder: _Folder) -> Observation:
 
 
 def _image_name(path: str) -> str:
-    """The part below images/: Reflexion records and agents' logs hold the path on the machine that
-    wrote them.
+    """Returns the part of a path below images/.
+
+    Reflexion records and agents' logs hold paths on the machine that wrote them.
     """
     return path.replace("\\", "/").rpartition("images/")[2]
 
 
 def _caption(name: str, folder: _Folder) -> str | None:
-    # The original cuts four characters off the name; for .jpeg and .webp that leaves a dot.
+    # The original removes four characters from the name, which leaves a dot for .jpeg and .webp.
     caption = folder.captions.get(Path(name).stem) or folder.captions.get(name[:-4])
     return None if caption is None or caption.strip() in ("", _NO_CAPTION) else caption
 
 
 def _after(steps: tuple[_Step, ...], folder: _Folder) -> Observation | None:
-    """The state after the last action, of which iOS logs name the picture; None where the picture
-    is not there.
+    """Returns the state after the last action, whose screenshot iOS logs name.
+
+    The result is None if the screenshot is missing.
     """
     last = steps[-1].other if steps else None
     if last is None or not last.next_observation:
@@ -376,7 +384,7 @@ def _after(steps: tuple[_Step, ...], folder: _Folder) -> Observation | None:
 
 
 def _action(step: _Step, platform: Platform) -> Action | None:
-    """The action of a step; None for a state after which nothing was done."""
+    """Returns the action of a step; None for a state without a following action."""
     logged = step.other
     if logged is None:
         return None
@@ -392,8 +400,9 @@ def _action(step: _Step, platform: Platform) -> Action | None:
 
 
 def _ios_action(operation: str, logged: _LoggedAction) -> Action:
-    """What was carried out; where a tap's translation names no place on the screen, the reply or
-    the command does.
+    """Returns the executed action.
+
+    If a tap's translation has no screen position, the position of the reply or the command is used.
     """
     action = parse_ios(operation)
     for text in (
@@ -411,8 +420,8 @@ def _ios_action(operation: str, logged: _LoggedAction) -> Action:
 
 
 def _thought(logged: _LoggedAction | None) -> str | None:
-    """What the agent wrote before its operation: CogAgent's plan and next action, Auto-UI's
-    plan.
+    """Returns what the agent wrote before its operation: CogAgent's plan and next action, or
+    Auto-UI's plan.
     """
     if logged is None or logged.thought:
         return logged.thought if logged else None
@@ -476,8 +485,9 @@ def _captions(folder: Path, name: str | None) -> tuple[str | None, dict[str, str
 
 
 def _records(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Every record of the list with its place. Records are decoded one by one, so that a wrong one
-    costs only itself.
+    """Yields every record of the list with its position.
+
+    Records are decoded one by one, so that an invalid one affects only itself.
     """
     records = _file(path, list[msgspec.Raw])
     return ((f"{path}[{i}]", bytes(record)) for i, record in enumerate(records))
@@ -499,7 +509,7 @@ def _read_one(
 
 
 def _file(path: Path, type: type[_T]) -> _T:
-    """A file that everything else depends on. Raises UsageError when it cannot be read."""
+    """Reads a required file. Raises UsageError if it cannot be read."""
     try:
         return decode_json(read_file(path), type)
     except InputError as error:

@@ -1,9 +1,9 @@
-"""Result folders of AgentLab and BrowserGym experiments: exp_args.pkl, goal_object.pkl.gz,
+"""Reads result folders of AgentLab and BrowserGym experiments: exp_args.pkl, goal_object.pkl.gz,
 step_<n>.pkl.gz, screenshots.
 
 The pickles are read as plain data (see `safe_pickle`); neither package is needed. A run is a folder
-with step_0.pkl.gz or exp_args.pkl; folders whose names begin with `_` are earlier tries that
-AgentLab moved away, and are passed over.
+with step_0.pkl.gz or exp_args.pkl. Folders whose names begin with `_` are earlier attempts that
+AgentLab moved away, and are skipped.
 """
 
 from __future__ import annotations
@@ -30,25 +30,27 @@ from prill.io.store import BadLine
 from prill.types import LabelRecord, Observation, Task, Trajectory
 
 _STEP = re.compile(r"step_(\d+)\.pkl\.gz")
-# The first of these texts that the agent's own preprocessing left in the observation is the text of
-# the state.
+# The text of a state is the first of these that the agent's preprocessing left in the observation.
 _TEXTS = ("axtree_txt", "pruned_html", "dom_txt")
 
 
 def recognise(source: Source) -> bool:
-    """A folder with pickles of steps or settings, by the names that AgentLab gives them."""
+    """Returns whether the source is a folder with pickles of steps or settings, named as AgentLab
+    names them.
+    """
     pickles = source.files("step_0.pkl.gz", "exp_args.pkl")
     return source.is_folder and any(file.head.startswith(b"\x80") for file in pickles)
 
 
 def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
-    """Every run below a folder, without its outcome. The id is the run's folder, relative to
-    `source`.
+    """Yields every run below a folder, without its outcome.
 
-    `site` is the benchmark, the first word of the task's name. Texts of states are there when the
-    agent made them: the raw page trees are not turned into text here. `error` is the message of a
-    run that broke off. `metadata["date"]` is the one in the name of the run's folder, or else of a
-    folder around it up to `source`.
+    The id is the run's folder, relative to `source`.
+
+    `site` is the benchmark, the first word of the task's name. States have text only if the agent
+    made it: the raw page trees are not converted to text here. `error` is the message of a run that
+    failed. `metadata["date"]` is the date in the name of the run's folder, or else of an enclosing
+    folder up to `source`.
     """
     root = Path(source)
     for folder in _runs(root):
@@ -56,10 +58,10 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """The environment's verdict (`cum_reward` of summary_info.json), source `oracle`: see
+    """Yields the environment's verdict (`cum_reward` of summary_info.json), source `oracle`; see
     `oracle_label`.
 
-    A run without that file was not finished and has no label.
+    A run without that file did not finish and has no label.
     """
     root = Path(source)
     for folder in _runs(root):
@@ -91,8 +93,9 @@ def _id(folder: Path, root: Path) -> str:
 
 
 def _seed(value: object) -> int | None:
-    """A seed that a line of JSON can hold: a pickle's integers have no end, and others are no
-    seeds.
+    """Returns a seed if it fits a line of JSON.
+
+    A pickle's integers are unbounded; larger ones are not seeds.
     """
     return value if isinstance(value, int) and value.bit_length() < 64 else None
 
@@ -169,9 +172,7 @@ def _observation(observed: dict[str, Any], folder: Path, number: int) -> Observa
 
 
 def _thought(step: dict[str, Any]) -> str | None:
-    """What the agent thought: the information it gave is an object of BrowserGym's or a
-    dictionary.
-    """
+    """Returns the agent's thought, whether its info is a BrowserGym object or a dictionary."""
     return _text(fields(step.get("agent_info")).get("think"))
 
 
@@ -181,7 +182,7 @@ def _arguments(folder: Path) -> dict[str, Any]:
 
 
 def _goal(folder: Path) -> str:
-    """The goal's texts; a picture in it becomes the word [image]."""
+    """Returns the goal's texts; an image in it becomes [image]."""
     path = folder / "goal_object.pkl.gz"
     if not path.is_file():
         return ""

@@ -1,8 +1,9 @@
-"""Annotations of AgentOccam's 812 WebArena runs (arXiv 2410.13825): 1, 0.5 or 0 by three people.
+"""Reads annotations of AgentOccam's 812 WebArena runs (arXiv 2410.13825): 1, 0.5 or 0 by three
+people.
 
-The file is CSV, UTF-8 with a byte order mark: the task, then for each person a grade and a note,
-then the average; the last line holds the averages and is no task. Ids are the task numbers, "0" to
-"811".
+The file is CSV, UTF-8 with a byte order mark. A row holds the task, a grade and a note for each
+person, and the average; the last row holds the averages and is not a task. Ids are the task
+numbers, "0" to "811".
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ _GRADES = (0.0, 0.5, 1.0)
 
 
 def load_labels(path: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """One label of source `human` for each person and task; only grade 1 is success, and a note
-    keeps a grade of 0.5.
+    """Yields one label of source `human` for each person and task.
 
-    A person who gave no grade has no label there. Raises UsageError when the file is no such table.
+    Only grade 1 is success, and a note keeps a grade of 0.5.
+
+    A missing grade gives no label. Raises UsageError if the file is not such a table.
     """
     for place, task, people in _rows(path):
         try:
@@ -43,8 +45,9 @@ def load_labels(path: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 
 
 def load_grades(path: str | PathLike[str]) -> dict[str, dict[str, float]]:
-    """For each task the grade that each person gave. Raises InputError, with the line, for what is
-    no grade.
+    """Returns the grade of each person for each task.
+
+    Raises InputError, with the line, for an invalid grade.
     """
     grades: dict[str, dict[str, float]] = {}
     for place, task, people in _rows(path):
@@ -58,7 +61,7 @@ def load_grades(path: str | PathLike[str]) -> dict[str, dict[str, float]]:
 
 
 def _rows(path: str | PathLike[str]) -> Iterator[tuple[str, str, list[tuple[str, str, str]]]]:
-    """The place, the task, and (annotator, grade, note) for each person."""
+    """Yields the position, the task, and (annotator, grade, note) for each person."""
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file)
@@ -80,7 +83,7 @@ def _rows(path: str | PathLike[str]) -> Iterator[tuple[str, str, list[tuple[str,
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path}: no CSV in UTF-8: {error}") from None
+        raise UsageError(f"{path}: not CSV in UTF-8: {error}") from None
 
 
 def _grade(text: str) -> float:

@@ -1,9 +1,9 @@
-"""AgentRewardBench (arXiv 2504.08942): cleaned trajectories,
+"""Reads AgentRewardBench (arXiv 2504.08942): cleaned trajectories,
 <benchmark>/<agent>/<experiment>/<task>.json, and annotations.csv.
 
 The fields are those that the package agent-reward-bench 0.1.2 writes. The published files may
-differ in details, so where a screenshot path leads, and whether the goal is a text or a list of
-parts, is found out by trying. The human annotations are one table.
+differ in details, so the targets of screenshot paths, and whether the goal is a text or a list of
+parts, are detected. The human annotations are one table.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
 from prill.types import LabelRecord, Observation, Task, Trajectory
 
-# Of annotations.csv: the columns that are needed, and the answers that are decisions.
+# The required columns of annotations.csv, and the answers that are decided.
 _COLUMNS = ("annotator_name", "benchmark", "task_id", "model_name", "trajectory_success")
 _SUCCESS = {"Successful": True, "Unsuccessful": False}
 
@@ -70,7 +70,7 @@ class _Outcome:
 
 
 def recognise(source: Source) -> bool:
-    """Documents with a benchmark, a goal and steps, and no id."""
+    """Returns whether documents have a benchmark, a goal and steps, but no id."""
     return source.has(
         lambda file: {"goal", "steps", "benchmark"} <= file.keys and "id" not in file.keys,
         "*.json",
@@ -79,13 +79,14 @@ def recognise(source: Source) -> bool:
 
 
 def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
-    """Every run of a file or a folder, without its outcome. The id is `<benchmark>/<agent>/<task>`,
-    `site` the benchmark.
+    """Yields every run of a file or a folder, without its outcome.
 
-    The text of a state is the pruned accessibility tree, else the whole one. Screenshots are looked
-    for by the ends of their recorded paths, below `source` and beside it;
-    `metadata["screenshots_missing"]` counts those that are not there, and `metadata["date"]` is the
-    one in these paths.
+    The id is `<benchmark>/<agent>/<task>`, `site` the benchmark.
+
+    The text of a state is the pruned accessibility tree, else the whole one. Screenshots are
+    searched by the ends of their recorded paths, below `source` and next to it;
+    `metadata["screenshots_missing"]` counts missing ones, and `metadata["date"]` is the date in
+    these paths.
     """
     root = Path(source)
     for path in _files(root):
@@ -93,8 +94,9 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """The environment's verdict on each run (`summary_info.cum_reward`), source `oracle`: see
-    `oracle_label`.
+    """Yields the environment's verdict on each run (`summary_info.cum_reward`), source `oracle`.
+
+    See `oracle_label`.
     """
     for path in _files(Path(source)):
         label = _label(path)
@@ -103,10 +105,11 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 
 
 def load_annotations(path: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """One label of source `human` a line of annotations.csv; the note keeps what else was asked.
+    """Yields one label of source `human` per line of annotations.csv; the note keeps the other
+    answers.
 
-    Ids are `<benchmark>/<model>/<task>`, as `load_labels` has them. An unknown answer is no
-    decision. Raises UsageError when the file is no such table.
+    Ids are `<benchmark>/<model>/<task>`, as `load_labels` has them. An unknown answer is undecided.
+    Raises UsageError if the file is not such a table.
     """
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
@@ -140,7 +143,7 @@ def load_annotations(path: str | PathLike[str]) -> Iterator[LabelRecord | BadLin
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path}: no CSV in UTF-8: {error}") from None
+        raise UsageError(f"{path}: not CSV in UTF-8: {error}") from None
 
 
 def _read(path: Path, root: Path) -> Trajectory | BadLine:
@@ -207,7 +210,7 @@ def _trajectory(path: Path, root: Path) -> Trajectory:
         "terminated": summary.terminated,
         "truncated": summary.truncated,
         "screenshots_missing": screenshots.missing or None,
-        # The folder in which AgentLab recorded the run bears its date.
+        # AgentLab's run folder has its date in the name.
         "date": next(
             (date for step in run.steps if (date := date_in(step.screenshot_path or ""))), None
         ),
@@ -225,7 +228,7 @@ def _trajectory(path: Path, root: Path) -> Trajectory:
 
 
 class _Screenshots:
-    """Finds the files that recorded paths of another machine mean."""
+    """Finds the files for paths recorded on another machine."""
 
     def __init__(self, path: Path, root: Path) -> None:
         folder = root if root.is_dir() else root.parent
@@ -234,8 +237,9 @@ class _Screenshots:
         self.missing = 0
 
     def path(self, recorded: str | None) -> str | None:
-        """The file with the longest matching end of the recorded path; None, counted as missing,
-        where there is none.
+        """Returns the file with the longest matching end of the recorded path.
+
+        If there is none, it is counted as missing and the result is None.
         """
         # A missing screenshot was written as the word None.
         if not recorded or recorded == "None":
@@ -243,7 +247,7 @@ class _Screenshots:
         parts = Path(recorded.replace("\0", "")).parts
         for first in range(len(parts)):
             end = Path(*parts[first:])
-            # A bare file name could be that of any run: it counts only beside the run's own file.
+            # A bare file name could belong to any run: it matches only next to the run's own file.
             for base in self._bases if len(end.parts) > 1 else (self._beside,):
                 if (
                     not end.is_absolute()

@@ -1,10 +1,10 @@
-"""AgentRewardBench runs with the captions and key screenshots of a WebJudge log (arXiv 2504.08942,
-2504.01382).
+"""Reads AgentRewardBench runs with captions and key screenshots of a WebJudge log (arXiv
+2504.08942, 2504.01382).
 
 The folder holds `trajectories.jsonl.gz`, `labels.jsonl.gz` and `images/`. The captions were written
-by a judge that knew the task, and only frames which that judge found relevant have a screenshot:
-whether one is there says something about the outcome. Its scores and key points are left out here;
-never use the presence of a screenshot as a feature.
+by a judge that knew the task, and only frames that this judge found relevant have a screenshot. The
+presence of a screenshot therefore leaks the outcome and must never be a feature. The judge's scores
+and key points are omitted here.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from prill.models.replies import ReplyFormat
 from prill.types import EvaluatorInfo, LabelRecord, Observation, Task, Trajectory, Usage, Verdict
 
 _HEADING = re.compile(r"\A[\s#*]*Reasoning[\s*:]*(?=\S)", re.IGNORECASE)
-# "### Score: 4", "**Score**: 1", "### Score\n5 - because …": the judge's grade, and what it says
-# about it, end a description.
+# "### Score: 4", "**Score**: 1", "### Score\n5 - because …": a description ends with the judge's
+# grade and its explanation.
 _GRADE = re.compile(r"(?:^|\n)[\s#*]*Score\b[\s*:]*(?:[0-5]\b.*)?\Z", re.IGNORECASE | re.DOTALL)
-# What the reference judges were asked for.
+# The inputs of the reference judges.
 _REPLY = ReplyFormat("thoughts", "status", ("success", "failure"))
 
 
@@ -87,7 +87,9 @@ class _Labels:
 
 
 def recognise(source: Source) -> bool:
-    """A folder with rows that name benchmark, agent, task and goal."""
+    """Returns whether the source is a folder with rows that name benchmark, agent, task and
+    goal.
+    """
     wanted = {"id", "benchmark", "agent", "task_id", "goal", "steps"}
     return source.is_folder and any(
         wanted <= file.keys for file in source.files("trajectories.jsonl", "trajectories.jsonl.gz")
@@ -95,8 +97,9 @@ def recognise(source: Source) -> bool:
 
 
 def load(folder: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
-    """Every run, without its outcome. `site` is the benchmark; task ids come without `.improved`
-    and `.resized`.
+    """Yields every run, without its outcome.
+
+    `site` is the benchmark; task ids lose `.improved` and `.resized`.
     """
     return read_rows(
         find_rows(folder, "trajectories"), _Row, lambda row: [_trajectory(row, folder)]
@@ -104,8 +107,9 @@ def load(folder: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
 
 
 def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """One label of source `human` for each annotator, and one of source `oracle`: success is a
-    reward of 0.5 or more.
+    """Yields one label of source `human` for each annotator, and one of source `oracle`.
+
+    Success is a reward of 0.5 or more.
 
     A few rewards are fractions; the label's note keeps them.
     """
@@ -130,9 +134,8 @@ def load_reference_verdicts(
 ) -> Iterator[Verdict | BadLine]:
     """Loads a reference judge's recorded replies, such as `webjudge_7B`, parsed as prill does.
 
-    A reply that holds no verdict is unscored. `as_recorded` takes the verdict that was recorded
-    beside the reply instead. Raises UsageError, after the last row, when the folder has no such
-    judge.
+    A reply without a verdict is unscored. `as_recorded` uses the verdict recorded with the reply
+    instead. Raises UsageError, after the last row, if the folder has no such judge.
     """
     others: set[str] = set()
     rows = read_rows(find_rows(folder, "labels"), _Labels, lambda row: [row])
@@ -173,7 +176,7 @@ def _reference_verdict(id: str, judge: str, reference: _Reference, as_recorded: 
 
 
 def description(caption: str) -> str:
-    """A caption without the judge's heading and grade."""
+    """Returns a caption without the judge's heading and grade."""
     return _HEADING.sub("", _GRADE.sub("", caption)).strip()
 
 

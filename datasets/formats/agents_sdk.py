@@ -1,9 +1,9 @@
-"""Spans of the OpenAI Agents SDK, as its processors of traces hand them on (`span.export()`): JSON
-lines, or a list.
+"""Reads spans of the OpenAI Agents SDK as its trace processors export them (`span.export()`): JSON
+lines or a list.
 
-A trace is a run. Spans of type `generation` hold what the model was given and said; those of
-`response` hold an id, or, where a processor adds them, `input` and `response`. Without either, the
-spans of type `function` are the actions, and the goal, which no other span holds, is empty.
+A trace is a run. Spans of type `generation` hold the model's input and output; those of `response`
+hold an id or, if a processor adds them, `input` and `response`. Without either, the spans of type
+`function` are the actions, and the goal, which no other span holds, is empty.
 (openai/openai-agents-python, src/agents/tracing/span_data.py; tried: 0.24.0.)
 """
 
@@ -78,7 +78,7 @@ class _Head:
 
 
 def looks_like(value: object) -> bool:
-    """Whether the first record of a file is a trace or a span of the SDK."""
+    """Returns whether the first record of a file is a trace or a span of the SDK."""
     first = value[0] if isinstance(value, list) and value else value
     return (
         isinstance(first, dict)
@@ -88,18 +88,19 @@ def looks_like(value: object) -> bool:
 
 
 def recognise(source: Source) -> bool:
-    """By the `object` of the first record."""
+    """Returns whether the first record's `object` is that of the SDK."""
     return source.has(_is_ours, *_PATTERNS)
 
 
 def load(
     source: str | PathLike[str], *, images: str | PathLike[str] | None = None
 ) -> Iterator[Trajectory | BadLine]:
-    """The traces of a file, or of the files below a folder, each by its id; those of a trace must
-    be in one file.
+    """Yields the traces of a file, or of the files below a folder, each by its id.
 
-    Pictures inside a file are written to the folder `images`; without one, to a temporary folder,
-    and go when the next run is asked for.
+    All spans of a trace must be in one file.
+
+    Embedded images are written to the folder `images`; without one, to a temporary folder whose
+    images are removed when the next run is requested.
     """
     return read_traces(_traces(source), images)
 
@@ -122,7 +123,7 @@ def _is_ours(file: Source) -> bool:
 def _sort(
     document: Document, traces: dict[str, list[_Span]], heads: dict[str, _Head]
 ) -> Iterator[BadLine]:
-    """Fills the spans by their trace; gives the records that are neither."""
+    """Adds the spans to their traces; yields the records that are neither."""
     for place, value in document.records:
         for one in value if isinstance(value, list) else (value,):
             if isinstance(one, dict) and one.get("object") == _TRACE:

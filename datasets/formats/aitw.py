@@ -1,8 +1,8 @@
-"""Android in the Wild (arXiv 2307.10088): episodes recorded by people on phones.
+"""Reads Android in the Wild (arXiv 2307.10088): episodes that people recorded on phones.
 
-Read are TFRecord files of TF-Examples, one a step (gzip or plain; TensorFlow is not needed), and
-JSON or JSON Lines with the same keys: a list of steps, a list of episodes of steps, or one step a
-line. Values may be single, in lists of one, flat or nested.
+Supported are TFRecord files of TF-Examples, one per step (gzip or plain; TensorFlow is not needed),
+and JSON or JSON Lines with the same keys: a list of steps, a list of episodes of steps, or one step
+per line. Values may be single, in lists of one, flat or nested.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ ACTION_TYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AitwElement:
-    """Something on the screen: its text or icon name, and its box as (y, x, height, width) in
-    fractions of the screen.
+    """A screen element: its text or icon name, and its box as (y, x, height, width) in fractions of
+    the screen.
     """
 
     text: str
@@ -57,8 +57,9 @@ class AitwElement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AitwStep:
-    """One step: the screen, and what the person did. Points are (x, y); None for what is no
-    gesture.
+    """One step: the screen and the person's action.
+
+    Points are (x, y); they are None for actions that are not gestures.
 
     `image` is an encoded picture, or raw pixels of the shape `image_shape` (height, width,
     channels).
@@ -81,7 +82,7 @@ class AitwStep:
 
 @dataclass(slots=True)
 class _Episode:
-    """An episode of which not all steps have come."""
+    """An incomplete episode."""
 
     images: ImageFolder
     goal: str
@@ -93,7 +94,7 @@ class _Episode:
 
 
 def recognise(source: Source) -> bool:
-    """TF-Examples, or rows, with the data set's names of fields."""
+    """Returns whether TF-Examples or rows have the data set's field names."""
     return source.has(_is_ours, "*")
 
 
@@ -111,15 +112,15 @@ def _is_ours(file: Source) -> bool:
 def load(
     source: str | PathLike[str], *, images: str | PathLike[str] | None = None
 ) -> Iterator[Trajectory | BadLine]:
-    """Every episode of a file, or of the files of a folder.
+    """Yields every episode of a file, or of the files of a folder.
 
     Steps of an episode may come in any order and between those of others, but within one file. An
-    episode that the file ends before its last step comes with `metadata["episode_length"]`; one
-    with a gap or a doubled step is broken. Screenshots are written to the folder `images`; without
-    one, to a temporary folder, and a trajectory's go when the next trajectory is asked for.
-    `metadata["boxes"]` has the boxes on each step's screen, as [x, y, width, height]. `task.site`
-    is the data set, where a path names it. Tasks have no id: episodes of one goal are of one task.
-    There are no labels.
+    episode whose last steps are missing has `metadata["episode_length"]`; one with a gap or a
+    repeated step is broken. Screenshots are written to the folder `images`; without one, to a
+    temporary folder, where a trajectory's screenshots are removed when the next trajectory is
+    requested. `metadata["boxes"]` has the boxes on each step's screen, as [x, y, width, height].
+    `task.site` is the data set, if a path names it. Tasks have no id: episodes with the same goal
+    have the same task. There are no labels.
     """
     with image_store(images) as store:
         for path in _files(Path(source)):
@@ -130,8 +131,9 @@ def load(
 
 
 def parse_action(step: AitwStep) -> Action:
-    """The step's action; gestures have the text form of arXiv 2404.06474's agents, the others the
-    data set's type name.
+    """Returns the step's action.
+
+    Gestures have the text form of arXiv 2404.06474's agents, the others the data set's type name.
     """
     if step.touch and step.lift:
         return dual_point(step.touch, step.lift, swipe_beyond=TAP_DISTANCE)
@@ -244,8 +246,9 @@ def _line(element: AitwElement) -> str:
 
 
 def _screenshot(step: AitwStep, images: ImageFolder) -> str | None:
-    """The path of the written picture. The data set's own files hold raw pixels, exports also PNG
-    or JPEG.
+    """Returns the path of the written image.
+
+    The data set's own files hold raw pixels, exports also PNG or JPEG.
     """
     if step.image is None:
         return None
@@ -270,11 +273,11 @@ def _screenshot(step: AitwStep, images: ImageFolder) -> str | None:
     return images.add(out.getvalue())
 
 
-# The files: records of the data set's fields, read into steps
+# The files: records of the data set's fields, parsed into steps
 
 
 def read_steps(path: str | PathLike[str]) -> Iterator[AitwStep | BadLine]:
-    """Every step of one file, in its order; what a damaged file loses is one BadLine at its end."""
+    """Yields every step of one file, in order; a damaged file ends with one BadLine."""
     try:
         for place, record in _iter_records(path):
             yield _step(place, record)
@@ -283,7 +286,7 @@ def read_steps(path: str | PathLike[str]) -> Iterator[AitwStep | BadLine]:
 
 
 def _iter_records(path: str | PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
-    """Every record with its place; a text in place of a record says what is wrong with it."""
+    """Yields every record with its position; a text in place of a record is an error message."""
     with open_lines(path) as file:
         head = file.read(12)
     if begins_tfrecord(head):
@@ -321,7 +324,9 @@ def _json(path: str | PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any] | 
 
 
 def _has_lines(path: str | PathLike[str]) -> bool:
-    """True for JSON Lines: by name, or when the first line is a whole value and another follows."""
+    """Returns whether a file is JSON Lines: by name, or if its first line is a value and another
+    follows.
+    """
     if ".jsonl" in fspath(path):
         return True
     with open_lines(path) as file:
@@ -363,7 +368,9 @@ def _step(place: str, record: Mapping[str, Any] | str) -> AitwStep | BadLine:
 
 
 def parse_step(record: Mapping[str, Any]) -> AitwStep:
-    """The step in one record of the data set's fields. Raises InputError, naming the field."""
+    """Parses one record of the data set's fields into a step. Raises InputError, naming the
+    field.
+    """
     fields = _Fields(record)
     action = fields.integer("results/action_type")
     gesture = action == DUAL_POINT
@@ -385,7 +392,7 @@ def parse_step(record: Mapping[str, Any]) -> AitwStep:
 
 
 class _Fields:
-    """A record whose values may be wrapped in lists, and texts be bytes."""
+    """A record whose values may be wrapped in lists, and whose texts may be bytes."""
 
     def __init__(self, record: Mapping[str, Any]) -> None:
         self._record = record

@@ -1,4 +1,4 @@
-"""AndroidWorld runs (arXiv 2405.14573), as narratives or as steps with visible elements.
+"""Reads AndroidWorld runs (arXiv 2405.14573), as narratives or as steps with visible elements.
 
 The folder holds `trajectories.jsonl.gz` and `labels.jsonl.gz`. The two groups come from different
 agents with very different success rates: `metadata["evidence"]` is `narrative` or `steps`, and
@@ -20,8 +20,8 @@ from prill.datasets.reading.sources import Source
 from prill.io.store import BadLine
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
-# The screen size is not recorded. Boxes of most runs end at these numbers, the Pixel 6 that
-# AndroidWorld asks for.
+# The screen size is not recorded. Boxes of most runs end at the size of the Pixel 6 that
+# AndroidWorld specifies.
 _SCREEN = (1080, 2400)
 _KINDS = {
     "click": "click",
@@ -83,7 +83,9 @@ class _Command:
 
 
 def recognise(source: Source) -> bool:
-    """A folder with rows that have the name of a task, its goal, and a narrative or steps."""
+    """Returns whether the source is a folder with rows of a task name, a goal, and a narrative or
+    steps.
+    """
     rows = (
         [file.value for file in source.files("trajectories.jsonl", "trajectories.jsonl.gz")]
         if source.is_folder
@@ -99,15 +101,17 @@ def recognise(source: Source) -> bool:
 
 
 def load(folder: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
-    """Every run, without its outcome. A narrative is the caption of one step; elements are the text
-    of an observation.
+    """Yields every run, without its outcome.
+
+    A narrative is the caption of one step; elements are the text of an observation.
     """
     return read_rows(find_rows(folder, "trajectories"), _Row, _trajectory)
 
 
 def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """One label of source `oracle` for each run: success is a reward of exactly 1, a missing reward
-    is undecided.
+    """Yields one label of source `oracle` for each run.
+
+    Success is a reward of exactly 1; a missing reward is undecided.
     """
     return read_rows(find_rows(folder, "labels"), _Labels, _label)
 
@@ -160,7 +164,9 @@ def _from_steps(row: _Row, task: Task) -> Trajectory:
 
 
 def _page(elements: tuple[_Element, ...], size: tuple[float, float]) -> str:
-    """One line an element: class, text, state, centre in fractions of the screen."""
+    """Returns the page as one line per element: class, text, state, centre in fractions of the
+    screen.
+    """
     lines = []
     for e in elements:
         x, y = (e.b[0] + e.b[2]) / 2 / size[0], (e.b[1] + e.b[3]) / 2 / size[1]
@@ -170,11 +176,12 @@ def _page(elements: tuple[_Element, ...], size: tuple[float, float]) -> str:
 
 
 def _parse(line: str) -> tuple[Action, str | None, bool | None]:
-    """The action, the thought and the agent's own flag of "Reason: … Action: {…}"; kind `other`
-    where the end is no command.
+    """Parses "Reason: … Action: {…}" into the action, the thought and the agent's claim.
 
-    `index` counts elements of a longer list than the recorded one, so it cannot be turned into a
-    place on the screen.
+    The kind is `other` if the end is not a command.
+
+    `index` counts elements of a longer list than the recorded one, so it cannot be converted to a
+    position on the screen.
     """
     reason, marker, text = line.rpartition("Action:")
     text = text.strip()

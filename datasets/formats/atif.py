@@ -1,11 +1,11 @@
-"""ATIF, the Agent Trajectory Interchange Format of Harbor: one JSON document a run. Written by
-versions 1.0 to 1.8.
+"""Reads and annotates ATIF, Harbor's Agent Trajectory Interchange Format, one JSON document per run
+(versions 1.0 to 1.8).
 
-Read are the steps with their calls, results and pictures, the agent's name and model, and the
-tokens and cost; `notes` and `extra` are the writers' own and are passed over, and so are
-trajectories of sub-agents inside a document. Steps copied from an earlier document
-(`is_copied_context`) are kept: they happened in the same run. Calls of the harness computer-1 are
-read by `prill.datasets.reading.computer_action`.
+The reader takes the steps with their calls, results and images, the agent's name and model, and the
+tokens and cost. It skips `notes` and `extra`, which belong to the writers, and trajectories of
+sub-agents inside a document. Steps copied from an earlier document (`is_copied_context`) are kept:
+they happened in the same run. Calls of the harness computer-1 are read by
+`prill.datasets.reading.computer_action`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
 from prill.types import Task, Trajectory, Verdict
 
-# the id of a call that is the harness's, before the task is told
+# the id prefix of the harness's own call, before the agent gets the task
 _START = "call_start_url_navigation"
-_MARK = b"ATIF-v"  # how the value of `schema_version` begins
+_MARK = b"ATIF-v"  # the prefix of `schema_version`
 _Number = TypeVar("_Number", int, float)
 
 
@@ -110,7 +110,7 @@ class _Document:
 
 
 def recognise(source: Source) -> bool:
-    """Documents that state a version of ATIF."""
+    """Returns whether documents state a version of ATIF."""
     return source.has(
         lambda file: _MARK in file.head and {"schema_version", "steps"} <= file.keys, "*.json"
     )
@@ -119,13 +119,13 @@ def recognise(source: Source) -> bool:
 def load(
     source: str | PathLike[str], *, images: str | PathLike[str] | None = None
 ) -> Iterator[Trajectory | BadLine]:
-    """The run of a file, or of every ATIF document below a folder; other JSON files there are
-    passed over.
+    """Yields the run of a file, or of every ATIF document below a folder; other JSON files are
+    skipped.
 
-    Ids are `trajectory_id`, else `session_id`, else the file's path; `#2`, `#3`… is put behind one
-    that comes again. Picture paths are relative to the document and stay below its folder. Those
-    given as data URLs are written to the folder `images`; without one, to a temporary folder, and
-    go when the next run is asked for.
+    Ids are `trajectory_id`, else `session_id`, else the file's path; repeated ids get the suffix
+    `#2`, `#3`…. Image paths are relative to the document and must stay below its folder. Images
+    given as data URLs are written to the folder `images`; without one, to a temporary folder whose
+    images are removed when the next run is requested.
     """
     ids = set[str]()
     with image_store(images) as store:
@@ -141,7 +141,7 @@ def load(
 def annotate(
     source: str | PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]
 ) -> Iterator[tuple[str, bytes]]:
-    """The documents that have verdicts, with these in `extra`, which ATIF leaves to everyone."""
+    """Yields the documents with verdicts in `extra`, which ATIF reserves for free use."""
     ids = set[str]()
     for path, name, data in _files(Path(source)):
         document = (
@@ -163,7 +163,7 @@ def annotate(
 
 
 def _files(root: Path) -> Iterator[tuple[Path, str, bytes | BadLine]]:
-    """Every document with its path, and that below the root without the ending."""
+    """Yields every document with its path, and its path below the root without the suffix."""
     if not root.exists():
         raise UsageError(f"{root}: no such file or folder")
     any_document = False
@@ -236,8 +236,8 @@ def _unique(id: str, ids: set[str]) -> str:
 
 
 def _desktop(document: _Document, images: RecordImages) -> tuple[float, float] | None:
-    """The size of the first picture that shows the whole desktop: the one after a zoom shows a
-    part.
+    """Returns the size of the first image of the whole desktop; the image after a zoom shows a part
+    of it.
     """
     for step in document.steps:
         if any(
@@ -258,7 +258,7 @@ def _desktop(document: _Document, images: RecordImages) -> tuple[float, float] |
 
 
 def _start_url(document: _Document) -> str | None:
-    """Where the harness took the browser before the agent's first step."""
+    """Returns the URL that the harness opened before the agent's first step."""
     for call in document.steps[0].tool_calls or () if document.steps else ():
         if (
             call.tool_call_id == _START
@@ -278,11 +278,10 @@ def _messages(step: _Step) -> Iterator[ChatMessage]:
         and c.arguments.get("type") in FINAL_TYPES
         for c in calls
     ):
-        # the same end, said twice
+        # the same final message, repeated
         calls = tuple(call for call in calls if call.function_name != COMPLETED)
     elif len(calls) == 1 and calls[0].function_name == COMPLETED and not _has_result(calls[0]):
-        # An agent that ended without an action: what it said stands where else the result of the
-        # action does.
+        # If an agent ended without an action, its message is in the field for the action's result.
         words = "\n".join(text for result in results if (text := _text(result.content)))
         calls = (replace(calls[0], arguments={"result": words}),)
         results = tuple(replace(result, content=_pictures(result.content)) for result in results)
@@ -334,7 +333,7 @@ def _date(document: _Document) -> str | None:
 
 
 def _usage(document: _Document) -> dict[str, int | float]:
-    """The run's totals, or the sums over its steps where the document states none."""
+    """Returns the run's totals, or the sums over its steps if the document states none."""
     totals, steps = (
         document.final_metrics or _Totals(),
         [step.metrics for step in document.steps if step.metrics],

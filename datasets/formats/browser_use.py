@@ -1,13 +1,13 @@
-"""browser-use histories, `AgentHistoryList` as `agent.save_history(path)` writes it; tried: 0.1.48,
-0.13.14.
+"""Reads browser-use histories, `AgentHistoryList` as `agent.save_history(path)` writes it (tried:
+0.1.48, 0.13.14).
 
-A step of the file is what the model said in one reply: several actions with one result and one
-element each, and one picture from before the first. Each action becomes a step; the later ones have
-no picture of their own, and what was not carried out any more (there are fewer results than
-actions) is left out. The goal stands in `state_message` between `<user_request>` tags, and beside
-it what the agent was shown of the page; older files have neither, and their goal is empty.
+A step of the file is one model reply: several actions with one result and one element each, and one
+screenshot taken before the first. Each action becomes a step; only the first has the screenshot,
+and actions that were not executed (there are fewer results than actions) are left out. The goal is
+in `state_message` between `<user_request>` tags, along with the page state that the agent saw;
+older files have neither, and their goal is empty.
 
-Verdicts are labels and no part of the trajectory: `success`, which the agent says of itself (source
+Verdicts are labels and not part of the trajectory: `success`, the agent's own claim (source
 `self-report`), and `judgement`, of browser-use's own judge (source `llm-judge`).
 (browser-use/browser-use, browser_use/agent/views.py.)
 """
@@ -39,7 +39,7 @@ _PATTERNS = ("*.json", "*.json.gz")
 _BEGIN = re.compile(
     rb'\s*\{\s*"history"\s*:\s*\[\s*\{\s*"(?:model_output|result|state|metadata|state_message)"\s*:'
 )
-# Names that mean something else, or nothing, elsewhere.
+# Action names that mean something else, or nothing, elsewhere.
 _KINDS = {
     "switch": "focus_tab",
     "close": "close_tab",
@@ -54,7 +54,7 @@ _KINDS = {
 _REQUEST = re.compile(r"<user_request>\s*(.*?)\s*</user_request>", re.DOTALL)
 _PAGE = re.compile(r"<browser_state>\s*(.*?)\s*</browser_state>", re.DOTALL)
 _PAGES_ABOVE = re.compile(r"<page_info>\s*([\d.]+) pages above")
-# What the agent calls its pictures, below a folder of its own in the folder for temporary files.
+# The agent's names for its screenshots, below its own folder in the temporary folder.
 _PICTURE = re.compile(r"step_\d{1,9}\.png")
 _FOLDER = "browser_use_agent_"
 
@@ -74,7 +74,9 @@ class _Coordinates:
 
 @dataclass(frozen=True)
 class _Element:
-    """Of the newer files are `node_name`, `bounds` and `ax_name`, of the older ones the others."""
+    """An element; newer files have `node_name`, `bounds` and `ax_name`, older ones the other
+    fields.
+    """
 
     node_name: str | None = None
     tag_name: str | None = None
@@ -87,7 +89,7 @@ class _Element:
 
 @dataclass(frozen=True)
 class HistoryState:
-    """What was seen before the actions of a reply."""
+    """The state before the actions of a reply."""
 
     url: str | None = None
     screenshot_path: str | None = None
@@ -133,7 +135,7 @@ class _Times:
 
 @dataclass(frozen=True)
 class HistoryItem:
-    """One reply of the model: the state before it, and a result for each of its actions."""
+    """One model reply: the state before it, and a result for each of its actions."""
 
     state: HistoryState
     result: tuple[_Result, ...]
@@ -144,31 +146,35 @@ class HistoryItem:
 
 @dataclass(frozen=True)
 class History:
-    """A history as browser-use writes it, without what is not read."""
+    """A history as browser-use writes it, limited to the fields that are read."""
 
     history: tuple[HistoryItem, ...]
 
 
 def looks_like(head: bytes) -> bool:
-    """Whether a file's first bytes begin a history: its only key, and a key of its first step."""
+    """Returns whether a file's first bytes begin a history: its only key, and a key of its first
+    step.
+    """
     return _BEGIN.match(head) is not None
 
 
 def recognise(source: Source) -> bool:
-    """By the first keys of a file."""
+    """Returns whether the first keys of a file are those of a history."""
     return source.has(_is_ours, *_PATTERNS)
 
 
 def load(
     source: str | PathLike[str], *, images: str | PathLike[str] | None = None
 ) -> Iterator[Trajectory | BadLine]:
-    """The run of a file, or of every history below a folder; the id is the file's path without
-    suffix.
+    """Yields the run of a file, or of every history below a folder.
 
-    The goal of files that have none is empty. A picture is sought where the file says, if that is
-    browser-use's folder for temporary files, then under its own name in `screenshots/` beside the
-    file. What is found nowhere is left out, with one warning. Pictures inside a file are written to
-    the folder `images`; without one, to a temporary folder, and go when the next run is asked for.
+    The id is the file's path without suffix.
+
+    The goal of files that have none is empty. A screenshot is searched at its recorded path, if
+    that is in browser-use's temporary folder, then under its name in `screenshots/` next to the
+    file. Missing ones are left out, with one warning. Embedded images are written to the folder
+    `images`; without one, to a temporary folder whose images are removed when the next run is
+    requested.
     """
     warned = False
     with image_store(images) as store:
@@ -188,8 +194,8 @@ def load(
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """What the agent says of its success (source `self-report`), and the verdict of browser-use's
-    judge (`llm-judge`).
+    """Yields the agent's claim of success (source `self-report`), and the verdict of browser-use's
+    judge (source `llm-judge`).
     """
     for document in read_documents(source, _is_ours, *_PATTERNS):
         if isinstance(document, BadLine):
@@ -202,10 +208,11 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 def annotate(
     source: str | PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]
 ) -> Iterator[tuple[str, bytes]]:
-    """The histories that have verdicts: in the `judgement` of the last result, and all, with
-    reasons, in its `metadata`.
+    """Yields the histories that have verdicts.
 
-    What is unscored leaves the judgement as it was, since browser-use has no word for that.
+    The last result gets the verdict in `judgement`, and all verdicts with reasons in `metadata`.
+
+    An unscored verdict leaves `judgement` unchanged, since browser-use cannot express it.
     """
     for document in read_documents(source, _is_ours, *_PATTERNS):
         judged = () if isinstance(document, BadLine) else verdicts.get(document.name, ())
@@ -252,21 +259,21 @@ def _labels(id: str, history: History) -> Iterator[LabelRecord]:
 
 
 class HistoryReader:
-    """Reads one history; `missing` are the pictures that it names and that are nowhere."""
+    """Reads one history; `missing` lists the screenshots that were not found."""
 
     def __init__(self, folder: Path, images: RecordImages) -> None:
         self._folder, self._images = folder, images
         self.missing: list[str] = []
 
     def trajectory(self, id: str, history: History) -> Trajectory:
-        """The run of a history."""
+        """Returns the run of a history."""
         items = history.history
-        # Later messages hold words of pages before the request; the first does not.
+        # Later messages contain page text before the request; the first does not.
         goal = next(
             (request for item in items if (request := _first(_REQUEST, item.state_message))), ""
         )
         steps: list[Step] = []
-        words: str | None = None  # what the action before brought to light
+        words: str | None = None  # extracted by the previous action
         for item in items:
             for step, result in self._steps(item, words):
                 steps.append(step)
@@ -320,7 +327,7 @@ class HistoryReader:
         )
 
     def picture(self, state: HistoryState) -> str | None:
-        """The file of a state's picture; None where there is none."""
+        """Returns the file of a state's screenshot; None if there is none."""
         if state.screenshot:
             return self._images.file(f"data:image/png;base64,{state.screenshot}")
         if not state.screenshot_path:
@@ -363,7 +370,7 @@ def _action(
 
 
 def _target(values: Mapping[str, object], element: _Element | None) -> str | None:
-    """The element as the page text of others has it: `[4] button 'Buy'`."""
+    """Returns the element in the form of page texts: `[4] button 'Buy'`."""
     if element is None:
         return None
     attributes = element.attributes or {}
@@ -393,11 +400,11 @@ def _point(
     before: Observation,
     message: str | None,
 ) -> Point | None:
-    """Where the action was: the place that was clicked, else the one that was asked for, else the
+    """Returns the position of an action: the clicked one, else the requested one, else the
     element's middle.
 
-    Places are CSS pixels of the window, and pictures are taken to show one pixel for each. The
-    element's middle is of the page: it is of use only where the page is not scrolled.
+    Positions are CSS pixels of the viewport; screenshots are assumed to have one pixel for each.
+    The element's middle is in page coordinates, so it is valid only if the page is not scrolled.
     """
     old = element.viewport_info if element else None
     if (

@@ -1,14 +1,14 @@
-"""Logs of Inspect: `.eval` archives, packed by deflate (until 0.3.80 or so) or zstd, and the same
-as one JSON document.
+"""Reads and annotates Inspect logs: `.eval` archives, compressed by deflate (until about 0.3.80) or
+zstd, and JSON documents.
 
-A sample is a run: its messages with their calls and pictures. In an archive it is one entry, or, in
-chunks, a folder of them: there `message_refs` says which messages of the pool the sample has, and
-in which order. `attachment://` stands for a text that is kept apart, by its hash or, in chunks, by
-its number. `submit` ends a run of the agents that Inspect brings.
+A sample is a run: its messages with their calls and images. In an archive it is one entry or, in
+chunks, a folder of entries. There, `message_refs` lists the sample's messages in the pool, in
+order. `attachment://` refers to a text that is stored separately, by its hash or, in chunks, by its
+number. Inspect's own agents end a run with `submit`.
 
 `target` and `scores` are labels, each scorer a source of its own; `metadata`, which may hold
-answers, is passed over. (UKGovernmentBEIS/inspect_ai, log/_log.py,
-log/_recorders/chunked/format.py; tried: 0.3.75, 0.3.285.)
+answers, is skipped. (UKGovernmentBEIS/inspect_ai, log/_log.py, log/_recorders/chunked/format.py;
+tried: 0.3.75, 0.3.285.)
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ATTACHMENT = "attachment://"
 _JSON_LOG = re.compile(
     rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"status"\s*:\s*"[a-z]+"\s*,\s*(?:"invalidated"\s*:\s*\w+\s*,\s*)?"eval"\s*:'
 )
-# Outside of strings; what is no number there, as an unscored sample has it, JSON does not know.
+# NaN outside of strings, as unscored samples have it, is not valid JSON.
 _NO_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b', re.DOTALL)
 _COMPUTER, _SUBMIT = "computer", "submit"
 _GRADES = {
@@ -150,25 +150,29 @@ class _Log:
 
 
 def looks_like(head: bytes) -> bool:
-    """Whether the first bytes of a JSON document begin a log."""
+    """Returns whether the first bytes of a JSON document begin a log."""
     return _JSON_LOG.match(head) is not None
 
 
 def recognise(source: Source) -> bool:
-    """By the entries of an archive, or the first keys of a JSON document."""
+    """Returns whether the entries of an archive, or the first keys of a JSON document, are those of
+    a log.
+    """
     return source.has(_is_ours, *_PATTERNS)
 
 
 def load(
     source: str | PathLike[str], *, images: str | PathLike[str] | None = None
 ) -> Iterator[Trajectory | BadLine]:
-    """The samples of a log, or of every log below a folder. Ids are `<log>/<sample>/<epoch>`.
+    """Yields the samples of a log, or of every log below a folder.
 
-    Pictures are written to the folder `images`; without one, to a temporary folder, and go when the
-    next run is asked for.
+    Ids are `<log>/<sample>/<epoch>`.
+
+    Images are written to the folder `images`; without one, to a temporary folder whose images are
+    removed when the next run is requested.
 
     Raises:
-        MissingExtraError: A log is packed by zstd, and Python is older than 3.14 and has no
+        MissingExtraError: A log is compressed by zstd, and Python is older than 3.14 and has no
             zstandard.
     """
     with image_store(images) as store:
@@ -182,11 +186,12 @@ def load(
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """What the scorers say: C is success, I and N are none, P is undecided; of numbers, 0.5 and
-    more is success.
+    """Yields the scores as labels: C is success, I and N are failure, P is undecided.
 
-    Each scorer is a source; of a score with several values each is one, `<scorer>/<value>`. Not a
-    number is no label.
+    A number of 0.5 or more is success.
+
+    Each scorer is a source; of a score with several values, each value is one, `<scorer>/<value>`.
+    NaN gives no label.
     """
     for labels in _each(source, lambda log, _, sample: list(_labels(log, sample))):
         yield from [labels] if isinstance(labels, BadLine) else labels
@@ -195,11 +200,11 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 def annotate(
     source: str | PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]
 ) -> Iterator[tuple[str, bytes]]:
-    """The logs that have verdicts, with a score for each judge in their samples, and in the
-    summaries of these.
+    """Yields the logs that have verdicts, with a score for each judge in their samples and sample
+    summaries.
 
-    The figures of the whole log, which are of its own scorers, stay. Archives are packed by
-    deflate, which every version reads.
+    The metrics of the whole log, which belong to its own scorers, are unchanged. Archives are
+    written with deflate, which every version reads.
     """
     for path, log in find_files(source, _is_ours, *_PATTERNS):
         if not any(id.startswith(f"{log}/") for id in verdicts):
@@ -218,9 +223,11 @@ def annotate(
 
 
 def _scored(data: bytes, log: str, verdicts: Mapping[str, Sequence[Verdict]]) -> bytes:
-    """A log, a sample, or a list of them, with the scores; what is broken stays as it is."""
+    """Returns a log, a sample, or a list of samples with the scores; broken data is returned
+    unchanged.
+    """
     try:
-        record = json.loads(data)  # which knows NaN, as these logs have it
+        record = json.loads(data)  # the standard library accepts NaN, which these logs contain
     except (ValueError, RecursionError):
         return data
     samples = record.get("samples", [record]) if isinstance(record, dict) else record
@@ -246,8 +253,9 @@ def _is_ours(source: Source) -> bool:
 def _each(
     source: str | PathLike[str], make: Callable[[str, _Eval, _Sample], _Made]
 ) -> Iterator[_Made | BadLine]:
-    """What `make` gives for each sample, of which one is in memory at a time where the log is an
-    archive.
+    """Yields the result of `make` for each sample.
+
+    For an archive, one sample is in memory at a time.
     """
     for path, log in find_files(source, _is_ours, *_PATTERNS):
         if Source(path).head.startswith(b"PK"):
@@ -269,7 +277,7 @@ def _of_archive(
         yield archive
         return
     with archive:
-        header = _Eval()  # of a log that was broken off it may be missing
+        header = _Eval()  # it may be missing from an interrupted log
         for name in ("header.json", "_journal/start.json"):
             if name in archive.names:
                 found = read_record(f"{path}:{name}", partial(_read, archive, name, _Header))
@@ -327,7 +335,7 @@ def _sample(archive: Archive, name: str) -> _Sample:
         for part in _read(archive, entry, tuple[str, ...])
     ]
     refs = ((0, len(pool)),) if sample.message_refs is None else sample.message_refs
-    # A pool of all is no longer than its entries, the references to it may be: each counts once.
+    # The pool is no longer than its entries, but the references may repeat them: each counts once.
     if sum(end - start for start, end in refs) > max(10_000, 10 * len(pool)):
         raise InputError("message_refs name more messages than there are")
     messages = tuple(
@@ -339,7 +347,7 @@ def _sample(archive: Archive, name: str) -> _Sample:
 
 
 def _chunks(archive: Archive, folder: str) -> list[str]:
-    """The entries of a sequence, each named by the index of its first item."""
+    """Returns the entries of a sequence, each named by the index of its first item."""
     names = [name for name in archive.names if name.startswith(folder)]
     return sorted(
         (name for name in names if re.fullmatch(r"\d{1,12}\.json", name[len(folder) :])),
@@ -349,7 +357,7 @@ def _chunks(archive: Archive, folder: str) -> list[str]:
 
 def _trajectory(log: str, header: _Eval, sample: _Sample, images: RecordImages) -> Trajectory:
     resolve = partial(_resolved, sample.attachments)
-    # What `submit` gives back is the answer, and nothing that was seen.
+    # The result of `submit` is the answer, not an observation.
     seen = [
         message
         for message in sample.messages
@@ -434,8 +442,9 @@ def _messages(message: _Message, resolve: Callable[[str], str]) -> Iterator[Chat
 
 
 def _calls(call: _Call, resolve: Callable[[str], str]) -> Iterator[ToolCall]:
-    """One call; of `computer` with several `actions` one for each, of which the last has the
-    result.
+    """Yields one call; a `computer` call with several `actions` yields one each.
+
+    The last of them has the result.
     """
     arguments = {
         key: resolve(value) if isinstance(value, str) else value
@@ -495,7 +504,7 @@ def _resolved_or_same(attachments: Mapping[str, str], text: str) -> str:
 
 
 def _grade(value: object) -> tuple[bool | None, str | None]:
-    """Success, and what is lost by saying just that."""
+    """Returns the success and a note with the information that success alone loses."""
     if isinstance(value, bool):
         return value, None
     if isinstance(value, str):

@@ -1,14 +1,14 @@
-"""Run trees of LangSmith: runs as its client sends and lists them, in JSON or JSON lines, or nested
+"""Reads run trees of LangSmith as its client sends and lists them, in JSON or JSON lines, or nested
 as `child_runs`.
 
-All runs of a `trace_id` are a run of the agent. Runs of type `llm` hold messages in LangChain's
-forms, in those of OpenAI's and Anthropic's clients, or as items of OpenAI's Responses; where they
-have none, the messages of the first run are taken, as LangGraph keeps them. Runs of type `tool`
-give the results that no call shows.
+All LangSmith runs of a `trace_id` are one run of the agent. Runs of type `llm` hold messages in
+LangChain's forms, in those of OpenAI's and Anthropic's clients, or as items of OpenAI's Responses;
+if they have none, the messages of the first run are used, as LangGraph keeps them. Runs of type
+`tool` provide the results that no call contains.
 
-Feedback, in lines of its own (`run_id`, `key`, `score`) or as `feedback_stats` of a run, is labels,
-each key a source. (langchain-ai/langsmith-sdk, python/langsmith/schemas.py, run_trees.py; tried:
-langsmith 0.15.1, langchain-core 1.8.3.)
+Feedback, in lines of its own (`run_id`, `key`, `score`) or as `feedback_stats` of a run, becomes
+labels, each key a source. (langchain-ai/langsmith-sdk, python/langsmith/schemas.py, run_trees.py;
+tried: langsmith 0.15.1, langchain-core 1.8.3.)
 """
 
 from __future__ import annotations
@@ -112,24 +112,25 @@ class _Document:
 
 
 def looks_like(value: object) -> bool:
-    """Whether the first record of a file is a run."""
+    """Returns whether the first record of a file is a run."""
     first = value[0] if isinstance(value, list) and value else value
     return isinstance(first, dict) and {"id", "run_type", "inputs"} <= first.keys()
 
 
 def recognise(source: Source) -> bool:
-    """By the keys of the first record."""
+    """Returns whether the keys of the first record are those of a run."""
     return source.has(_is_ours, *_PATTERNS)
 
 
 def load(
     source: str | PathLike[str], *, images: str | PathLike[str] | None = None
 ) -> Iterator[Trajectory | BadLine]:
-    """The traces of a file, or of the files below a folder, each by its id; those of a trace must
-    be in one file.
+    """Yields the traces of a file, or of the files below a folder, each by its id.
 
-    Pictures inside a file are written to the folder `images`; without one, to a temporary folder,
-    and go when the next run is asked for.
+    All runs of a trace must be in one file.
+
+    Embedded images are written to the folder `images`; without one, to a temporary folder whose
+    images are removed when the next run is requested.
     """
     return read_traces(_traces(source), images)
 
@@ -146,8 +147,9 @@ def _traces(source: str | PathLike[str]) -> Iterator[Trace | BadLine]:
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """Feedback on the first run of a trace, each key a source: a score of 0.5 and more, of 1 at
-    most, is success.
+    """Yields the feedback on the first run of a trace as labels, each key a source.
+
+    A score of at least 0.5 and at most 1 is success.
     """
     for document in read_documents(source, _is_ours, *_PATTERNS):
         if isinstance(document, BadLine):
@@ -185,7 +187,7 @@ def _is_ours(file: Source) -> bool:
 
 
 def _sort(document: Document, found: _Document) -> Iterator[BadLine]:
-    """Fills the runs by their trace, and the feedback; gives the records that are neither."""
+    """Adds the runs to their traces, and the feedback; yields the records that are neither."""
     waiting = deque(
         (place, one)
         for place, value in document.records
@@ -207,7 +209,7 @@ def _sort(document: Document, found: _Document) -> Iterator[BadLine]:
         trace = run.trace_id or run.id
         found.traces.setdefault(trace, []).append(replace(run, child_runs=None))
         for child in run.child_runs or ():
-            # of the trace and the run that it stands in, whatever it says
+            # use the enclosing trace and run, whatever the record states
             if isinstance(child, dict):
                 waiting.append((place, {**child, "trace_id": trace, "parent_run_id": run.id}))
 
@@ -276,7 +278,7 @@ def _call(run: _Run) -> ModelCall | None:
 
 
 def _held(values: dict[str, object] | None) -> object:
-    """The messages among what a run was given or gave: those of the first of a batch."""
+    """Returns the messages in a run's inputs or outputs; for a batch, those of the first item."""
     held = (values or {}).get("messages", (values or {}).get("input"))
     is_batch = (
         isinstance(held, list)
@@ -288,7 +290,7 @@ def _held(values: dict[str, object] | None) -> object:
 
 
 def _said(values: dict[str, object] | None) -> object:
-    """The messages that a model gave."""
+    """Returns the messages that a model generated."""
     values = values or {}
     for key in ("generations", "choices"):
         held = values.get(key)
@@ -326,7 +328,7 @@ def _is_pair(value: object) -> bool:
 
 
 def _plain(value: object) -> dict[str, object] | None:
-    """A message in any of LangChain's forms as one of an API."""
+    """Converts a message in any of LangChain's forms to the form of an API."""
     if _is_pair(value) and isinstance(value, list | tuple):
         return {"role": _ROLES.get(str(value[0]), value[0]), "content": value[1]}
     if not isinstance(value, dict):
@@ -368,8 +370,9 @@ def _plain_call(call: dict[str, object]) -> dict[str, object]:
 
 
 def _arguments(run: _Run) -> dict[str, object] | str | None:
-    """What a tool was given; LangChain writes it as the text of a Python value, which is kept as
-    that.
+    """Returns a tool's input.
+
+    LangChain writes it as the text of a Python value, which is kept as text.
     """
     inputs = run.inputs or {}
     only = inputs.get("input") if inputs.keys() == {"input"} else None
@@ -377,7 +380,7 @@ def _arguments(run: _Run) -> dict[str, object] | str | None:
 
 
 def _plain_text(values: dict[str, object] | None) -> str | None:
-    """The words of what a run was given or gave, where it is words."""
+    """Returns the text of a run's inputs or outputs, if they are text."""
     values = values or {}
     for key in _TEXTS:
         held = values.get(key)

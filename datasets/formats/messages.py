@@ -1,9 +1,9 @@
-"""Lists of messages, as Anthropic's API or chat completions take and give them.
+"""Reads lists of messages in the form of Anthropic's API or of chat completions.
 
 A file is a list of messages, lines of them, an object with `messages` (and `system`, `tools`,
-`model`, and the `response` to them), or lines of such objects. Of requests that each repeat the
-conversation, the longest counts. A folder of a run with `transcript.jsonl`, `images/` and
-`meta.json` is as claude-quickstarts writes it. (anthropics/claude-quickstarts,
+`model`, and the `response` to them), or lines of such objects. If requests each repeat the
+conversation, the longest counts. A run folder with `transcript.jsonl`, `images/` and `meta.json`
+has the form that claude-quickstarts writes. (anthropics/claude-quickstarts,
 computer-use-best-practices/computer_use/trajectory.py)
 """
 
@@ -72,14 +72,14 @@ class _Run:
 def load(
     source: str | PathLike[str], *, images: str | PathLike[str] | None = None
 ) -> Iterator[Trajectory | BadLine]:
-    """The runs of a file, or of the files below a folder that hold some.
+    """Yields the runs of a file, or of the files below a folder.
 
-    Ids are the records' own, else the file's path, of a transcript that of its folder, with `#2`,
-    `#3`… for further runs. The goal is the first text of a user, else the task in `meta.json`, else
-    empty. Calls of `screenshot` and `zoom` are no steps. Coordinates are pixels of the last picture
-    of the whole screen where no tool states the screen's size. Picture paths are relative to the
-    file; pictures inside it are written to the folder `images`; without one, to a temporary folder,
-    and go when the next run is asked for.
+    Ids are the records' own, else the path of the file (for a transcript, of its folder), with
+    `#2`, `#3`… for further runs. The goal is the first text of a user, else the task in
+    `meta.json`, else empty. Calls of `screenshot` and `zoom` are not steps. Coordinates are pixels
+    of the last image of the whole screen if no tool states the screen's size. Image paths are
+    relative to the file; embedded images are written to the folder `images`; without one, to a
+    temporary folder whose images are removed when the next run is requested.
     """
     with image_store(images) as store:
         for document in read_documents(source, _is_ours, *_PATTERNS):
@@ -90,7 +90,9 @@ def load(
 
 
 def recognise(source: Source) -> bool:
-    """Records with a role and content, or a list of them under `messages`."""
+    """Returns whether records have a role and content, or a list of such records under
+    `messages`.
+    """
     return source.has(_is_ours, *_PATTERNS)
 
 
@@ -162,7 +164,7 @@ def _runs(document: Document) -> Iterator[tuple[str, _Run | BadLine]]:
 
 
 def _repeats(messages: list[object], before: list[object]) -> bool:
-    """Whether a request goes on with the conversation of the one before it."""
+    """Returns whether a request continues the conversation of the previous one."""
     return len(messages) > len(before) > 0 and messages[: len(before)] == before
 
 
@@ -220,8 +222,8 @@ def _trajectory(run: _Run, images: RecordImages) -> Trajectory:
 
 
 def _platform(values: list[object]) -> Platform:
-    """A desktop where the agent's calls are of the tool `computer`, the web where they are of a
-    browser's.
+    """Returns desktop if the agent calls the tool `computer`, and web if it calls a browser's
+    tool.
     """
     names = set()
     for value in values:

@@ -1,14 +1,16 @@
-"""Online-Mind2Web results (arXiv 2504.01382): a folder a task, or one file with a row a task.
+"""Reads Online-Mind2Web results (arXiv 2504.01382): one folder per task, or one file with a row per
+task.
 
-Version 1 is `<agent>/<task_id>/result.json` (task, task_id, action_history as
-`element -> ACTION: value`, thoughts, final_result_response) with `trajectory/<n>_….png` beside it.
-Version 2 is known here by its fields only: `result_status`, actions as sentences
-(`Click at (600, 475)`), rows in one JSON list or JSON Lines file instead of folders. Both are told
-apart by nothing: what is there is read, other fields are passed over. Screenshot n is taken to show
-the page before action n.
+Version 1 is `<agent>/<task_id>/result.json` (task, task_id, action_history as `element -> ACTION:
+value`, thoughts, final_result_response) with `trajectory/<n>_….png` next to it. Version 2 is known
+here by its fields only: `result_status`, actions as sentences (`Click at (600, 475)`), rows in one
+JSON list or JSON Lines file instead of folders. The reader does not distinguish the versions: it
+reads the fields that are present and skips others. Screenshot n is assumed to show the page before
+action n.
 
-Verdicts stay out of trajectories: `human_label.json`, and what judges put into the rows (`judge`,
-`predicted_label`), are labels. Of `result_status` only is kept whether the run was cut off.
+Verdicts are not part of trajectories: `human_label.json`, and the judges' fields in the rows
+(`judge`, `predicted_label`), are labels. Of `result_status`, only whether the run was cut off is
+kept.
 """
 
 from __future__ import annotations
@@ -74,8 +76,9 @@ class _Row:
 
 @dataclass(frozen=True)
 class _ResultFile:
-    """Where rows are: one `result.json`, or a file of many. `agent` is named after the folder or
-    file.
+    """The location of rows: one `result.json`, or a file of many.
+
+    `agent` is named after the folder or file.
     """
 
     path: Path
@@ -84,7 +87,7 @@ class _ResultFile:
 
 
 def recognise(source: Source) -> bool:
-    """Results with the id of a task, and actions or an answer."""
+    """Returns whether results have a task id, and actions or an answer."""
     return source.has(_is_ours, "result.json", "*.jsonl", "*.jsonl.gz", "*.json", "*.json.gz")
 
 
@@ -98,20 +101,22 @@ def _is_ours(file: Source) -> bool:
 
 
 def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
-    """Every run, without any verdict. Ids are `<agent>/<task_id>`; the agent is the folder of the
-    tasks, or the file's name.
+    """Yields every run, without any verdict.
+
+    Ids are `<agent>/<task_id>`; the agent is the folder of the tasks, or the file's name.
     """
     for place in _result_files(source):
         yield from _read(place, partial(_trajectory, place))
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """People's labels of source `human` (2, not executable, is undecided), and judges' of source
-    `llm-judge`.
+    """Yields people's labels of source `human`, and judges' labels of source `llm-judge`.
 
-    `human_label.json` in the source, or else beside it, speaks of several agents; those whose name
-    is among the runs are taken. In the source it is a broken record when none is, because nothing
-    says whose runs these are.
+    A human label of 2 (not executable) is undecided.
+
+    `human_label.json` in the source, or else next to it, has labels of several agents; those of the
+    agents in the recording are used. If the file in the source names none of them, it is a broken
+    record, because the labels cannot be assigned.
     """
     places = _result_files(source)
     for place in places:
@@ -150,8 +155,8 @@ def _result_file(path: Path) -> _ResultFile:
 
 
 def _is_rows(path: Path) -> bool:
-    """Whether a file beside others is one of results: it speaks of answers or actions near its
-    beginning.
+    """Returns whether a file next to others holds results: it mentions answers or actions near its
+    start.
     """
     if path.name in (_HUMAN_FILE, "result.json"):
         return False
@@ -168,7 +173,7 @@ def _is_rows(path: Path) -> bool:
 def _read(
     place: _ResultFile, make: Callable[[_Row], Iterator[_Result]]
 ) -> Iterator[_Result | BadLine]:
-    """What `make` gives for each row; a broken one comes as BadLine with its place."""
+    """Yields the result of `make` for each row; a broken row is a BadLine with its position."""
     if place.path.name.endswith((".jsonl", ".jsonl.gz")):
         yield from read_rows(place.path, _Row, make)
         return
@@ -203,8 +208,8 @@ def _trajectory(place: _ResultFile, row: _Row) -> Iterator[Trajectory]:
         shot = shots[i] if i < len(shots) else None
         thought = thoughts[i] if i < len(thoughts) else None
         steps.append(Step(Observation(screenshot=shot), _action(entry, shot), thought or None))
-    # More pictures than states: the newest is the end, and the others have no action that they
-    # belong to.
+    # There are more screenshots than states: the newest is the final state, and the others cannot
+    # be assigned to an action.
     final = Observation(screenshot=shots[-1]) if len(shots) > len(history) else None
     metadata: dict[str, object] = {}
     if row.result_status is not None:
@@ -225,8 +230,9 @@ def _trajectory(place: _ResultFile, row: _Row) -> Iterator[Trajectory]:
 
 
 def _screenshots(folder: Path) -> list[str]:
-    """The pictures by their number, one for each; a `full` one before another of the same
-    number.
+    """Returns the screenshots by their number.
+
+    A `full` one takes precedence over another of the same number.
     """
     numbered: dict[int, Path] = {}
     for path in (
@@ -247,8 +253,9 @@ def _action(entry: str | dict[str, object] | None, shot: str | None) -> Action:
 
 
 def _call(entry: dict[str, object]) -> tuple[str, dict[str, object]]:
-    """The name and the arguments of an action: by an argument, or by its only key: `{"done":
-    {…}}`.
+    """Returns the name and the arguments of an action.
+
+    The name is an argument, or the object's only key: `{"done": {…}}`.
     """
     name = next(
         (
@@ -326,9 +333,10 @@ def _human_labels(
 
 
 def parse_action(text: str, size: _Size) -> Action:
-    """The action, with `text` as it was written; kind `other` where its verb is not known.
+    """Parses an action; its `text` is unchanged, and its kind is `other` if the verb is unknown.
 
-    `size` is that of the screen in the unit of the coordinates; without it places stay in the text.
+    `size` is that of the screen in the unit of the coordinates; without it, positions stay in the
+    text.
     """
     text = text.strip()
     if (action := _on_element(text)) is not None:
@@ -340,8 +348,9 @@ def parse_action(text: str, size: _Size) -> Action:
 
 
 def _on_element(text: str) -> Action | None:
-    """The action of `element -> ACTION: value`. Of several arrows the last that a verb follows
-    counts.
+    """Parses `element -> ACTION: value`.
+
+    Of several arrows, the last one before a verb counts.
     """
     end = len(text)
     for _ in range(_MAX_ARROWS):

@@ -1,10 +1,10 @@
-"""OpenAI batch files for chat completions and responses: requests, and the replies in files beside
-them, by `custom_id`.
+"""Reads OpenAI batch files for chat completions and responses: requests, and the replies by
+`custom_id`.
 
-The source is a folder, or one file of requests in it; which file is which shows in its rows. A
-request whose reply failed, or is missing from replies that are there, is a trajectory with `error`:
-its messages are what happened until then. Requests alone, without any reply, are read as they
-stand. Other endpoints, such as embeddings, are not read.
+The source is a folder, or one file of requests in it; the rows show whether a file holds requests
+or replies. A request whose reply failed, or is missing from the reply files, is a trajectory with
+`error` and the messages of the request. Requests without any reply file are read without error.
+Other endpoints, such as embeddings, are not read.
 """
 
 from __future__ import annotations
@@ -98,18 +98,20 @@ class _Kind:
 
 
 def recognise(source: Source) -> bool:
-    """Rows of requests with a `custom_id`."""
+    """Returns whether rows are requests with a `custom_id`."""
     return source.has(lambda file: {"custom_id", "body"} <= file.keys, "*.jsonl", "*.jsonl.gz")
 
 
 def load(
     source: str | PathLike[str], *, images: str | PathLike[str] | None = None
 ) -> Iterator[Trajectory | BadLine]:
-    """Every request with its reply; `<custom_id>/<n>` where a reply has several choices.
+    """Yields every request with its reply; the id is `<custom_id>/<n>` if a reply has several
+    choices.
 
-    Tasks have no id: requests of one goal are of one task. All replies are held in memory, requests
-    are not. Broken rows of replies come first. Pictures given as data URLs are written to the
-    folder `images`; without one, to a temporary folder, and go when the next request is asked for.
+    Tasks have no id: requests with the same goal have the same task. All replies are held in
+    memory, requests are not. Broken rows of replies come first. Images given as data URLs are
+    written to the folder `images`; without one, to a temporary folder whose images are removed when
+    the next request is requested.
     """
     requests, answers = _files(Path(source))
     replies: dict[str, _Reply] = {}
@@ -218,7 +220,7 @@ def _of_response(
 
 
 def _why_missing(reply: _Reply | None, expected: bool) -> str | None:
-    """Why there is no reply; None where none is expected."""
+    """Returns why there is no reply; None if none is expected."""
     return _problem(reply) if reply is not None else "no reply in the batch" if expected else None
 
 
@@ -237,8 +239,9 @@ def _problem(reply: _Reply) -> str:
 
 
 def _files(source: Path) -> tuple[list[Path], list[Path]]:
-    """The files with requests, and those with replies. A source that is a file is the only one with
-    requests.
+    """Returns the request files and the reply files.
+
+    If the source is a file, it is the only request file.
     """
     if not source.exists():
         raise UsageError(f"{source}: no such file or folder")
@@ -261,8 +264,8 @@ def _files(source: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _kind(path: Path) -> str | None:
-    """What the first readable row of a file is: the others must be alike, or they are reported
-    where they stand.
+    """Returns the type of a file by its first readable row; rows that differ are reported where
+    they occur.
     """
     try:
         for line in read_lines(path):

@@ -1,11 +1,10 @@
-"""OpenAI Responses: runs as lists of items, or as the responses that the API gave, with or without
-their input.
+"""Reads OpenAI Responses: runs as lists of items, or as API responses with or without their input.
 
-A file is a JSON document or JSON lines. A list of items, or an item a line, is one run. A response
-is an object with `output` and its `input` next to it, or a pair of `request` and `response`;
-responses joined by `previous_response_id` are one run. Without `input`, a response says what the
-agent did and not what it saw. (openai, `openai.types.responses`; openai/openai-cua-sample-app,
-agent/agent.py)
+A file is a JSON document or JSON lines. A list of items, or an item per line, is one run. A
+response is an object with `output` and its `input` next to it, or a pair of `request` and
+`response`; responses joined by `previous_response_id` are one run. Without `input`, a response
+shows the agent's actions but not its observations. (openai, `openai.types.responses`;
+openai/openai-cua-sample-app, agent/agent.py)
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ _PATTERNS = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz")
 def load(
     source: str | PathLike[str], *, images: str | PathLike[str] | None = None
 ) -> Iterator[Trajectory | BadLine]:
-    """The runs of a file, or of the files below a folder that hold some.
+    """Yields the runs of a file, or of the files below a folder.
 
     Ids are those of the last response, else the file's path, with `#2`, `#3`… for further runs. The
-    goal of a run without a user's text is empty. Coordinates are pixels of the picture where no
-    tool states the screen's size. Pictures given as data URLs are written to the folder `images`;
-    without one, to a temporary folder, and go when the next run is asked for.
+    goal of a run without a user's text is empty. Coordinates are pixels of the image if no tool
+    states the screen's size. Images given as data URLs are written to the folder `images`; without
+    one, to a temporary folder whose images are removed when the next run is requested.
     """
     with image_store(images) as store:
         unpacked = RecordImages(store)
@@ -57,7 +56,9 @@ def load(
 
 
 def recognise(source: Source) -> bool:
-    """A response with its output, or an item that only this API has."""
+    """Returns whether the source has a response with its output, or an item that only this API
+    has.
+    """
     return source.has(_is_ours, *_PATTERNS)
 
 
@@ -67,7 +68,7 @@ def _is_ours(file: Source) -> bool:
         return True
     if isinstance(value, list):
         return any(is_response(one) or is_item(one) for one in value)
-    # Lines of items: the first is the user's message.
+    # The first line of a list of items is the user's message.
     return (
         isinstance(value, dict)
         and "role" in value
@@ -77,14 +78,14 @@ def _is_ours(file: Source) -> bool:
 
 @dataclass(frozen=True)
 class _Run:
-    """The responses of one run in their order; of a list of items, one without an id."""
+    """The responses of one run in order; a list of items is one response without an id."""
 
     id: str
     responses: tuple[Response, ...]
 
 
 def _runs(document: Document) -> Iterator[tuple[str, _Run | BadLine]]:
-    """The runs of a file, each with its place."""
+    """Yields the runs of a file, each with its position."""
     records = document.records
     if is_response(records[0][1]) or any(is_response(value) for _, value in records):
         yield from _chains(document)
@@ -96,8 +97,8 @@ def _runs(document: Document) -> Iterator[tuple[str, _Run | BadLine]]:
 
 
 def _chains(document: Document) -> Iterator[tuple[str, _Run | BadLine]]:
-    """One run for each response that no other one continues."""
-    read: dict[str, tuple[str, Response]] = {}  # by its id, or by its place
+    """Yields one run for each response that no other one continues."""
+    read: dict[str, tuple[str, Response]] = {}  # by id, or by position
     for place, value in document.records:
         response = read_record(place, partial(parse_response, value))
         if isinstance(response, BadLine):

@@ -1,14 +1,15 @@
-"""Traces of OpenTelemetry in the conventions of OpenInference (Phoenix, Arize) or GenAI, in JSON: a
-trace is a run.
+"""Reads OpenTelemetry traces in the conventions of OpenInference (Phoenix, Arize) or GenAI, in
+JSON.
 
-Calls of models repeat the conversation, and are joined to one
-(`prill.datasets.reading.model_calls`); runs of tools give the results that no call shows. Where
-there is no message of a model at all, as by default in GenAI, the runs of tools are the actions,
-and the agent's span has the goal and the answer. A picture that is redacted, or kept elsewhere, is
-named as text.
+A trace is a run.
 
-Spans of kind EVALUATOR, events `gen_ai.evaluation.result` and annotations are labels and no part of
-the run. (Arize-ai/openinference, spec/semantic_conventions.md;
+Model calls repeat the conversation and are merged (`prill.datasets.reading.model_calls`); tool runs
+provide the results that no call contains. If there are no model messages at all, as by default in
+GenAI, the tool runs are the actions, and the agent's span has the goal and the answer. An image
+that is redacted, or stored elsewhere, is named as text.
+
+Spans of kind EVALUATOR, events `gen_ai.evaluation.result` and annotations are labels and not part
+of the run. (Arize-ai/openinference, spec/semantic_conventions.md;
 open-telemetry/semantic-conventions-genai, docs/gen-ai. Tried: openinference-instrumentation-openai
 0.1.66, opentelemetry-instrumentation-openai-v2 2.4b0.)
 """
@@ -52,7 +53,7 @@ _MESSAGES = (
     "llm.output_messages",
     "gen_ai.output.messages",
 )
-# an event that has the messages where the span has not
+# the event that has the messages if the span has none
 _DETAILS = "gen_ai.client.inference.operation.details"
 _SESSIONS = ("session.id", "gen_ai.conversation.id")
 _ROLES = {"human": "user", "ai": "assistant", "model": "assistant", "function": "tool"}
@@ -68,14 +69,14 @@ _Read = dict[bytes, tuple[ChatMessage, ...]]
 
 @dataclass
 class _Trace:
-    """The spans of a run, by their start."""
+    """The spans of a run, by start time."""
 
     id: str
     spans: list[Span] = field(default_factory=list)
 
 
 def looks_like(value: object) -> bool:
-    """Whether the first record of a file is a span, or an envelope or list of spans."""
+    """Returns whether the first record of a file is a span, or an envelope or list of spans."""
     if isinstance(value, list):
         return bool(value) and is_span(value[0])
     if isinstance(value, dict) and isinstance(held := value.get("data", value.get("spans")), list):
@@ -84,7 +85,7 @@ def looks_like(value: object) -> bool:
 
 
 def recognise(source: Source) -> bool:
-    """By the ids of a trace and a span in the first record."""
+    """Returns whether the first record has the ids of a trace and a span."""
     return source.has(_is_ours, *_PATTERNS)
 
 
@@ -94,13 +95,14 @@ def load(
     images: str | PathLike[str] | None = None,
     by: Literal["trace", "session"] = "trace",
 ) -> Iterator[Trajectory | BadLine]:
-    """The traces of a file, or of the files below a folder; those of a trace must be in one file.
+    """Yields the traces of a file, or of the files below a folder; all spans of a trace must be in
+    one file.
 
     Args:
         source: The file or folder: JSON documents or lines.
-        images: Where pictures are written; None: to a temporary folder, and they go when the next
-            run is asked for.
-        by: What is a run: a trace, or all traces of a session (`session.id`,
+        images: The folder for images; None: a temporary folder whose images are removed when the
+            next run is requested.
+        by: The unit of a run: a trace, or all traces of a session (`session.id`,
             `gen_ai.conversation.id`).
     """
     traces = _traces(source, by)
@@ -114,8 +116,9 @@ def load(
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """What evaluators and people say of a trace: a score of 0.5 and more, of 1 at most, is success,
-    or the label's word.
+    """Yields the evaluations of a trace as labels.
+
+    A score of at least 0.5 and at most 1, or a positive label, is success.
 
     The source is `human`, `llm-judge` or `oracle` for annotations by people, models and code, else
     the evaluation's name.
@@ -231,8 +234,9 @@ def _trajectory(trace: _Trace, images: RecordImages) -> Trajectory:
 
 
 def _without_evaluators(spans: Iterable[Span]) -> Iterator[Span]:
-    """The spans but evaluators and what is below them. `spans` are by their start: parents before
-    their children, mostly.
+    """Yields the spans except evaluators and their descendants.
+
+    `spans` are sorted by start, so parents mostly precede their children.
     """
     spans = list(spans)
     parents = {span.id: span.parent for span in spans}
@@ -311,7 +315,7 @@ def _tool_run(span: Span) -> ToolRun:
 
 
 def _said(span: Span, text_key: str, messages_key: str, role: str) -> str | None:
-    """The text that went into an agent, or that came out."""
+    """Returns the text of an agent's input or output."""
     if text := find_text(span.attributes, text_key):
         return text
     held = nested({messages_key: value_at(span.attributes, messages_key)}, messages_key)[
@@ -329,7 +333,10 @@ def _said(span: Span, text_key: str, messages_key: str, role: str) -> str | None
 
 
 def _messages(held: object, read: _Read | None = None) -> Iterator[ChatMessage]:
-    """The messages of an attribute. `read` are those of earlier calls, which later ones repeat."""
+    """Yields the messages of an attribute.
+
+    `read` are those of earlier calls, which later ones repeat.
+    """
     read = {} if read is None else read
     for value in held if isinstance(held, list) else ():
         if isinstance(value, dict):
@@ -343,8 +350,8 @@ def _messages(held: object, read: _Read | None = None) -> Iterator[ChatMessage]:
 
 
 def _plain_messages(message: Mapping[str, object]) -> Iterator[dict[str, object]]:
-    """A message of either convention as chat completions have it; results of tools are messages of
-    their own.
+    """Converts a message of either convention to chat completions; tool results are separate
+    messages.
     """
     role = str(message.get("role") or "user").lower()
     role = _ROLES.get(role, role)
@@ -381,7 +388,9 @@ def _plain_messages(message: Mapping[str, object]) -> Iterator[dict[str, object]
 
 
 def _block(part: Mapping[str, object]) -> dict[str, object] | None:
-    """A text, or a picture: its data, or words for one that is elsewhere."""
+    """Returns a content block: a text, an image with its data, or a text for an image stored
+    elsewhere.
+    """
     kind, text = part.get("type"), part.get("content", part.get("text"))
     if kind == "blob" or (kind == "image" and isinstance(text, str)):
         if part.get("modality", "image") != "image" or not isinstance(text, str):
@@ -404,7 +413,7 @@ def _picture(url: str) -> dict[str, object]:
 
 
 def _shown(result: object) -> object:
-    """The result of a tool: a text, or blocks."""
+    """Returns the result of a tool: a text, or blocks."""
     if (
         isinstance(result, list)
         and result
@@ -444,13 +453,15 @@ def _text(value: object) -> str | None:
 
 
 def _inner(note: dict[str, object]) -> dict[str, object]:
-    """What is flattened is one level deeper: `trace.annotations.0.annotation.name`."""
+    """Returns the fields one level deeper in a flattened record:
+    `trace.annotations.0.annotation.name`.
+    """
     held = note.get("annotation", note.get("evaluation"))
     return held if isinstance(held, dict) else {}
 
 
 def _evaluations(trace: _Trace) -> Iterator[tuple[str, dict[str, object]]]:
-    """Each evaluation by its name."""
+    """Yields each evaluation with its name."""
     for span in trace.spans:
         noted = [
             *span.annotations,

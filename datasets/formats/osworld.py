@@ -1,11 +1,11 @@
-"""OSWorld results (arXiv 2404.07972): `<domain>/<example>/traj.jsonl` with `result.txt` and
+"""Reads OSWorld results (arXiv 2404.07972): `<domain>/<example>/traj.jsonl` with `result.txt` and
 screenshots, at any depth.
 
-A screenshot of OSWorld shows the screen after the action of its row, so it is what was seen before
-the next one; the first state is there only as `initial_state.png` or `step_0.png`. The instruction
-is not in the results: it is read from `evaluation_examples/*/<domain>/<example>.json` in the source
-or a folder above it, else from `<example>.json` or `instruction.txt` beside the rows, else from a
-row's `instruction`. Rewards and infos of rows are passed over.
+A screenshot of OSWorld shows the screen after the action of its row, so it is the observation
+before the next action; the first state exists only as `initial_state.png` or `step_0.png`. The
+instruction is not in the results: it is read from `evaluation_examples/*/<domain>/<example>.json`
+in the source or a folder above it, else from `<example>.json` or `instruction.txt` next to the
+rows, else from a row's `instruction`. Rewards and infos of rows are skipped.
 
 A folder with `trajectories.jsonl` and `labels.jsonl` (plain or gzip; id, domain, agent, goal, steps
 of thought and action; oracle_reward) is read as well.
@@ -45,16 +45,17 @@ from prill.io.lines import valid_unicode
 from prill.io.store import BadLine, read_lines
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
-# The virtual machine's screen where neither a screenshot nor `args.json` tells: OSWorld's default.
+# The virtual machine's screen size if neither a screenshot nor `args.json` states it: OSWorld's
+# default.
 SCREEN = (1920.0, 1080.0)
-# results/<action space>/<observation>/<model>/<domain>/<example> lie this deep below OSWorld's
+# the depth of results/<action space>/<observation>/<model>/<domain>/<example> below OSWorld's
 # folder
 _PARENTS = 6
 _REWARD_WORDS = {"True": 1.0, "False": 0.0}
-# OSWorld's own words in place of code.
+# OSWorld's special actions in place of code.
 _WORDS = {"DONE": "stop", "FAIL": "stop", "WAIT": "wait"}
 _CLAIMS = {"DONE": True, "FAIL": False}
-# Functions of pyautogui, pyperclip and time, and the kind of action that each is.
+# Functions of pyautogui, pyperclip and time, with their kinds of action.
 _KINDS = {
     "click": "click",
     "leftClick": "click",
@@ -74,7 +75,7 @@ _KINDS = {
     "copy": "copy",  # of pyperclip: becomes typing when it is pasted
     "sleep": "wait",
 }
-# Of several calls in one step, the one that says most about it gives the kind.
+# Of several calls in one step, the most specific one determines the kind.
 _WEIGHTS = (
     "drag",
     "type",
@@ -87,7 +88,7 @@ _WEIGHTS = (
     "press",
     "hover",
 )
-# Some recorders spoil the quotation of copied text; what is between the brackets is then the text.
+# Some recorders break the quoting of copied text; the text is then everything between the brackets.
 _COPY_CALL = "pyperclip.copy("
 _PASTE = re.compile(r"\)[ \t]*\n[ \t]*pyautogui\.hotkey\('(?:ctrl|command)', 'v'\)")
 
@@ -137,7 +138,9 @@ class _Labels:
 
 
 def recognise(source: Source) -> bool:
-    """A folder with rows of steps as OSWorld numbers them, or rows of runs with domain and goal."""
+    """Returns whether the source is a folder with OSWorld's step rows, or run rows with domain and
+    goal.
+    """
     if not source.is_folder:
         return False
     steps = any({"step_num", "action"} <= file.keys for file in source.files("traj.jsonl"))
@@ -146,8 +149,9 @@ def recognise(source: Source) -> bool:
 
 
 def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
-    """Every run, without its outcome. Ids are the folders below the source, at least
-    `<domain>/<example>`.
+    """Yields every run, without its outcome.
+
+    Ids are the folders below the source, at least `<domain>/<example>`.
     """
     root = Path(source)
     folders = _folders(root)
@@ -158,11 +162,11 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """One label of source `oracle` a run: success is a result of exactly 1, and the note keeps a
-    fraction.
+    """Yields one label of source `oracle` per run.
 
-    A run without `result.txt` was not graded and has no label; one of the row format is undecided
-    then.
+    Success is a result of exactly 1, and the note keeps a fraction.
+
+    A run without `result.txt` was not graded and has no label; in the row format, it is undecided.
     """
     root = Path(source)
     folders = _folders(root)
@@ -254,8 +258,8 @@ def _trajectory(root: Path, folder: Path) -> Trajectory:
 
 
 def _rows(path: Path) -> tuple[list[_Turn], list[str]]:
-    """The actions, and what OSWorld wrote of errors (a time limit, a broken machine) between
-    them.
+    """Returns the actions, and the errors that OSWorld recorded between them (a time limit, a
+    broken machine).
     """
     rows, errors = [], []
     for line in read_lines(path):
@@ -271,13 +275,14 @@ def _rows(path: Path) -> tuple[list[_Turn], list[str]]:
 
 
 def _date(rows: list[_Turn]) -> str | None:
-    """The time of the first action: its own, or that in the name of its picture."""
+    """Returns the time of the first action: its own, or the one in its screenshot's name."""
     return date_in(f"{rows[0].action_timestamp} {rows[0].screenshot_file}") if rows else None
 
 
 def _screenshots(folder: Path, rows: list[_Turn]) -> list[str | None]:
-    """The state before each action, and the last one. Results that were copied without any picture
-    have none.
+    """Returns the screenshots before each action and the final one.
+
+    Results that were copied without screenshots have none.
     """
     starts = (
         path.name
@@ -308,8 +313,9 @@ def _size(shots: list[str | None], args: _Args) -> tuple[float, float]:
 
 
 def _action(entry: str | dict[str, object] | None, size: tuple[float, float]) -> Action:
-    """Code, one of OSWorld's words, or an object: of its first action space, or with the code as
-    `command` or `code`.
+    """Parses an action: code, an OSWorld special action, or an object.
+
+    An object is of its first action space, or has the code as `command` or `code`.
     """
     if entry is None:
         return Action("other")
@@ -329,8 +335,8 @@ def _action(entry: str | dict[str, object] | None, size: tuple[float, float]) ->
 
 
 def _claim(entry: str | dict[str, object] | None) -> bool | None:
-    """What the last action says of the agent's success: DONE, FAIL (the task cannot be done), or a
-    flag in its arguments.
+    """Returns the agent's claim in the last action: DONE, FAIL (infeasible), or a flag in its
+    arguments.
     """
     if isinstance(entry, dict):
         word, arguments = entry.get("action_type"), entry.get("parameters", entry)
@@ -353,7 +359,7 @@ def _response(response: object) -> str | None:
 def _args(path: Path) -> _Args:
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Args)
-    except (OSError, *UNREADABLE):  # an aid, not the record
+    except (OSError, *UNREADABLE):  # optional, not part of the record
         return _Args()
 
 
@@ -380,11 +386,12 @@ def _goal(root: Path, folder: Path, rows: list[_Turn]) -> str:
 
 
 def parse_pyautogui(code: str, size: tuple[float, float]) -> Action:
-    """One action from code or from one of OSWorld's words, with `text` as it was written; kind
-    `other` when no call is known.
+    """Parses one action from code or a special action; its kind is `other` if no call is known.
 
-    `size` is the screen's width and height in the unit of the coordinates. Several calls are one
-    action: the place is where it begins, the value all that was typed, else the keys of the first
+    `text` is unchanged.
+
+    `size` is the screen's width and height in the unit of the coordinates. Several calls become one
+    action: its position is where it starts, its value is all typed text, else the keys of the first
     press.
     """
     text = code.strip()
@@ -409,7 +416,7 @@ def parse_pyautogui(code: str, size: tuple[float, float]) -> Action:
 
 
 def _merged_actions(text: str, size: tuple[float, float]) -> Iterator[Action]:
-    """The actions of the code: a move and a drag are one, a copy and a paste are one."""
+    """Yields the actions of the code; a move and a drag become one, as do a copy and a paste."""
     last: Action | None = None
     for action in _actions(text, size):
         if last is not None and last.kind == "hover" and action.kind == "drag":
@@ -447,7 +454,7 @@ def _actions(text: str, size: tuple[float, float]) -> Iterator[Action]:
 
 
 def _by_line(text: str, size: tuple[float, float]) -> Iterator[Action]:
-    """The actions of those lines that are code."""
+    """Yields the actions of those lines that are code."""
     for line in text.splitlines():
         if (tree := _tree(line.strip())) is not None:
             yield from _calls(tree, size)
@@ -464,7 +471,7 @@ def _calls(tree: ast.Module, size: tuple[float, float]) -> Iterator[Action]:
 def _tree(code: str) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
-            # doubtful escapes in an agent's code are none of the user's business
+            # hide warnings on invalid escapes in an agent's code
             warnings.simplefilter("ignore")
             return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -487,7 +494,7 @@ def _call_action(call: ast.Call, size: tuple[float, float]) -> Action | None:
         return Action(kind, value=None if value is None else valid_unicode(value))
     if name == "sleep":
         return Action(kind)
-    first = 1 if kind == "scroll" else 0  # a scroll's distance comes before its place
+    first = 1 if kind == "scroll" else 0  # a scroll's distance precedes its position
     x, y = (
         named.get(key, args[i] if i < len(args) else None)
         for i, key in ((first, "x"), (first + 1, "y"))

@@ -1,9 +1,9 @@
-"""Traces of Playwright, `trace.zip`; tried: version 10 of the format, by Playwright 1.65, and 6, by
-1.44.
+"""Reads Playwright traces, `trace.zip` (tried: format version 10 by Playwright 1.65, and 6 by
+1.44).
 
-Steps are the calls that act on a page; those that wait, look or assert are none, and a script
-(`evaluate`) is kind `other`. The picture before a step is the last frame of the screencast until
-then, and the one at the end the final state; without `screenshots=True` there are none. A trace has
+Steps are the calls that act on a page; calls that wait, look or assert are not steps, and a script
+(`evaluate`) is kind `other`. The screenshot before a step is the last screencast frame before it,
+and the last frame is the final state; without `screenshots=True` there are none. A trace has
 neither a goal nor thoughts, so its goal is empty. (microsoft/playwright,
 packages/trace/src/trace.ts.)
 """
@@ -29,8 +29,8 @@ from prill.io.store import BadLine
 from prill.types import Action, Observation, Point, Step, Task, Trajectory
 
 _PATTERNS = ("*.zip",)
-_SUFFIX, _RUNNERS = ".trace", "test.trace"  # that of the test runner repeats what the library's has
-# What is done to a page, and the parameter that has its value.
+_SUFFIX, _RUNNERS = ".trace", "test.trace"  # the test runner's trace repeats the library's
+# Methods that act on a page, and the parameter that has their value.
 METHODS: dict[str, tuple[str, str | None]] = {
     "goto": ("goto", "url"),
     "goBack": ("back", None),
@@ -65,7 +65,7 @@ METHODS: dict[str, tuple[str, str | None]] = {
 _CLASSES = frozenset({"Page", "Frame", "BrowserContext", "ElementHandle"})
 _NAMED = re.compile(r'internal:role=([\w-]+)(?:\[name="((?:[^"\\]|\\.)*)"[is]?\])?')
 _LABELLED = re.compile(r'internal:(?:label|text|attr=\[[\w-]+)=?"((?:[^"\\]|\\.)*)"')
-# Bookkeeping of the library, which is no part of what was done.
+# Internal calls of the library, which are not actions.
 _NOT_SHOWN = frozenset(
     {"strict", "timeout", "isFunction", "arg", "force", "noWaitAfter", "trial", "waitUntil"}
 )
@@ -73,7 +73,7 @@ _NOT_SHOWN = frozenset(
 
 @dataclass(frozen=True)
 class Place:
-    """A point, or a box by its top left corner, in CSS pixels of the window."""
+    """A point, or a box by its top left corner, in CSS pixels of the viewport."""
 
     x: float | None = None
     y: float | None = None
@@ -101,7 +101,7 @@ class _Snapshot:
 
 @dataclass(frozen=True)
 class _Event:
-    """A line of any type; fields of others are passed over."""
+    """A line of any type; other fields are skipped."""
 
     type: str
     callId: str | None = None  # noqa: N815
@@ -128,7 +128,7 @@ class _Event:
 
 @dataclass
 class PageCall:
-    """A call by Playwright's own names, and where its input went."""
+    """A call by Playwright's own names, and the position of its input."""
 
     start: float
     method: str
@@ -153,26 +153,25 @@ class _Line(msgspec.Struct, rename={"class_": "class"}):
 
 
 def looks_like(names: tuple[str, ...]) -> bool:
-    """Whether the entries of an archive are those of a trace: what happened, and what went over the
-    network.
-    """
+    """Returns whether an archive's entries are those of a trace: its events and its network log."""
     return any(name.endswith(_SUFFIX) for name in names) and any(
         name.endswith(".network") for name in names
     )
 
 
 def recognise(source: Source) -> bool:
-    """By the entries of an archive."""
+    """Returns whether the entries of an archive are those of a trace."""
     return source.has(_is_ours, *_PATTERNS)
 
 
 def load(
     source: str | PathLike[str], *, images: str | PathLike[str] | None = None
 ) -> Iterator[Trajectory | BadLine]:
-    """The trace of an archive, or of every one below a folder; the id is its path without `.zip`.
+    """Yields the trace of an archive, or of every one below a folder; the id is its path without
+    `.zip`.
 
-    Pictures are written to the folder `images`; without one, to a temporary folder, and go when the
-    next run is asked for.
+    Images are written to the folder `images`; without one, to a temporary folder whose images are
+    removed when the next run is requested.
     """
     with image_store(images) as store:
         for path, name in find_files(source, _is_ours, *_PATTERNS):
@@ -208,7 +207,7 @@ def _events(data: bytes, file: str, trace: _Trace) -> None:
             event = decoder.decode(line)
             kind = classes.decode(line).class_ if event.type in ("before", "action") else None
         except UNREADABLE as error:
-            if number == len(lines):  # broken off as it was written
+            if number == len(lines):  # truncated while it was written
                 return
             raise InputError(f"{file}:{number}: {error}") from None
         _take(event, kind, trace)
@@ -247,12 +246,14 @@ def _take(event: _Event, kind: str | None, trace: _Trace) -> None:
 def _trajectory(name: str, trace: _Trace, archive: Archive, images: ImageFolder) -> Trajectory:
     calls = sorted(trace.calls.values(), key=lambda call: call.start)
     if calls and calls[0].method == "newPage":
-        del calls[0]  # the page that all begins with
+        del calls[0]  # the initial page of every trace
     frames = sorted(trace.frames, key=lambda frame: frame.timestamp or 0.0)
     copies: dict[str, str | None] = {}
 
     def picture(frame: _Event | None) -> str | None:
-        """A frame's file; one that is missing or broken is none, as a trace is often cut."""
+        """Returns a frame's file; None for a missing or broken one, since traces are often
+        truncated.
+        """
         if frame is None:
             return None
         entry = frame.file or f"resources/{frame.sha1}"
@@ -270,7 +271,7 @@ def _trajectory(name: str, trace: _Trace, archive: Archive, images: ImageFolder)
             at += 1
         frame = frames[at - 1] if at else None
         url = call.url or url
-        # Frames state the window's size while it is not final yet.
+        # Early frames have a viewport size that is not final yet.
         size = trace.viewport or (
             (frame.width, frame.height) if frame and frame.width and frame.height else None
         )
@@ -299,7 +300,7 @@ def _trajectory(name: str, trace: _Trace, archive: Archive, images: ImageFolder)
 
 
 def page_action(call: PageCall, size: tuple[float, float] | None) -> Action:
-    """The action of a call of METHODS; `size` is the window's, in CSS pixels."""
+    """Returns the action of a call in METHODS; `size` is the viewport's, in CSS pixels."""
     kind, key = METHODS[call.method]
     shown = {name: value for name, value in call.params.items() if name not in _NOT_SHOWN}
     value = call.params.get(key) if key else None
@@ -337,9 +338,9 @@ def page_action(call: PageCall, size: tuple[float, float] | None) -> Action:
 
 
 def _point(call: PageCall, size: tuple[float, float] | None) -> Point | None:
-    """The place that was asked for, else where the input went, else the middle of the element.
+    """Returns the requested position, else that of the input, else the middle of the element.
 
-    In this order: of a click of the mouse, older traces say where the last input before it went.
+    The order matters: for a mouse click, older traces record the position of the previous input.
     """
     if "x" in call.params:
         return fraction(call.params["x"], call.params.get("y"), size)
@@ -352,7 +353,7 @@ def _point(call: PageCall, size: tuple[float, float] | None) -> Point | None:
 
 
 def _target(selector: object) -> str | None:
-    """The element of a selector by its role and name where it has them: `button 'Buy'`."""
+    """Returns the element of a selector by its role and name if it has them: `button 'Buy'`."""
     if not isinstance(selector, str) or not selector:
         return None
     if (match := _NAMED.fullmatch(selector)) is not None:

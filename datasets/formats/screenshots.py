@@ -1,9 +1,9 @@
-"""Screenshots with or without descriptions: a folder of pictures, or a list of
-`{"img": path, "cap": text}` beside them.
+"""Reads screenshots with or without descriptions: a folder of images, or a list of `{"img": path,
+"cap": text}` next to them.
 
 The captioner's training data of arXiv 2404.06474 are such a list (final.json, written by its
-agent_eval/captioner/annotate_screenshots.py). Every picture becomes a trajectory of one state, its
-description is the caption.
+agent_eval/captioner/annotate_screenshots.py). Every image becomes a trajectory of one state with
+its description as the caption.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from prill.types import Observation, Task, Trajectory
 
 GOAL = "Describe this screen"
 _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
-# What the authors' script notes in place of a description: a failed call, or a page in another
-# language than English.
+# What the authors' script writes in place of a description: a failed call, or a page that is not in
+# English.
 _FAILURES = frozenset({"ERROR", "LANG-ERROR", "EXCEPTION"})
 
 
@@ -35,15 +35,15 @@ class _Pair:
 
 
 def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
-    """Every picture as a trajectory whose final state it is; the id is the picture's path below its
-    folder.
+    """Yields every image as a trajectory with that final state; the id is the image's path below
+    its folder.
 
     Args:
         source: A JSON list of pairs, a folder that holds one such list at its top, or a folder of
-            pictures.
+            images.
 
     Raises:
-        UsageError: There is neither a list nor a picture, or there are several lists.
+        UsageError: There is neither a list nor an image, or there are several lists.
     """
     root = Path(source)
     lists = [root] if root.is_file() else sorted(root.glob("*.json"))

@@ -1,10 +1,10 @@
-"""Artifacts of Skyvern's tasks on a disk:
+"""Reads artifacts of Skyvern's tasks on disk:
 `<organization>/<task>/<order>_<retry>_<step>/<time>_<id>_<type>.<ending>`.
 
-A step is a reply of the model with its `actions`; each becomes a step here. The first was chosen by
-`screenshot_llm` and the elements in the prompt, the others follow a `screenshot_action`. The goal
-stands in the first prompt. `user_goal_achieved`, which Skyvern's model says of its own run, is a
-label of source `self-report`. What became of an action is in the database only.
+A Skyvern step is a model reply with its `actions`; each action becomes a step here. The first was
+chosen from `screenshot_llm` and the elements in the prompt, the others follow a
+`screenshot_action`. The goal is in the first prompt. `user_goal_achieved`, the model's own claim,
+is a label of source `self-report`. The results of actions are only in the database.
 (Skyvern-AI/skyvern, skyvern/forge/sdk/artifact/storage/local.py, prompts/skyvern/extract-action.j2;
 by its source, 1.0.56.)
 """
@@ -71,7 +71,7 @@ class _Reply:
 
 @dataclass
 class _Folder:
-    """The artifacts of a step by their type, oldest first."""
+    """The artifacts of a step by type, oldest first."""
 
     files: dict[str, list[Path]] = field(default_factory=dict)
 
@@ -80,7 +80,7 @@ class _Folder:
 
 
 def looks_like(path: str) -> bool:
-    """Whether the path of a file below a folder is that of a step's artifact."""
+    """Returns whether the path of a file below a folder is that of a step's artifact."""
     parts = path.split("/")
     return (
         len(parts) >= 2
@@ -90,19 +90,19 @@ def looks_like(path: str) -> bool:
 
 
 def recognise(source: Source) -> bool:
-    """By the names of folders and files."""
+    """Returns whether the names of folders and files are Skyvern's."""
     return any(map(looks_like, source.names))
 
 
 def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
-    """The task of a folder, or every task below it; ids are the folders' paths."""
+    """Yields the task of a folder, or every task below it; ids are the folders' paths."""
     root = Path(source)
     for task in _tasks(root):
         yield read_record(str(task), partial(_trajectory, root, task))
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """What the last reply says of the goal, of source `self-report`."""
+    """Yields the last reply's claim about the goal, of source `self-report`."""
     root = Path(source)
     for task in _tasks(root):
         label = read_record(str(task), partial(_label, root, task))
@@ -152,7 +152,7 @@ def _folders(task: Path) -> list[_Folder]:
 
 
 def _replies(folder: _Folder) -> Iterator[_Reply]:
-    """The replies of a step that are of this form: other prompts have other ones."""
+    """Yields the replies of a step in this form; other prompts have other forms."""
     for path in folder.files.get("llm_response_parsed", ()):
         try:
             reply = decode_json(_bytes(path), _Reply)

@@ -1,12 +1,12 @@
-"""Trajectories of Stagehand's evaluations: a folder a run, with trajectory.json, screenshots/,
-task_data.json and scores/.
+"""Reads trajectories of Stagehand's evaluations: one folder per run, with trajectory.json,
+screenshots/, task_data.json and scores/.
 
-What a probe saw after a step is what the agent had before the next one; the last is the final
-state. `act` is told in words, of which the first says what was done. The status stands in the
-metadata; runs that ended with `error` have that as their error.
+The probe after a step is the agent's observation before the next step; the last one is the final
+state. `act` is described in text whose first word is the action. The status is in the metadata;
+runs that ended with `error` have an error.
 
-Verdicts in `scores/` are labels of source `llm-judge`; the expected answer goes into their notes,
-and the rubric of the task is for `load_rubrics`. (browserbase/stagehand,
+Verdicts in `scores/` are labels of source `llm-judge`; their notes hold the expected answer, and
+`load_rubrics` reads the rubric of the task. (browserbase/stagehand,
 packages/core/lib/v3/verifier/types.ts, packages/evals/framework.)
 """
 
@@ -37,7 +37,7 @@ _KINDS = {
     "fillFormVision": "type",
 }
 _ENDS = frozenset({"done", "close"})
-_CLAIM = "taskComplete"  # what the agent says of its success
+_CLAIM = "taskComplete"  # the agent's claim of success
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,9 @@ class _Score:
 
 
 def looks_like(value: object) -> bool:
-    """Whether a document is a trajectory: a task with an instruction, steps, a status."""
+    """Returns whether a document is a trajectory: a task with an instruction, steps, and a
+    status.
+    """
     if not isinstance(value, dict) or not {"task", "steps", "status"} <= value.keys():
         return False
     return (
@@ -135,18 +137,19 @@ def looks_like(value: object) -> bool:
 
 
 def recognise(source: Source) -> bool:
-    """By the keys of a trajectory.json."""
+    """Returns whether the keys are those of a trajectory.json."""
     return source.has(_is_ours, *_PATTERNS)
 
 
 def load(
     source: str | PathLike[str], *, images: str | PathLike[str] | None = None
 ) -> Iterator[Trajectory | BadLine]:
-    """The run of a folder or of its trajectory.json, or every run below a folder; ids are the paths
-    of the runs' folders.
+    """Yields the run of a folder or of its trajectory.json, or every run below a folder.
 
-    Places are pixels of the last picture. Pictures inside a file are written to the folder
-    `images`; without one, to a temporary folder, and go when the next run is asked for.
+    Ids are the paths of the runs' folders.
+
+    Positions are pixels of the last image. Embedded images are written to the folder `images`;
+    without one, to a temporary folder whose images are removed when the next run is requested.
     """
     with image_store(images) as store:
         for document in read_documents(source, _is_ours, *_PATTERNS):
@@ -159,8 +162,9 @@ def load(
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """The verdicts in `scores/` next to each trajectory, with the process score and the expected
-    answer as their note.
+    """Yields the verdicts in `scores/` next to each trajectory.
+
+    Their note has the process score and the expected answer.
     """
     for document in read_documents(source, _is_ours, *_PATTERNS):
         if isinstance(document, BadLine):
@@ -171,8 +175,10 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 
 
 def load_rubrics(source: str | PathLike[str]) -> Iterator[tuple[str, list[dict[str, object]]]]:
-    """The rubric of each task that has one: the task's id, and its criteria with `text` and
-    `weight` (the most points). Criteria without points are left out.
+    """Yields the rubric of each task that has one: its id, and its criteria with `text` and
+    `weight`.
+
+    The weight is the maximum of points. Criteria without points are skipped.
     """
     for document in read_documents(source, _is_ours, *_PATTERNS):
         run = (
@@ -206,8 +212,8 @@ def _run(document: Document) -> _Run:
 
 
 def _id(document: Document) -> str:
-    """The path of the folder of a run; that of the file where it is named otherwise, or all that
-    was asked for.
+    """Returns the path of a run's folder; the file's path if it has another name or is the source
+    itself.
     """
     folder, _, name = document.name.rpartition("/")
     return document.name if name != "trajectory" else folder or document.path.resolve().parent.name
@@ -268,8 +274,9 @@ def _trajectory(document: Document, images: RecordImages) -> Trajectory:
 
 
 def _seen(step: _Step, before: str | None, images: RecordImages) -> Observation:
-    """What there was after a step: the probe's picture before the agent's, the tree before what the
-    tool said.
+    """Returns the observation after a step.
+
+    The probe's screenshot takes precedence over the agent's, the tree over the tool's output.
     """
     probe, pictures, texts = step.probeEvidence, list[str](), list[str]()
     for part in step.agentEvidence.modalities:
@@ -333,7 +340,7 @@ def _text(values: Mapping[str, object], *keys: str) -> str | None:
 
 
 def _quoted(words: str) -> str | None:
-    """What is typed or chosen, in quotation marks: `type "green tea" into the search field`."""
+    """Returns the quoted text to type or choose: `type "green tea" into the search field`."""
     for mark in ('"', "'"):
         parts = words.split(mark)
         if len(parts) >= 3:

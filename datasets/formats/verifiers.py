@@ -1,10 +1,10 @@
-"""Results of verifiers (PrimeIntellect): `results.jsonl` as version 0.1 wrote it, `traces.jsonl` as
-version 0.4 writes it.
+"""Reads results of verifiers (PrimeIntellect): `results.jsonl` of version 0.1, `traces.jsonl` of
+version 0.4.
 
-The source is such a file, or a folder that holds some, at any depth. Of each row the messages, the
-state of the run and the tokens are read; the ground truth (`answer`, `info`), metrics and stop
-conditions, whose names are the environment's own and may tell the outcome, are passed over. Of a
-trace with several branches the last one is read, as verifiers itself does.
+The source is such a file, or a folder that holds some, at any depth. The reader takes each row's
+messages, run state and tokens. It skips the ground truth (`answer`, `info`), metrics and stop
+conditions, whose names are the environment's own and may reveal the outcome. For a trace with
+several branches, the last one is read, as verifiers itself does.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from prill.io.store import BadLine
 from prill.types import LabelRecord, Task, Trajectory
 
 _RESULTS, _TRACES = "results.jsonl", "traces.jsonl"
-# What verifiers 0.1 takes for solved by default (`pass_threshold`); environments may mean something
-# else by their rewards.
+# The default threshold for success in verifiers 0.1 (`pass_threshold`); environments may define
+# rewards differently.
 _SOLVED = 0.5
-# The limits of verifiers 0.4 itself, as its `Trace.is_truncated` lists them.
+# The limits of verifiers 0.4, as its `Trace.is_truncated` lists them.
 _LIMITS = (
     "max_turns",
     "max_input_tokens",
@@ -47,7 +47,7 @@ class _Result:
     prompt: object = None
     completion: object = None
     example_id: int | str | None = None
-    id: int | str | None = None  # what early versions called example_id
+    id: int | str | None = None  # early versions call it example_id
     reward: float | None = None
     error: object = None
     is_truncated: bool | None = None
@@ -69,7 +69,7 @@ class _Node:
 
 @dataclass(frozen=True)
 class _Reward:
-    score: float | None  # a NaN is written as null
+    score: float | None  # NaN is written as null
     weight: float = 1.0
 
 
@@ -130,7 +130,7 @@ class _Episode:
 
 
 def recognise(source: Source) -> bool:
-    """Rollouts with prompt and completion, or episodes with traces."""
+    """Returns whether rows are rollouts with prompt and completion, or episodes with traces."""
     return source.has(
         lambda file: {"prompt", "completion"} <= file.keys or _has_traces(file.value),
         _RESULTS,
@@ -151,11 +151,11 @@ def _has_traces(value: object) -> bool:
 def load(
     source: str | PathLike[str], *, images: str | PathLike[str] | None = None
 ) -> Iterator[Trajectory | BadLine]:
-    """Every rollout, without its reward.
+    """Yields every rollout, without its reward.
 
-    Ids: `<folder below the source>/<example>/<rollout, from 0>` for results, the trace's own id for
-    traces. Pictures given as data URLs are written to the folder `images`; without one, to a
-    temporary folder, and go when the next row is asked for.
+    Ids are `<folder below the source>/<example>/<rollout, from 0>` for results, and the trace's own
+    id for traces. Images given as data URLs are written to the folder `images`; without one, to a
+    temporary folder whose images are removed when the next row is requested.
     """
     with image_store(images) as store:
         for path, place in _files(source):
@@ -167,11 +167,12 @@ def load(
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """One label of source `reward` a rollout: neither a person's nor for certain a rule's, since a
-    rubric may ask a model.
+    """Yields one label of source `reward` per rollout.
 
-    Success is a reward of 0.5 or more, and the note has the number; of a rollout that broke off the
-    label is undecided.
+    A rubric may call a model, so the source is neither `human` nor `oracle`.
+
+    Success is a reward of 0.5 or more, and the note has the number; the label of a rollout that
+    failed is undecided.
     """
     for path, place in _files(source):
         if _TRACES in path.name:
@@ -196,18 +197,19 @@ def _files(source: str | PathLike[str]) -> list[tuple[Path, str]]:
 
 
 def _reward_label(id: str, reward: float | None, broken: bool) -> LabelRecord:
-    """The label of a rollout; undecided when it broke off or has no reward."""
+    """Returns the label of a rollout; undecided if the rollout failed or has no reward."""
     success = None if reward is None or broken else reward >= _SOLVED
     note = "the rollout broke off" if broken else None if reward is None else f"reward {reward:g}"
     return LabelRecord(id=id, success=success, source="reward", note=note)
 
 
-# results.jsonl: a rollout a row, as a prompt and a completion in chat messages
+# results.jsonl: one rollout per row, as a prompt and a completion in chat messages
 
 
 def _results(path: Path, place: str, images: RecordImages) -> Iterator[Trajectory | BadLine]:
-    """Every rollout of a file. Ids: `<place>/<example>/<rollout, from 0>`; agent and environment
-    are from `metadata.json`.
+    """Yields every rollout of a file; agent and environment are from `metadata.json`.
+
+    Ids: `<place>/<example>/<rollout, from 0>`.
     """
     return read_rows(
         path, _Result, partial(_result_trajectory, _Ids(place), _metadata(path), images)
@@ -215,7 +217,7 @@ def _results(path: Path, place: str, images: RecordImages) -> Iterator[Trajector
 
 
 def _result_labels(path: Path, place: str) -> Iterator[LabelRecord | BadLine]:
-    """The rewards of a file, with the ids of `_results`."""
+    """Yields the rewards of a file, with the ids of `_results`."""
     return read_rows(path, _Result, partial(_result_label, _Ids(place)))
 
 
@@ -241,7 +243,7 @@ def _metadata(path: Path) -> _Metadata:
     except FileNotFoundError:
         return _Metadata()
     except (OSError, *UNREADABLE) as error:
-        raise UsageError(f"{file}: {error}; mend or remove it") from None
+        raise UsageError(f"{file}: {error}; fix or remove it") from None
 
 
 def _example(row: _Result) -> str:
@@ -250,7 +252,7 @@ def _example(row: _Result) -> str:
 
 
 def _messages(value: object, role: str, name: str) -> tuple[ChatMessage, ...]:
-    """Messages, or the text that completion environments have instead."""
+    """Returns messages; completion environments have a text instead."""
     try:
         messages = msgspec.convert(value, tuple[ChatMessage, ...] | str | None)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -302,7 +304,7 @@ def _result_label(ids: _Ids, row: _Result) -> Iterator[LabelRecord]:
     yield _reward_label(ids.next(row), row.reward, bool(row.error))
 
 
-# traces.jsonl: an episode a row, with a graph of messages for each trace
+# traces.jsonl: one episode per row, with a graph of messages for each trace
 
 
 def _trace_labels(episode: _Episode) -> Iterator[LabelRecord]:
@@ -353,7 +355,7 @@ def _trace_trajectory(trace: _Trace, env: str, images: RecordImages) -> Trajecto
 
 
 def _last_branch(trace: _Trace) -> tuple[list[ChatMessage], int]:
-    """The messages from a root to the last leaf of the graph, and how many leaves there are."""
+    """Returns the messages from a root to the last leaf of the graph, and the number of leaves."""
     try:
         nodes = msgspec.convert(trace.nodes, tuple[_Node, ...] | None) or ()
     except (msgspec.ValidationError, RecursionError) as error:

@@ -1,8 +1,8 @@
-"""WebArena run folders (arXiv 2307.13854): one render_<task>.html a task, and logs with the
+"""Reads WebArena run folders (arXiv 2307.13854): one render_<task>.html per task, and logs with the
 benchmark's own results.
 
-The pages are read by the marks that WebArena writes between their parts, not as HTML: page texts
-stand in them unescaped.
+The pages are parsed by the markers that WebArena writes between their parts, not as HTML, because
+they contain page texts unescaped.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Log:
 
 
 def recognise(source: Source) -> bool:
-    """Pages as WebArena's renderer writes them."""
+    """Returns whether pages are as WebArena's renderer writes them."""
     return source.has(
         lambda file: b"class='state_obv'" in file.head and b"<pre>" in file.head, "render_*.html"
     )
@@ -59,13 +59,14 @@ def recognise(source: Source) -> bool:
 def load(
     folder: str | PathLike[str], *, images: str | PathLike[str] | None = None
 ) -> Iterator[Trajectory | BadLine]:
-    """Every rendered task, in the order of their numbers. The id is `webarena.<task>`, with
-    `_<trial>` where there are trials.
+    """Yields every rendered task, in the order of their numbers.
 
-    `error` is what the log says of a run that broke off, `metadata["date"]` when it says that the
-    task began; an answer that is the harness's own ("Early stop: …") is `metadata["ended_by"]`.
-    Screenshots are written to the folder `images`; without one, to a temporary folder, and a
-    trajectory's go when the next trajectory is asked for.
+    The id is `webarena.<task>`, with `_<trial>` if there are trials.
+
+    `error` is the log's error of a run that failed, `metadata["date"]` the log's start time of the
+    task; an answer of the harness itself ("Early stop: …") is `metadata["ended_by"]`. Screenshots
+    are written to the folder `images`; without one, to a temporary folder, where a trajectory's
+    screenshots are removed when the next trajectory is requested.
     """
     root = Path(folder)
     matches = [(_NAME.fullmatch(path.name), path) for path in _pages(root)]
@@ -76,7 +77,7 @@ def load(
     with image_store(images) as store:
         for number, trial, path in sorted(pages):
             image_folder = store.new()
-            # The log does not tell trials apart.
+            # The log does not distinguish trials.
             error, date = (
                 (log.errors.get(number), log.dates.get(number)) if trial < 0 else (None, None)
             )
@@ -86,11 +87,12 @@ def load(
 
 
 def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord]:
-    """The benchmark's results from the log lines `[Result] (PASS) …`, source `oracle`; the last
-    line of a task counts.
+    """Yields the benchmark's results from the log lines `[Result] (PASS) …`, source `oracle`.
 
-    A run that broke off has no line and so no label. Folders with trials have none either: the log
-    does not tell them apart.
+    The last line of a task counts.
+
+    A run that failed has no line and so no label. Folders with trials have no labels either,
+    because the log does not distinguish trials.
     """
     root = Path(folder)
     if any((name := _NAME.fullmatch(path.name)) and name[2] for path in _pages(root)):
@@ -108,8 +110,9 @@ def _pages(root: Path) -> list[Path]:
 
 
 def _read_logs(root: Path) -> _Log:
-    """merged_log.txt, or where there is none every .txt and .log file with "log" in its name or
-    folder.
+    """Reads merged_log.txt.
+
+    Without it, every .txt and .log file with "log" in its name or folder is read.
     """
     folder = root.parent if root.is_file() else root
     paths = [folder / "merged_log.txt"]
@@ -181,13 +184,13 @@ def _trajectory(
 
 
 def _config(head: str) -> dict[str, str]:
-    """The configuration in front of the pages, as it is written."""
+    """Returns the raw values of the configuration before the pages."""
     _, _, config = head.partition("<pre>")
     return config_values(config.rpartition("</pre>")[0])
 
 
 def _task(values: Mapping[str, str]) -> Task:
-    """The task of a configuration."""
+    """Returns the task of a configuration."""
     number = values.get("task_id", "")
     if not number.isdecimal() or not values.get("intent"):
         raise InputError("the configuration in front of the first page has no task_id or no intent")

@@ -1,9 +1,8 @@
-"""Messages of Anthropic's API as chat messages: blocks of text, thinking, calls, results and
-pictures.
+"""Converts messages of Anthropic's API to chat messages: text, thinking, calls, results and images.
 
-Calls are of the tool `computer` with an `action`, of today's tool sets with a tool for each action,
-or of any other tool; of a batch (`computer_batch`), each action is a call. Messages of chat
-completions pass unchanged. (anthropic package, `anthropic.types.beta`;
+Supported are calls of the tool `computer` with an `action`, of current tool sets with a tool for
+each action, and of any other tool; each action of a batch (`computer_batch`) is a call. Messages of
+chat completions pass unchanged. (anthropic package, `anthropic.types.beta`;
 anthropics/claude-quickstarts, computer-use-best-practices/computer_use/tools/batch.py)
 """
 
@@ -21,10 +20,10 @@ from prill.errors import InputError
 from prill.types import Action
 
 _CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
-# what the types of results end with: those of tools on Anthropic's side have a word before
+# the suffix of result types; those of server-side tools have a prefix
 _RESULT = "tool_result"
 _BATCH = "_batch"
-# What stands in place of a picture that was taken out (WebVoyager, utils.py, `print_message`).
+# The replacement for an image that was removed (WebVoyager, utils.py, `print_message`).
 _PLACEHOLDER = re.compile(r";base64,\{\w+\}\Z")
 
 
@@ -67,8 +66,9 @@ class _Message:
 
 
 def messages(values: Iterable[object]) -> Iterator[ChatMessage]:
-    """The messages, each as one or more chat messages. Raises InputError for one of another
-    shape.
+    """Yields each message as one or more chat messages.
+
+    Raises InputError for a message of another form.
     """
     for value in values:
         try:
@@ -84,7 +84,7 @@ def messages(values: Iterable[object]) -> Iterator[ChatMessage]:
 
 
 def is_message(value: object) -> bool:
-    """Whether a value is a message of one of the two APIs."""
+    """Returns whether a value is a message of one of the two APIs."""
     return (
         isinstance(value, dict)
         and value.get("role") in ("system", "developer", "user", "assistant", "tool", "function")
@@ -93,7 +93,7 @@ def is_message(value: object) -> bool:
 
 
 def read_call(name: str, arguments: Mapping[str, object] | str, size: Screen = None) -> Action:
-    """The action of a call in `messages`: a `target` of the browser's tool set is a place or an
+    """Returns the action of a call in `messages`; a `target` of the browser tools is a position or
     element.
     """
     values = parsed(arguments)
@@ -123,7 +123,7 @@ def _chat(message: _Message, content: str | tuple[ContentPart, ...] | None) -> C
 
 
 def _said(message: _Message, blocks: tuple[_Block, ...]) -> Iterator[ChatMessage]:
-    """What the agent said and called; results of tools on Anthropic's side stand between."""
+    """Yields the agent's text and calls, with results of server-side tools between them."""
     thoughts = [message.reasoning_content] if message.reasoning_content else []
     parts: list[ContentPart] = []
     calls: list[ToolCall | str] = list(message.tool_calls or ())
@@ -155,7 +155,7 @@ def _said(message: _Message, blocks: tuple[_Block, ...]) -> Iterator[ChatMessage
 
 
 def _shown(message: _Message, blocks: tuple[_Block, ...]) -> Iterator[ChatMessage]:
-    """Results first: what a user says in the same message comes after them."""
+    """Yields results first, because a user's text in the same message comes after them."""
     for block in blocks:
         if block.type.endswith(_RESULT):
             yield ChatMessage("tool", tuple(_parts(block)), tool_call_id=block.tool_use_id)
@@ -183,7 +183,7 @@ def _calls(block: _Block) -> Iterator[ToolCall]:
 
 
 def _parts(block: _Block) -> list[ContentPart]:
-    """The text and the pictures of a block, or of what a result holds."""
+    """Returns the text and the images of a block, or of a result's content."""
     if block.type.endswith(_RESULT):
         if isinstance(block.content, str):
             return [ContentPart(text=block.content)]

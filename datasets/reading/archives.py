@@ -1,6 +1,4 @@
-"""Reads ZIP archives from elsewhere, of bounded size: entries stored, deflated, or compressed by
-zstd.
-"""
+"""Reads untrusted ZIP archives with size limits; entries may be stored, deflated, or zstd."""
 
 from __future__ import annotations
 
@@ -15,13 +13,13 @@ from typing import BinaryIO, cast
 from prill.datasets.reading.records import read_at_most
 from prill.errors import InputError, MissingExtraError
 
-# An archive may unpack to this many times its size (logs that repeat a conversation come to 40), or
-# to the least.
+# An archive may unpack to this many times its size (logs that repeat a conversation reach 40), or
+# to the minimum.
 _MAX_RATIO, _LEAST = 300, 64 * 2**20
-# Bytes that are unpacked for one record.
+# The bytes that may be unpacked for one record.
 _MAX_RECORD = 2**30
-_ZSTD = 93  # the number of the method (PKWARE's APPNOTE.TXT, 4.4.5)
-# the signature, and the lengths of the name and of what follows it
+_ZSTD = 93  # the method's number (PKWARE's APPNOTE.TXT, 4.4.5)
+# the signature, and the lengths of the name and the extra field
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 _BROKEN = (
     zipfile.BadZipFile,
@@ -36,12 +34,13 @@ _BROKEN = (
 
 
 class Archive:
-    """A ZIP archive that is open. What is read counts against a limit for the record, and against
-    one for the archive.
+    """An open ZIP archive.
+
+    Reads count against a limit for the record, and one for the archive.
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises InputError when it is no ZIP archive, or cannot be read."""
+        """Raises InputError if the file is not a ZIP archive, or cannot be read."""
         try:
             self._zip = zipfile.ZipFile(path)
             size = path.stat().st_size
@@ -63,15 +62,14 @@ class Archive:
             self._raw.close()
 
     def next_record(self) -> None:
-        """Begins another record, for which 1 GiB may be unpacked."""
+        """Starts another record, for which 1 GiB may be unpacked."""
         self._record = _MAX_RECORD
 
     def read(self, name: str) -> bytes:
-        """An entry, unpacked.
+        """Returns an entry, unpacked.
 
         Raises:
-            InputError: There is none of that name, it is damaged, or unpacks to more than the
-                limits.
+            InputError: There is no such entry, it is damaged, or it exceeds the limits.
             MissingExtraError: It is compressed by zstd, and the package for that is not installed.
         """
         entry = self._entries.get(name)
@@ -82,7 +80,7 @@ class Archive:
             with self._open(entry) as file:
                 data = read_at_most(file, most)
         except InputError:
-            self._left = 0  # nothing more of what may be an attack
+            self._left = 0  # read nothing more of a possible attack
             raise InputError(
                 f"{name!r} unpacks to more than {most >> 20} MiB; more is not read"
             ) from None
@@ -123,7 +121,7 @@ class _Part:
 
 
 class _Zstd:
-    """Unpacks zstd frames, one after another, as Inspect writes them."""
+    """Unpacks consecutive zstd frames, as Inspect writes them."""
 
     def __init__(self, part: _Part, zstandard: object) -> None:
         self._error: type[Exception] = zstandard.ZstdError  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Shared by BrowserGym formats: action strings, steps, outcomes, task ids."""
+"""Helpers for BrowserGym formats: action strings, steps, outcomes, task ids."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from prill.actions.elements import with_element
 from prill.io.lines import valid_unicode
 from prill.types import Action, LabelRecord, Observation, Step
 
-# Verb -> kind and the names of its arguments. Scroll distances stay in the text: they are pixels of
-# an unknown screen.
+# Verb -> kind and the names of its arguments. Scroll distances stay in the text, because they are
+# pixels of an unknown screen.
 _VERBS: dict[str, tuple[str, tuple[str, ...]]] = {
     "click": ("click", ("target",)),
     "dblclick": ("double_click", ("target",)),
@@ -38,14 +38,15 @@ _VERBS: dict[str, tuple[str, tuple[str, ...]]] = {
     "report_infeasible": ("stop", ("value",)),
 }
 _NAMES = {"bid": "target", "from_bid": "target"}
-# Some agents wrote HTML comments behind their call.
+# Some agents wrote HTML comments after their call.
 _COMMENT = re.compile(r"\s*<!--.*\Z", re.DOTALL)
 _VARIANT = re.compile(r"\.(improved|resized)(?=\.|$)")
 
 
 def parse_action(text: str) -> Action:
-    """The action of a call such as `fill('147', 'tea')`, with `text` as it was written; kind
-    `other` for anything else.
+    """Parses a call such as `fill('147', 'tea')`; its `text` is unchanged.
+
+    The kind is `other` for anything else.
     """
     call = _call(_COMMENT.sub("", text.strip()))
     if call is None or not isinstance(call.func, ast.Name) or call.func.id not in _VERBS:
@@ -85,9 +86,7 @@ def _joined(nodes: Sequence[ast.expr]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BrowserGymTurn:
-    """A recorded step: what was seen, and what was then done; `action` is None at the end of the
-    run.
-    """
+    """A recorded step: the observation and the action, which is None at the end of the run."""
 
     observation: Observation
     action: str | None
@@ -105,18 +104,18 @@ class Summary:
 
     @property
     def broke_off(self) -> str | None:
-        """The error that ended the run early; None where it ended by itself."""
+        """Returns the error that ended the run early; None if it ended normally."""
         return None if self.terminated or self.truncated else self.err_msg or None
 
 
 def build_steps(
     turns: Sequence[BrowserGymTurn],
 ) -> tuple[tuple[Step, ...], Observation | None, str | None]:
-    """The steps, the final state when the last turn has no action, and what the agent told the user
-    last.
+    """Returns the steps, the final state if the last turn has no action, and the agent's last
+    message.
 
-    A message ends the episode only where nothing follows it; earlier ones are of kind `message`.
-    The element that an action names by its bid is looked up in the text of the state.
+    A message ends the episode only if nothing follows it; earlier ones are of kind `message`. An
+    element that an action names by its bid is looked up in the text of the state.
     """
     final = turns[-1].observation if turns and not turns[-1].action else None
     acted = turns[:-1] if final is not None else turns
@@ -137,11 +136,13 @@ def build_steps(
 
 
 def oracle_label(id: str, summary: Summary) -> LabelRecord | None:
-    """The environment's verdict: success is a reward of 0.5 or more, the note keeps fractions. None
-    without a reward.
+    """Returns the environment's verdict: success is a reward of 0.5 or more; the note keeps
+    fractions.
 
-    A run that an error ended without any reward is undecided: nobody knows what the agent would
-    have reached.
+    None without a reward.
+
+    A run that ended with an error and without any reward is undecided, because its outcome is
+    unknown.
     """
     reward = summary.cum_reward
     if reward is None:
@@ -155,7 +156,7 @@ def oracle_label(id: str, summary: Summary) -> LabelRecord | None:
 
 
 def plain_task_id(name: str) -> str:
-    """A task's id without `.improved` and `.resized`: variants of the benchmark's data, not other
-    tasks.
+    """Returns a task's id without `.improved` and `.resized`, which mark variants of the same
+    task.
     """
     return _VARIANT.sub("", name)

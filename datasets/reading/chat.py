@@ -1,12 +1,11 @@
-"""Chat messages with tool calls (OpenAI's form and its relatives) turned into steps.
+"""Converts chat messages with tool calls (OpenAI's form and similar ones) to steps.
 
-The first text of a user is the goal. A call of a tool is an action; its result is what could be
-seen before the next one. What a user says later (many environments speak as the user) is an
-observation too. A reply without a call is kind `message`, or `answer` when it ends the
-conversation. Of several pictures at one moment the last one stays. System messages are left out.
-Where a format says so, calls that only look (`screenshot`, `zoom`) are no steps: their results are
-what was seen before the next action. A zoom shows a part of the screen: its picture counts only
-where there is no other of that moment.
+The first text of a user is the goal. A tool call is an action; its result is the next observation.
+Later user texts (many environments act as the user) are observations too. A reply without a call is
+kind `message`, or `answer` when it ends the conversation. Of several images in one observation, the
+last one is kept. System messages are dropped. If a format requests it, calls that only observe
+(`screenshot`, `zoom`) are not steps: their results are the observation before the next action. A
+zoom shows a part of the screen, so its image is used only if the observation has no other.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from prill.types import Action, Observation, Step
 
 @dataclass(frozen=True)
 class ImageUrl:
-    """The URL of an image part: a data URL or an address."""
+    """The URL of an image part: a data URL or a network address."""
 
     url: str
 
 
 @dataclass(frozen=True)
 class ContentPart:
-    """A piece of a message; of types other than text and picture only the type is used."""
+    """A part of a message; for types other than text and image, only the type is used."""
 
     type: str = "text"
     text: str | None = None
@@ -42,7 +41,7 @@ class ContentPart:
 
 @dataclass(frozen=True)
 class Function:
-    """The function that is called. Arguments are a JSON object, mostly as text."""
+    """The called function. Arguments are a JSON object, mostly as text."""
 
     name: str
     arguments: dict[str, object] | str | None = None
@@ -60,7 +59,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class ChatMessage:
-    """One message. A call may be a JSON text (verifiers writes them so)."""
+    """One message. A call may be a JSON text (as verifiers writes it)."""
 
     role: str
     content: str | tuple[ContentPart, ...] | None = None
@@ -73,9 +72,10 @@ class ChatMessage:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A parsed conversation. `final` is None when nothing was seen after the last action, `claimed`
-    the flag by which the agent said itself whether it succeeded, None where the call that ends the
-    run has none.
+    """A parsed conversation.
+
+    `final` is None if there is no observation after the last action. `claimed` is the agent's own
+    claim of success, None if the final call has none.
     """
 
     goal: str
@@ -99,7 +99,7 @@ class _Moment:
 
 @dataclass(frozen=True)
 class _Done:
-    """What one call, or a reply without any, did."""
+    """The action of one call, or of a reply without any."""
 
     call: str | None
     action: Action
@@ -122,26 +122,26 @@ def conversation(
     looks: frozenset[str] = frozenset(),
     measured: bool = False,
 ) -> Conversation:
-    """The goal, the steps and the answer.
+    """Parses a conversation into the goal, the steps and the answer.
 
     Args:
         messages: The conversation, in order.
-        images: Where the pictures in it go.
-        size: The screen's, as in `tool_action`.
-        goal: The goal where no user says anything.
-        read: Reads the calls, in their order, in place of `tool_action`.
-        looks: The kinds of calls that are no steps, such as `LOOKS`.
-        measured: Whether coordinates are pixels of the last picture of the whole screen, where
-            `size` is None.
+        images: The folder for its images.
+        size: The screen's size, as in `tool_action`.
+        goal: The goal if there is no user text.
+        read: The function that parses calls, in order, in place of `tool_action`.
+        looks: The kinds of calls that are not steps, such as `LOOKS`.
+        measured: Whether coordinates are pixels of the last image of the whole screen, if `size` is
+            None.
 
     Raises:
-        InputError: There is no goal at all, a picture is broken, or a call is.
+        InputError: There is no goal, an image is broken, or a call is.
     """
     first_text: str | None = None
     actions: list[_Done] = []
     moments = [_Moment()]
     called: dict[str, int] = {}
-    looked: dict[str, str] = {}  # calls that only look, by their kind
+    looked: dict[str, str] = {}  # calls that only observe, by kind
     thoughts: list[str] = []  # of those, for the next action
     screen = size
     ends_in_text = False  # whether the last message is a reply without a call
@@ -189,7 +189,7 @@ def conversation(
 
 
 def read_calls(calls: Sequence[ToolCall | str]) -> list[ToolCall]:
-    """Every call as a record. Raises InputError for a text that holds none."""
+    """Returns every call as a record. Raises InputError for a text that is not a call."""
     try:
         return [
             msgspec.json.decode(call, type=ToolCall) if isinstance(call, str) else call
@@ -208,14 +208,14 @@ def _conversation(
         action = done.action
         if i == last and ends_in_text:
             action = replace(action, kind="answer")
-        elif i < last and action.is_final:  # nothing ends an episode that goes on
+        elif i < last and action.is_final:  # an action that others follow is not final
             action = replace(action, kind="message")
         observation = moment.observation()
         steps.append(Step(observation, with_element(action, observation.text), done.thought))
     final = moments[-1].observation() if actions else None
     answer = steps[-1].action.value if steps and steps[-1].action.is_final else None
     last_state = final if final is not None and (final.text or final.screenshot) else None
-    # Without any action, what was seen at the start is the last known state.
+    # Without any action, the initial observation is the last known state.
     if not actions and moments[0].screenshot:
         last_state = moments[0].observation()
     claimed = actions[-1].claimed if steps and steps[-1].action.is_final else None
@@ -244,7 +244,7 @@ def _parse_actions(message: ChatMessage, size: Screen, read: ReadCall) -> Iterab
             thought,
             claim_in(parsed(arguments or {}) or {}),
         )
-        thought = None  # said once, before the first of the calls
+        thought = None  # only once, before the first call
 
 
 def _content(

@@ -1,12 +1,14 @@
-"""Calls of `computer_action`, as Harbor's computer-use harness (computer-1) records them in ATIF:
-what was done is in `type`.
+"""Reads calls of `computer_action`, as Harbor's computer-use harness (computer-1) records them in
+ATIF.
+
+The action is in `type`.
 
 Coordinates are pixels of the desktop (`source` native_prescaled and anthropic_scaled; `model_x` and
-`model_y` are then what the model wrote of a scaled picture, and are passed over), or come from a
-grid of 0 to 999 (normalized_completion). There, `model_x` and `model_y` are on the grid and the
-others are pixels, once the action was carried out; before that, all are on the grid. After `zoom`
-the next picture shows `zoom_region` alone, and places on it are fractions of that region. Nothing
-states the desktop's size: it is that of a picture. (Harbor, src/harbor/agents/computer_1.)
+`model_y` are then the model's coordinates in a scaled image, and are skipped), or come from a grid
+of 0 to 999 (normalized_completion). There, `model_x` and `model_y` are on the grid and the others
+are pixels, once the action was executed; before that, all are on the grid. After `zoom`, the next
+image shows only `zoom_region`, and positions on it are fractions of that region. The desktop's size
+is not stated; it is that of an image. (Harbor, src/harbor/agents/computer_1.)
 """
 
 from __future__ import annotations
@@ -20,14 +22,15 @@ from prill.types import Action, Point
 NAME, COMPLETED = "computer_action", "mark_task_complete"
 FINAL_TYPES = frozenset({"done", "answer", "terminate"})
 _GRID, _SOURCE = (999.0, 999.0), "normalized_completion"
-# Bookkeeping of the harness, which is no part of what was done.
+# Internal calls of the harness, which are not actions.
 _NOT_SHOWN = frozenset({"type", "source", "model_x", "model_y", "metadata"})
 _Box = tuple[float, float, float, float]
 
 
 class ComputerActions:
-    """Reads the calls of one run, in their order: a zoom changes what the places of the next action
-    mean.
+    """Reads the calls of one run in order.
+
+    A zoom changes the meaning of the next action's position.
     """
 
     def __init__(self) -> None:
@@ -39,7 +42,7 @@ class ComputerActions:
         arguments: Mapping[str, object] | str,
         size: tuple[float, float] | None = None,
     ) -> Action:
-        """The action of a call; of another tool as `tool_action` reads it."""
+        """Returns the action of a call; calls of other tools are parsed by `tool_action`."""
         values = parsed(arguments)
         if name == COMPLETED and values is not None:
             return replace(tool_action(name, _given(values)), kind="stop", value=_words(values))
@@ -72,14 +75,14 @@ def _value(type_: str, values: Mapping[str, object], action: Action) -> str | No
         return _words(values)
     if type_ == "scroll":
         return scroll_direction(values.get("scroll_x"), values.get("scroll_y"))
-    # it presses Enter unless it is told not to
+    # it presses Enter unless the call disables it
     if type_ == "type_text_at" and values.get("press_enter") is not False:
         return f"{action.value or ''}\n"
     return action.value
 
 
 def _words(values: Mapping[str, object]) -> str | None:
-    """What the agent says at the end."""
+    """Returns the agent's final message."""
     return next(
         (text for key in ("result", "text") if isinstance(text := values.get(key), str) and text),
         None,

@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Mapping
 
-# The configuration's lines that are read. Behind `eval` stand the reference answers: what is not
-# named here stays out.
+# The configuration lines that are read. The reference answers follow `eval`; lines not listed here
+# are skipped.
 _KEYS = re.compile(
     r"^(sites|task_id|require_login|storage_state|start_url|geolocation|intent_template|instantiation_dict|intent|"
     r"require_reset|eval|intent_template_id|string_note): ",
@@ -25,7 +25,7 @@ def config_values(text: str) -> dict[str, str]:
 
 
 def sites_in(values: Mapping[str, str]) -> tuple[str, ...]:
-    """The sites of such a configuration, which are written as a Python list."""
+    """Returns the sites of such a configuration, which are written as a Python list."""
     try:
         return tuple(str(site) for site in ast.literal_eval(values.get("sites", "[]")))
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):

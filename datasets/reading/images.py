@@ -37,8 +37,9 @@ class ImageFolder:
         self._folder, self._temporary = folder, temporary
 
     def add(self, data: bytes) -> str:
-        """The absolute path of the written image. Raises InputError for bytes that are no PNG,
-        JPEG, GIF or WebP.
+        """Writes an image and returns its absolute path.
+
+        Raises InputError for bytes that are not PNG, JPEG, GIF or WebP.
         """
         suffix = image_suffix(data)
         if suffix is None:
@@ -48,7 +49,7 @@ class ImageFolder:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / (hashlib.sha256(data).hexdigest()[:16] + suffix)
         if not path.exists():
-            part = part_path(path)  # a process that is killed here leaves no torn picture
+            part = part_path(path)  # a process that is killed here leaves no partial image
             part.write_bytes(data)
             part.replace(path)
         return str(path)
@@ -60,17 +61,16 @@ class ImageFolder:
 
 
 class ImageStore:
-    """Makes an image folder for each trajectory: the same one when it stays, a new one when it is
-    temporary.
+    """Makes an image folder for each trajectory: the same one if it is permanent, else a new one.
 
-    No path ever stands for two images.
+    A path is never reused for another image.
     """
 
     def __init__(self, folder: Path, temporary: bool) -> None:
         self._folder, self._temporary, self._count = folder, temporary, 0
 
     def new(self) -> ImageFolder:
-        """The folder for the next trajectory."""
+        """Returns the folder for the next trajectory."""
         self._count += 1
         return ImageFolder(
             self._folder / str(self._count) if self._temporary else self._folder, self._temporary
@@ -79,7 +79,7 @@ class ImageStore:
 
 @contextmanager
 def image_store(folder: str | PathLike[str] | None) -> Iterator[ImageStore]:
-    """A store in the folder, or for None in a temporary one that is removed at the end."""
+    """Opens a store in the folder; for None in a temporary one that is removed at the end."""
     if folder is not None:
         yield ImageStore(Path(folder).resolve(), temporary=False)
         return
@@ -88,34 +88,35 @@ def image_store(folder: str | PathLike[str] | None) -> Iterator[ImageStore]:
 
 
 def image_suffix(data: bytes) -> str | None:
-    """The file suffix that belongs to the first bytes; None when they begin no image of a known
-    kind.
+    """Returns the file suffix for the first bytes; None if they do not begin an image of a known
+    type.
     """
     return next((suffix for signature, suffix in _SIGNATURES if data.startswith(signature)), None)
 
 
 class RecordImages:
-    """The images that records name, one record after another: temporary ones are removed when the
-    next record begins.
+    """The images that records refer to.
+
+    Temporary ones are removed when the next record begins.
     """
 
     def __init__(self, store: ImageStore, base: Path | None = None) -> None:
-        """`base` is the folder that paths in the records are relative to; None when they may name
-        no files.
+        """`base` is the folder that paths in the records are relative to; None if they may not name
+        files.
         """
         self._store = store
         self._base = base
         self._folder = store.new()
 
     def next_record(self) -> None:
-        """Removes the temporary images of the record before."""
+        """Removes the temporary images of the previous record."""
         self._folder.close()
         self._folder = self._store.new()
 
     def file(self, url: str) -> str | None:
-        """The path of the image for a data URL or a relative path; None for a network address.
+        """Returns the image path for a data URL or a relative path; None for a network address.
 
-        Raises InputError for what is no PNG, JPEG, WebP or GIF, is too large, or names a file
+        Raises InputError for data that is not PNG, JPEG, WebP or GIF, is too large, or names a file
         outside the folder.
         """
         if url[:5].lower() == "data:":
@@ -145,7 +146,7 @@ class RecordImages:
 
 
 def image_size_or_none(path: str) -> tuple[float, float] | None:
-    """Width and height in pixels; None when the file is missing or no image that can be used."""
+    """Returns width and height in pixels; None if the file is missing or not a usable image."""
     try:
         width, height = image_size(path)
     except InputError:

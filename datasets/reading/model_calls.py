@@ -1,11 +1,10 @@
-"""Calls of models and runs of tools, as tracers record them, joined to the one conversation that
-they are parts of.
+"""Merges model calls and tool runs, as tracers record them, into one conversation.
 
-Each call repeats the conversation so far. What it adds is what comes after the messages that are
-known already; a call whose messages are the beginning of what is known was made again, and replaces
-what came after. A context that was compacted still ends with messages that are known, or begins
-with the same system message. Calls that share nothing with others, such as those of a tool that
-asks a model itself, are conversations of their own: the one with most actions is the agent's.
+Each call repeats the conversation so far and adds the messages after the known ones. A call whose
+messages are a prefix of the known conversation is a retry, and replaces what came after. A
+compacted context still ends with known messages, or begins with the same system message. Calls that
+share nothing with others, such as those of a tool that calls a model itself, are separate
+conversations; the one with the most actions is the agent's.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _SYSTEM = ("system", "developer")
 
 @dataclass(frozen=True)
 class ModelCall:
-    """A call of a model: the messages that it was given, and those that it gave."""
+    """A model call: its input messages and its output messages."""
 
     inputs: tuple[ChatMessage, ...]
     outputs: tuple[ChatMessage, ...]
@@ -28,7 +27,7 @@ class ModelCall:
 
 @dataclass(frozen=True)
 class ToolRun:
-    """A run of a tool. `id` is that of the call; None where the tracer does not keep it."""
+    """A tool run. `id` is that of the call; None if the tracer does not record it."""
 
     name: str
     arguments: dict[str, object] | str | None = None
@@ -53,15 +52,15 @@ class _Conversation:
 
 
 def join_calls(calls: Iterable[ModelCall], tools: Sequence[ToolRun] = ()) -> list[ChatMessage]:
-    """The agent's conversation.
+    """Merges calls into the agent's conversation.
 
     Args:
-        calls: The calls of models, by their start; those without messages are passed over.
-        tools: The runs of tools, by their start: their results stand in for those that no call was
-            given. Without any call of a model they are the conversation.
+        calls: The model calls, by start time; those without messages are skipped.
+        tools: The tool runs, by start time. Their results replace results missing from the calls.
+            Without any model call, they are the conversation.
     """
     conversations: list[_Conversation] = []
-    # readers give a message that is repeated once
+    # readers return repeated messages as the same object
     known: dict[int, tuple[ChatMessage, object]] = {}
 
     def key(message: ChatMessage) -> object:
@@ -90,8 +89,10 @@ def join_calls(calls: Iterable[ModelCall], tools: Sequence[ToolRun] = ()) -> lis
 def _continued(
     conversations: list[_Conversation], call: ModelCall, keys: list[object]
 ) -> tuple[_Conversation, int] | None:
-    """The conversation that a call goes on with, and how many of its messages are known there."""
-    if not call.inputs:  # the tracer does not keep them
+    """Returns the conversation that a call continues, and how many of its messages are known
+    there.
+    """
+    if not call.inputs:  # the tracer does not record them
         return (conversations[-1], 0) if conversations else None
     for one in reversed(conversations):
         size = min(len(keys), len(one.keys))
@@ -100,7 +101,7 @@ def _continued(
             and keys[:size] == one.keys[:size]
             and any(message.role not in _SYSTEM for message in call.inputs[:size])
         ):
-            if len(keys) < len(one.keys):  # made again
+            if len(keys) < len(one.keys):  # a retry
                 del one.messages[size:], one.keys[size:]
             return one, size
     for one in reversed(conversations):
@@ -119,8 +120,9 @@ def _continued(
 
 
 def _key(message: ChatMessage) -> object:
-    """What tells a message from others: ids where there are some, as pictures and thoughts are
-    often left out later.
+    """Returns a key that identifies a message.
+
+    Ids are preferred, because later calls often omit images and thoughts.
     """
     if message.role == "tool" and message.tool_call_id:
         return "tool", message.tool_call_id

@@ -1,4 +1,4 @@
-"""Reads JSON Lines rows with foreign fields; a broken row is an item, not the end."""
+"""Reads JSON Lines rows with foreign fields; a broken row is returned as an item."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from prill.io.store import BadLine, open_lines, read_lines
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")
-# The last one is for brackets in brackets without end.
+# RecursionError is for deeply nested brackets.
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-# What an archive may unpack to where all of it is held in memory; an archive of 1 MB can hold as
-# much.
+# The limit for archives that are unpacked in memory; an archive of 1 MB can hold as much.
 _LARGEST = 2**30
 # "2024-10-26_05-28-49" of AgentLab's folders, "20240419@115711" of OSWorld's rows, "2023-08-09
 # 15:22:31,123" of logs, ISO 8601.
@@ -36,8 +35,8 @@ def read_rows(
 ) -> Iterator[Item | BadLine]:
     """Yields `make(row)` for each row of a file; fields that `row` does not declare are ignored.
 
-    A row that does not fit, or for which `make` raises InputError, comes as one BadLine with its
-    place; so does all that a damaged archive loses.
+    A row that does not match, or for which `make` raises InputError, becomes one BadLine with its
+    position; so does the lost part of a damaged archive.
     """
     decoder = msgspec.json.Decoder(row)
     lines = read_lines(path)
@@ -57,8 +56,8 @@ def read_rows(
 
 
 def decode_json(data: bytes, type: type[Row]) -> Row:
-    """The record that some JSON holds. Raises InputError, with the field's path, when it holds
-    none.
+    """Decodes JSON into a record. Raises InputError, with the field's path, if it does not
+    match.
     """
     try:
         return msgspec.json.decode(data, type=type)
@@ -67,8 +66,9 @@ def decode_json(data: bytes, type: type[Row]) -> Row:
 
 
 def as_record(value: object, type: type[Row]) -> Row:
-    """The record that a decoded JSON value holds. Raises InputError, with the field's path, when it
-    holds none.
+    """Converts a decoded JSON value to a record.
+
+    Raises InputError, with the field's path, if it does not match.
     """
     try:
         return msgspec.convert(value, type)
@@ -77,7 +77,7 @@ def as_record(value: object, type: type[Row]) -> Row:
 
 
 def iso_date(seconds: float | None) -> str | None:
-    """Seconds since 1970 as a date in UTC, `2026-11-22T02:35:19Z`; None for what is no date."""
+    """Converts seconds since 1970 to a UTC date, `2026-11-22T02:35:19Z`; None if out of range."""
     try:
         return (
             None
@@ -89,8 +89,9 @@ def iso_date(seconds: float | None) -> str | None:
 
 
 def read_file(path: str | PathLike[str]) -> bytes:
-    """The bytes of a file, plain or gzip. Raises InputError when it cannot be read, or is an
-    archive of more than 1 GiB.
+    """Reads a file, plain or gzip.
+
+    Raises InputError if it cannot be read, or is an archive of more than 1 GiB.
     """
     try:
         with open_lines(path) as file:
@@ -101,9 +102,7 @@ def read_file(path: str | PathLike[str]) -> bytes:
 
 
 def read_at_most(file: BinaryIO, most: int) -> bytes:
-    """All bytes of a file; room is made as they come. Raises InputError when there are more than
-    `most`.
-    """
+    """Reads all bytes of a file incrementally. Raises InputError if there are more than `most`."""
     parts, size = [], 0
     while part := file.read(2**20):
         parts.append(part)
@@ -114,8 +113,9 @@ def read_at_most(file: BinaryIO, most: int) -> bytes:
 
 
 def read_record(place: str, make: Callable[[], Item]) -> Item | BadLine:
-    """What `make` gives, or a BadLine where it raises InputError; for records that are files.
-    `place` says where it stands.
+    """Returns the result of `make`, or a BadLine at `place` if it raises InputError.
+
+    It is for records that are whole files.
     """
     try:
         return make()
@@ -126,11 +126,12 @@ def read_record(place: str, make: Callable[[], Item]) -> Item | BadLine:
 
 
 def date_in(text: str) -> str | None:
-    """The first date with a time of day that a folder's name, a log's line or a time stamp holds,
-    in ISO 8601 with seconds.
+    """Finds the first date with a time in a folder's name, a log line or a timestamp.
 
-    In UTC (`…Z`) where the text has a zone; without a zone it is the time of the machine that wrote
-    it, and stays without.
+    The result is in ISO 8601 with seconds.
+
+    It is in UTC (`…Z`) if the text has a time zone; otherwise it is the local time of the machine
+    that wrote it, without a zone.
     """
     for match in _DATE.finditer(text):
         year, _, month, day, hour, _, minute, second, zone = match.groups()
@@ -145,7 +146,7 @@ def date_in(text: str) -> str | None:
 
 
 def find_rows(folder: str | PathLike[str], stem: str) -> Path:
-    """`stem`.jsonl or `stem`.jsonl.gz in a folder. Raises UsageError when it has neither."""
+    """Finds `stem`.jsonl or `stem`.jsonl.gz in a folder. Raises UsageError if it has neither."""
     names = (f"{stem}.jsonl", f"{stem}.jsonl.gz")
     for name in names:
         if (Path(folder) / name).is_file():
@@ -154,7 +155,9 @@ def find_rows(folder: str | PathLike[str], stem: str) -> Path:
 
 
 def _is_circular(path: Path) -> bool:
-    """Whether links lead in a circle: from Python 3.13 on, `resolve` leaves those as they are."""
+    """Returns whether links are circular; from Python 3.13 on, `resolve` does not raise for
+    those.
+    """
     try:
         path.stat()
     except OSError as error:
@@ -163,17 +166,18 @@ def _is_circular(path: Path) -> bool:
 
 
 def image_in(folder: str | PathLike[str], name: str) -> str:
-    """The absolute path of an image named in a row. Raises InputError when it lies outside the
-    folder, or the name is none.
+    """Returns the absolute path of an image named in a row.
+
+    Raises InputError if it lies outside the folder, or the name is not a file name.
     """
     root = Path(folder).resolve()
     try:
         path = (root / name).resolve()
         circular = _is_circular(path)
-    except (ValueError, RuntimeError):  # a null character, an unpaired surrogate, links in a circle
+    except (ValueError, RuntimeError):  # a null character, an unpaired surrogate, circular links
         circular = True
     if circular:
-        raise InputError(f"image path {name!r} is no name of a file")
+        raise InputError(f"image path {name!r} is not a file name")
     if not path.is_relative_to(root):
         raise InputError(f"image path {name!r} leaves the folder {folder}")
     return str(path)

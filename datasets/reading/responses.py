@@ -1,8 +1,9 @@
-"""Items of OpenAI's Responses as messages: calls of a computer, of functions and of built-in tools.
+"""Converts items of OpenAI's Responses to messages: computer calls, function calls and built-in
+tools.
 
-A `computer_call` has a list of `actions`, each a step; the picture that comes back shows the screen
-after the last one. In the tool's preview it had one `action`. Text of the agent right before a call
-is its thought. (openai, `openai.types.responses`)
+A `computer_call` has a list of `actions`, each a step; the returned image shows the screen after
+the last one. In the tool's preview it had one `action`. The agent's text right before a call is its
+thought. (openai, `openai.types.responses`)
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from prill.errors import InputError
 from prill.types import Platform, Task, Trajectory
 
 _CALL, _OUTPUT = "_call", "_output"
-# Fields of a call that say nothing of what was done.
+# Fields of a call that do not describe the action.
 _NOT_SHOWN = frozenset(
     {"id", "type", "status", "call_id", "output", "outputs", "result", "results"}
 ) | {*("pending_safety_checks", "agent", "name", "arguments", "input", "action")}
@@ -37,7 +38,7 @@ _DESKTOPS = frozenset({"mac", "windows", "ubuntu", "linux"})  # the preview's `e
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of a message, a summary, or a result; a picture is `image_url`, or the id of an
+    """A part of a message, a summary, or a result; an image is `image_url`, or the id of an
     uploaded file.
     """
 
@@ -52,7 +53,7 @@ class _Part:
 
     @property
     def words(self) -> str | None:
-        """What the part says, or which file it stands for."""
+        """Returns the part's text, or the name of its file."""
         said = self.text or self.refusal or self.logs or self.stdout
         return said or (f"[file {self.file_id}]" if self.file_id and not self.image_url else None)
 
@@ -61,14 +62,14 @@ _Content = str | tuple[_Part, ...] | _Part | None
 
 
 def messages(items: object, *, agent: bool = False) -> Iterator[ChatMessage]:
-    """The messages that some items are.
+    """Converts items to messages.
 
     Args:
         items: A text, or a list of items.
         agent: Whether a message without a role, or a text, is the agent's; else it is a user's.
 
     Raises:
-        InputError: An item has another shape than the API's.
+        InputError: An item does not have the API's form.
     """
     if isinstance(items, str):
         yield ChatMessage("assistant" if agent else "user", items)
@@ -80,7 +81,7 @@ def messages(items: object, *, agent: bool = False) -> Iterator[ChatMessage]:
 
 def _joined(items: Iterable[_Item], agent: bool) -> Iterator[ChatMessage]:
     thoughts: list[str] = []
-    said: ChatMessage | None = None  # the agent's text, until it is clear whether a call follows
+    said: ChatMessage | None = None  # the agent's text, until it is known whether a call follows
     for item in items:
         type_ = item.get("type") or "message"
         if not isinstance(type_, str):
@@ -119,7 +120,7 @@ def _joined(items: Iterable[_Item], agent: bool) -> Iterator[ChatMessage]:
                 "assistant", said.content if said else None, calls, reasoning_content=reasoning
             )
             said, thoughts = None, []
-            for key in ("output", "outputs", "results"):  # of tools that OpenAI's side carries out
+            for key in ("output", "outputs", "results"):  # of server-side tools
                 yield from _results(item, item.get(key))
     if said is not None:
         yield said
@@ -195,7 +196,7 @@ def _parts(content: _Content) -> str | tuple[ContentPart, ...] | None:
 def _records(items: list[object]) -> Iterator[_Item]:
     for item in items:
         if not isinstance(item, dict):
-            raise InputError(f"an item is no object: {type(item).__name__}")
+            raise InputError(f"an item is not an object: {type(item).__name__}")
         yield item
 
 
@@ -217,7 +218,7 @@ class _ResponseError:
 
 @dataclass(frozen=True)
 class Response:
-    """What the API gave, with the fields of the request that are next to it."""
+    """An API response, with the fields of the request next to it."""
 
     output: list[object]
     input: str | list[object] | None = None
@@ -239,7 +240,7 @@ class _Request:
 
 
 def is_response(value: object) -> bool:
-    """Whether a value is a response, with its request or alone."""
+    """Returns whether a value is a response, with or without its request."""
     if not isinstance(value, dict) or "custom_id" in value:
         return False
     inner = value.get("response")
@@ -252,7 +253,7 @@ def is_response(value: object) -> bool:
 
 
 def is_item(value: object) -> bool:
-    """Whether a value is an item that messages of other APIs do not have."""
+    """Returns whether a value is an item that messages of other APIs do not have."""
     type_ = value.get("type") if isinstance(value, dict) else None
     return isinstance(type_, str) and (
         type_ == "reasoning" or type_.endswith(("_call", "_call_output"))
@@ -260,9 +261,7 @@ def is_item(value: object) -> bool:
 
 
 def parse_response(value: object) -> Response:
-    """A response, with what was asked of the model next to it or in `request`. Raises
-    InputError.
-    """
+    """Parses a response, with the model's input next to it or in `request`. Raises InputError."""
     inner = value.get("response") if isinstance(value, dict) else None
     try:
         if not isinstance(value, Mapping) or not isinstance(inner, dict):
@@ -283,10 +282,10 @@ def parse_response(value: object) -> Response:
 
 
 def to_trajectory(id: str, responses: tuple[Response, ...], images: RecordImages) -> Trajectory:
-    """The trajectory of responses that follow one another.
+    """Converts consecutive responses to a trajectory.
 
     Raises:
-        InputError: An item or a picture is broken.
+        InputError: An item or an image is broken.
     """
     items = [
         part

@@ -1,7 +1,7 @@
 """Reads pickles as plain data: nothing is imported or executed.
 
-A pickle is a program that may call any function it names. Here every name gives `StandIn`, which
-keeps what it is given and does nothing, so a hostile file can only hold nonsense.
+A pickle is a program that may call any function it names. Here every name resolves to `StandIn`,
+which stores its arguments and does nothing, so a malicious file cannot run code.
 """
 
 from __future__ import annotations
@@ -18,35 +18,36 @@ from prill.datasets.reading.records import read_at_most
 from prill.errors import InputError, UsageError
 from prill.io.store import open_lines
 
-# A step with its page trees takes some MB; more is damage, or an archive made to fill the memory.
+# A step with its page trees takes some MB; a larger file is damaged or a decompression bomb.
 _LARGEST = 256 * 2**20
 # Opcodes: such a step has some hundred thousand.
 _MAX_STEPS = 10_000_000
 
 
 class StandIn:
-    """In place of an object of any class: `fields` holds its attributes, or the items of a
-    dictionary's subclass.
+    """A placeholder for an object of any class.
+
+    `fields` holds its attributes, or the items of a dictionary's subclass.
     """
 
     fields: dict[str, Any]
 
     def __new__(cls, *_args: object, **_named: object) -> StandIn:
-        """Takes whatever the real class would have taken."""
+        """Accepts any arguments of the real class."""
         instance = object.__new__(cls)
         instance.fields = {}
         return instance
 
     def __init__(self, *_args: object, **_named: object) -> None:
-        """As `__new__`."""
+        """Accepts any arguments, like `__new__`."""
 
     def __call__(self, *_args: object, **_named: object) -> StandIn:
-        """In place of an inner class or a method, which pickles fetch with getattr."""
+        """Acts as an inner class or a method, which pickles fetch with getattr."""
         return StandIn()
 
     def __setstate__(self, state: object) -> None:
-        """Attributes come as a dictionary, or in a pair of two: those of `__dict__` and those of
-        `__slots__`.
+        """Stores attributes, given as a dictionary or as a pair of `__dict__` and `__slots__`
+        values.
         """
         for part in state if isinstance(state, tuple) else (state,):
             if isinstance(part, dict):
@@ -55,12 +56,12 @@ class StandIn:
                 )
 
     def __setitem__(self, key: object, value: object) -> None:
-        """An item of a dictionary's subclass."""
+        """Stores an item of a dictionary's subclass."""
         if isinstance(key, str):
             self.fields[key] = value
 
     def append(self, _item: object) -> None:
-        """Items of lists' and sets' subclasses are not kept."""
+        """Ignores items of lists' and sets' subclasses."""
 
     extend = add = append
 
@@ -70,7 +71,7 @@ def load_pickle(
 ) -> Any:
     """Loads a pickle, plain or gzip, as built-in values and `StandIn`. Raises InputError.
 
-    So it does for more bytes or opcodes than that.
+    It also raises InputError for more bytes or opcodes than the limits.
     """
     try:
         with open_lines(path) as file:
@@ -83,12 +84,12 @@ def load_pickle(
         return _Unpickler(BytesIO(data), most_steps).load()
     except _BROKEN as error:
         raise InputError(
-            f"{path}: no readable pickle: {str(error) or type(error).__name__}"
+            f"{path}: not a readable pickle: {str(error) or type(error).__name__}"
         ) from None
 
 
 def fields(value: object) -> dict[str, Any]:
-    """The named parts of a dictionary or a `StandIn`; empty for anything else."""
+    """Returns the named parts of a dictionary or a `StandIn`; empty for anything else."""
     if isinstance(value, StandIn):
         return value.fields
     return value if isinstance(value, dict) else {}
@@ -110,7 +111,7 @@ _BROKEN = (
 )
 
 
-# What puts keys into dictionaries and sets, and the distance of keys on the stack.
+# The opcodes that add keys to dictionaries and sets, and the distance of keys on the stack.
 _KEYS = {
     pickle.SETITEM: 2,
     pickle.SETITEMS: 2,
@@ -121,8 +122,9 @@ _KEYS = {
 
 
 class _Steps(dict[int, Callable[[Any], None]]):
-    """What to do at each opcode, for the first of them only: each may take memory, and gzip packs a
-    thousand into a byte.
+    """The handlers of opcodes, limited to a number of opcodes.
+
+    Each opcode may take memory, and gzip packs a thousand into a byte.
     """
 
     def __init__(self, most: int) -> None:
@@ -139,8 +141,9 @@ class _Steps(dict[int, Callable[[Any], None]]):
 
 
 def _with_flat_keys(load: Callable[[Any], None], every: int) -> Callable[[Any], None]:
-    """Refuses tuples of tuples as keys: 200 bytes of them can take for ever, since what they share
-    is hashed each time.
+    """Rejects tuples of tuples as keys.
+
+    With 200 bytes of them, hashing can take forever, because shared parts are hashed each time.
     """
 
     def checked(unpickler: Any) -> None:
@@ -157,13 +160,13 @@ def _with_flat_keys(load: Callable[[Any], None], every: int) -> Callable[[Any], 
     return checked
 
 
-# The one in Python: that in C makes room for as many remembered objects as a file says it has, 64
-# GB for nine bytes. It is about twice as fast.
+# The Python implementation is used because the C one allocates as many memo entries as a file
+# declares, 64 GB for nine bytes. The C one is about twice as fast.
 class _Unpickler(pickle._Unpickler):
     def __init__(self, file: BytesIO, most_steps: int) -> None:
         super().__init__(file)
-        vars(self)["dispatch"] = _Steps(most_steps)  # its type says that all have the same
+        vars(self)["dispatch"] = _Steps(most_steps)  # the type declares a plain dict
 
     def find_class(self, _module: str, _name: str) -> type[StandIn]:
-        """The one class there is."""
+        """Returns the placeholder class."""
         return StandIn

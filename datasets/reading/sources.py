@@ -1,4 +1,4 @@
-"""Recordings as the formats look at them, to tell whose they are."""
+"""Files and folders as format detection reads them."""
 
 from __future__ import annotations
 
@@ -18,35 +18,34 @@ from prill.errors import InputError, UsageError
 from prill.io.lines import open_lines
 from prill.io.store import BadLine
 
-_MAX_NAMES = 5_000  # files of a folder, and entries of an archive, that are looked at by name
+_MAX_NAMES = 5_000  # files of a folder, and entries of an archive, that are listed
 _MAX_FILES = 40  # files of a folder that are opened for one format
 _HEAD = 64 << 10
 _MARK = b"\xef\xbb\xbf"
-_LARGEST = 64 << 20  # bytes of a document that are parsed to recognise it
-_KEPT = 128 << 20  # bytes of documents that stay in memory, parsed, until all formats have looked
+_LARGEST = 64 << 20  # bytes of a document that are parsed to detect its format
+_KEPT = 128 << 20  # bytes of parsed documents that are cached during detection
 
 
 class Source:
-    """A file or folder, as formats look at it; each part is read when it is first asked for, and
-    within bounds.
-    """
+    """A file or folder for format detection; each part is read lazily and within limits."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._value: object = None
         self._is_kept = False
-        self._room = [_KEPT]  # what may still be kept; the files of a folder share it
+        self._room = [_KEPT]  # the cache space left, shared by the files of a folder
         self._below: dict[str, Source] = {}
 
     @cached_property
     def is_folder(self) -> bool:
-        """Whether it is a folder."""
+        """Returns whether it is a folder."""
         return self.path.is_dir()
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The files below a folder, as paths with `/` relative to it, the nearest first; hidden
-        ones are left out.
+        """Returns the files below a folder, as `/` paths relative to it, the nearest first.
+
+        Hidden files are excluded.
         """
         found: list[str] = []
         level = [self.path] if self.is_folder else []
@@ -72,13 +71,15 @@ class Source:
 
     @cached_property
     def head(self) -> bytes:
-        """The first 64 KiB of a file, unpacked where it is gzip; empty where it cannot be read."""
+        """Returns the first 64 KiB of a file, unpacked if it is gzip; empty if it cannot be
+        read.
+        """
         return self._read(_HEAD)
 
     @property
     def value(self) -> object:
-        """What a file holds: its JSON document, or the first record where it has JSON lines; None
-        for anything else.
+        """Returns a file's JSON document, or the first record of JSON lines; None for anything
+        else.
         """
         if self._is_kept:
             return self._value
@@ -90,8 +91,9 @@ class Source:
 
     @cached_property
     def records(self) -> tuple[object, ...]:
-        """The records among the first lines of a file, where these are JSON; of a document over
-        several lines none.
+        """Returns the records among the first lines of a file of JSON lines.
+
+        A document over several lines has none.
         """
         found: list[object] = []
         lines = self.head.split(b"\n")
@@ -104,13 +106,13 @@ class Source:
 
     @property
     def keys(self) -> frozenset[str]:
-        """The keys of `value`; empty where it is no object."""
+        """Returns the keys of `value`; empty if it is not an object."""
         value = self.value
         return frozenset(value) if isinstance(value, dict) else frozenset()
 
     @cached_property
     def zip_names(self) -> tuple[str, ...]:
-        """The names in a ZIP archive; empty for another file."""
+        """Returns the names in a ZIP archive; empty for another file."""
         if not self.head.startswith(b"PK"):
             return ()
         try:
@@ -120,15 +122,16 @@ class Source:
             return ()
 
     def has(self, test: Callable[[Source], bool], *patterns: str) -> bool:
-        """Whether a file passes the test; of a folder, whether one does of the first whose name, or
-        path, fits a pattern.
+        """Returns whether a file passes the test.
+
+        For a folder, whether one of the first files whose name or path matches a pattern does.
         """
         if not self.is_folder:
             return test(self)
         return any(test(file) for file in self.files(*patterns))
 
     def files(self, *patterns: str) -> Iterator[Source]:
-        """The first files below a folder whose name, or path below it, fits one of the patterns."""
+        """Yields the first files below a folder whose name or path matches one of the patterns."""
         fitting = (
             n
             for n in self.names
@@ -143,14 +146,14 @@ class Source:
             yield self._below[name]
 
     def _parsed(self) -> tuple[object, int]:
-        """The value, and how many bytes were read for it."""
+        """Returns the value, and how many bytes were read for it."""
         if self.head.lstrip(_MARK + b" \t\r\n")[:1] not in (b"{", b"["):
             return None, 0
         if len(self.head) < _HEAD:
             return _first_value(self.head), len(self.head)
         first, newline, _ = self.head.removeprefix(_MARK).lstrip().partition(b"\n")
         if newline and (value := _decoded(first)) is not None:
-            return value, len(first)  # of JSON lines the rest is not read
+            return value, len(first)  # the rest of JSON lines is not read
         data = self._read(_LARGEST)
         return _first_value(data), len(data)
 
@@ -165,7 +168,7 @@ class Source:
 
 
 def _first_value(data: bytes) -> object:
-    """The document, else the value of the first line."""
+    """Returns the document, or else the value of the first line."""
     data = data.removeprefix(_MARK).lstrip()
     value = _decoded(data)
     return value if value is not None else _decoded(data.partition(b"\n")[0])
@@ -180,13 +183,13 @@ def _decoded(data: bytes) -> object:
 
 @dataclass(frozen=True)
 class Document:
-    """What a file holds, parsed: one JSON document, or JSON lines.
+    """The parsed contents of a file: one JSON document, or JSON lines.
 
     Args:
         path: The file.
-        name: Its path below the source without the ending, for ids.
-        records: Each record with its place; of a document that one.
-        broken: The lines that are no JSON.
+        name: Its path below the source without the suffix, for ids.
+        records: Each record with its position; a document is one record.
+        broken: The lines that are not JSON.
     """
 
     path: Path
@@ -196,23 +199,24 @@ class Document:
 
     @property
     def place(self) -> str:
-        """Where it is, for messages."""
+        """Returns the path, for messages."""
         return str(self.path)
 
 
 def read_documents(
     source: str | os.PathLike[str], is_ours: Callable[[Source], bool], *patterns: str
 ) -> Iterator[Document | BadLine]:
-    """The documents of a file, or of the files below a folder that are of a format; one is in
-    memory at a time.
+    """Yields the documents of a file, or of the files below a folder of one format.
+
+    One is in memory at a time.
 
     Args:
         source: The file or folder.
-        is_ours: Whether a file below a folder is of the format; others are passed over.
-        *patterns: What names of files below a folder may look like.
+        is_ours: Whether a file below a folder is of the format; others are skipped.
+        *patterns: Patterns for the names of files below a folder.
 
     Yields:
-        Each document, its broken lines before it.
+        Each document, preceded by its broken lines.
 
     Raises:
         UsageError: There is no such file, or none of the format.
@@ -230,8 +234,9 @@ def read_documents(
 def find_files(
     source: str | os.PathLike[str], is_ours: Callable[[Source], bool], *patterns: str
 ) -> Iterator[tuple[Path, str]]:
-    """A file, or the files below a folder that are of a format, each with its path below the source
-    without the ending.
+    """Yields a file, or the files below a folder of one format.
+
+    Each comes with its path below the source without the suffix.
 
     Raises:
         UsageError: There is no such file, or none of the format.
@@ -263,7 +268,7 @@ def _document(path: Path, name: str) -> Document:
         return Document(path, name, ((str(path), msgspec.json.decode(data)),))
     except UNREADABLE as error:
         whole = str(error)
-    # a document over several lines, broken off
+    # a truncated document over several lines
     if data.lstrip().split(b"\n", 1)[0].strip() in (b"{", b"["):
         raise InputError(whole)
     records: list[tuple[str, object]] = []

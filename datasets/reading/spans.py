@@ -1,8 +1,7 @@
-"""Spans of OpenTelemetry, as OTLP's JSON has them, as SDKs print them, and as stores of traces give
-them.
+"""Reads OpenTelemetry spans: OTLP JSON, the output of SDKs, and exports of trace stores.
 
 OTLP: `resourceSpans[].scopeSpans[].spans[]`, attributes a list of keys and typed values. Others:
-one span an object, with its ids in it or in `context`, and attributes as an object, with dotted
+one span per object, with its ids in it or in `context`, and attributes as an object, with dotted
 keys or nested. (open-telemetry/opentelemetry-proto, opentelemetry/proto/trace/v1/trace.proto;
 opentelemetry-python, sdk/trace/__init__.py; Phoenix's REST interface.)
 """
@@ -35,7 +34,7 @@ _MAX_DEPTH = 60
 
 @dataclass(frozen=True)
 class Span:
-    """A span; `start` is in seconds since 1970, `error` the message of a status that says so."""
+    """A span; `start` is in seconds since 1970, `error` the message of an error status."""
 
     trace: str
     id: str
@@ -49,18 +48,19 @@ class Span:
     annotations: tuple[object, ...] = field(default=())
 
 
-# Where a trace stands, and what makes its trajectory with a place for its pictures.
+# The position of a trace, and the function that makes its trajectory, given a folder for its
+# images.
 Trace = tuple[str, Callable[[RecordImages], Trajectory]]
 
 
 def read_traces(
     traces: Iterable[Trace | BadLine], images: str | PathLike[str] | None
 ) -> Iterator[Trajectory | BadLine]:
-    """The trajectories of traces; one that cannot be made is a BadLine.
+    """Yields the trajectories of traces; a broken trace is a BadLine.
 
     Args:
-        traces: The traces, and what is wrong with their files.
-        images: The folder for pictures; None: a temporary one.
+        traces: The traces, and errors in their files.
+        images: The folder for images; None: a temporary one.
     """
     with image_store(images) as store:
         unpacked = RecordImages(store)
@@ -74,7 +74,7 @@ def read_traces(
 
 
 def is_span(value: object) -> bool:
-    """Whether a value is a span, or an envelope of OTLP."""
+    """Returns whether a value is a span, or an envelope of OTLP."""
     if not isinstance(value, dict):
         return False
     if isinstance(value.get("resourceSpans"), list):
@@ -88,7 +88,8 @@ def is_span(value: object) -> bool:
 
 
 def spans_in(value: object) -> Iterator[Span]:
-    """The spans of a document: an envelope, a span, a list of them, or an object with such a list.
+    """Yields the spans of a document: an envelope, a span, a list of them, or an object with such a
+    list.
 
     Raises:
         InputError: It is none of these, or a span is broken.
@@ -117,8 +118,10 @@ def spans_in(value: object) -> Iterator[Span]:
 
 
 def nested(attributes: Mapping[str, object], *prefixes: str) -> dict[str, object]:
-    """What stands under dotted keys (`llm.input_messages.0.message.role`) as objects and lists;
-    what is nested stays so.
+    """Returns the attributes under dotted keys (`llm.input_messages.0.message.role`) as objects and
+    lists.
+
+    Nested values stay unchanged.
     """
     trees: dict[str, object] = {}
     for prefix in prefixes:
@@ -136,7 +139,7 @@ def nested(attributes: Mapping[str, object], *prefixes: str) -> dict[str, object
 
 
 def value_at(attributes: Mapping[str, object], key: str) -> object:
-    """What a dotted key has, as it is or nested; None without it."""
+    """Returns the value at a dotted key, flat or nested; None without it."""
     if key in attributes:
         return attributes[key]
     held: object = attributes
@@ -146,7 +149,7 @@ def value_at(attributes: Mapping[str, object], key: str) -> object:
 
 
 def find_text(attributes: Mapping[str, object], *keys: str) -> str | None:
-    """The first of the keys that holds a text that is not empty; objects as JSON."""
+    """Returns the first non-empty text among the keys; objects as JSON."""
     for key in keys:
         value = value_at(attributes, key)
         if isinstance(value, dict | list):
@@ -165,7 +168,7 @@ def _span(held: Mapping[str, object], service: object) -> Span:
     if trace is None or id is None:
         raise InputError("a span has no id, or none of its trace")
     attributes = _attributes(held.get("attributes"))
-    if "span_kind" in held:  # as Phoenix has it
+    if "span_kind" in held:  # the form of Phoenix
         attributes = {"openinference.span.kind": held["span_kind"], **attributes}
     events = [_mapping(event) for event in _list(held.get("events"))]
     resource = _attributes(_mapping(held.get("resource") or {}).get("attributes"))
@@ -208,7 +211,7 @@ def _attributes(value: object) -> dict[str, object]:
 
 
 def _plain(value: object, depth: int) -> object:
-    """A typed value of OTLP as a plain one."""
+    """Converts a typed value of OTLP to a plain one."""
     if not isinstance(value, dict) or depth > _MAX_DEPTH:
         return None
     for kind, held in value.items():
@@ -222,7 +225,7 @@ def _plain(value: object, depth: int) -> object:
         if kind == "kvlistValue":
             pairs = map(_mapping, _list(_mapping(held).get("values")))
             return {str(pair.get("key")): _plain(pair.get("value"), depth + 1) for pair in pairs}
-        return held  # a text, a number, a truth value, bytes as base64
+        return held  # a text, a number, a boolean, bytes as base64
     return None
 
 
@@ -238,7 +241,7 @@ def _put(tree: object, path: list[str], value: object) -> None:
 
 
 def _lists(tree: object, depth: int) -> object:
-    """Objects whose keys are numbers become lists."""
+    """Converts objects whose keys are numbers to lists."""
     if not isinstance(tree, dict) or depth > _MAX_DEPTH:
         return tree
     if tree and all(isinstance(key, str) and key.isdecimal() and len(key) < 10 for key in tree):
@@ -247,7 +250,7 @@ def _lists(tree: object, depth: int) -> object:
 
 
 def _parsed(value: str) -> object:
-    """What a text that is JSON says; None for another."""
+    """Parses a text that is JSON; None for other text."""
     try:
         return msgspec.json.decode(value)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

@@ -16,17 +16,17 @@ from typing import BinaryIO
 from prill.errors import InputError
 
 Feature = list[bytes] | list[float] | list[int]
-# A record larger than this is damage or an attack: the largest real ones are single screenshots of
-# some MB.
+# A larger record is damaged or an attack: the largest real ones are single screenshots of some MB.
 _LARGEST = 256 * 2**20
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def read_records(file: BinaryIO, place: str, *, check_data: bool = True) -> Iterator[bytes]:
-    """The data of every record. Raises InputError with the record's number where the file is
-    damaged.
+    """Yields the data of every record.
 
-    `check_data` compares the checksum of the data as well; in gzip files that is not needed, gzip
+    Raises InputError with the record's number if the file is damaged.
+
+    `check_data` also verifies the checksum of the data; gzip files do not need this, because gzip
     has its own.
     """
     number = 0
@@ -55,12 +55,12 @@ def read_records(file: BinaryIO, place: str, *, check_data: bool = True) -> Iter
 
 
 def begins_tfrecord(head: bytes) -> bool:
-    """True when the first 12 bytes are a record's length and its right checksum."""
+    """Returns whether the first 12 bytes are a record's length with its correct checksum."""
     return _length(head) is not None
 
 
 def parse_example(data: bytes) -> dict[str, Feature]:
-    """The features of a tf.train.Example by name. Raises InputError for bytes that are none."""
+    """Parses the features of a tf.train.Example by name. Raises InputError for invalid bytes."""
     try:
         return {
             name: feature
@@ -73,7 +73,7 @@ def parse_example(data: bytes) -> dict[str, Feature]:
 
 
 def masked_crc(data: bytes) -> int:
-    """The CRC-32C of the data, rotated and shifted as TFRecord files want it."""
+    """Computes the CRC-32C of the data, rotated and shifted as TFRecord files require."""
     crc, table = 0xFFFFFFFF, _table()
     for byte in data:
         crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
@@ -141,7 +141,7 @@ def _fields(data: bytes, number: int) -> Iterator[bytes]:
 
 
 def _wire(data: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """Field numbers and values; of numbers, varints come as int and fixed ones as their bytes."""
+    """Yields field numbers and values; varints are int, fixed numbers are bytes."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)

@@ -13,19 +13,21 @@ from typing import Any, TextIO, cast
 from prill.cli.commands import COMMANDS, overview
 from prill.errors import EndpointGoneError, EnvironmentFailedError, PrillError, UsageError
 
-# What steers a terminal is printed as its number.
+# Control characters are printed as escapes.
 _CONTROLS = {
     code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code. 2: bad usage, or nothing could be read. 4: the
-    endpoint or the environments are gone, and the same command goes on when they are back.
+    """Runs one command and returns its exit code.
+
+    2: bad usage, or nothing could be read. 4: the endpoint or all environments failed; the same
+    command resumes once they work again.
     """
-    # each look for garbage goes through all that is under way, and little is found
+    # each collection scans everything in use and frees little
     gc.set_threshold(10_000)
-    # bars begin each line again
+    # progress bars rewrite their line
     progress = {code: number for code, number in _CONTROLS.items() if chr(code) != "\r"}
     with (
         redirect_stdout(_harmless(sys.stdout, _CONTROLS)),
@@ -69,7 +71,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _complete(words: Sequence[str]) -> int:
-    """`prill completion SHELL`."""
+    """Runs `prill completion SHELL`."""
     from prill.cli.completing import SHELLS, completion
 
     if len(words) != 1 or words[0] not in SHELLS:
@@ -87,14 +89,15 @@ def _complete(words: Sequence[str]) -> int:
 
 
 def list_commands(first: str) -> dict[str, str]:
-    """The commands of two words whose first one that is: the second words, with what they do."""
+    """Returns the subcommands of a two-word command, each with its purpose."""
     pairs = ((name.partition(" "), command.purpose) for name, command in COMMANDS.items())
     return {second: purpose for (word, _, second), purpose in pairs if second and word == first}
 
 
 def _say_kinds(first: str, kinds: Mapping[str, str], rest: Sequence[str]) -> int:
-    """Lists the second words of a command where none of them follows; 2 where something else
-    does.
+    """Lists the subcommands of a command if none is given.
+
+    Returns 2 if an unknown one is given.
     """
     if rest and rest[0] in ("-h", "--help"):
         print(f"prill {first} {'|'.join(kinds)} … (prill {first} KIND --help tells more)\n")
@@ -151,7 +154,7 @@ def _run_command(name: str, argv: list[str]) -> int:
         print(f"prill {name}: {error}", file=sys.stderr)
         more = f"; {again} tries again what failed meanwhile" if again else ""
         print(
-            f"what is finished is kept, and the same command goes on from there{more}",
+            f"what is finished is kept, and the same command resumes from there{more}",
             file=sys.stderr,
         )
         return 4
@@ -166,9 +169,7 @@ def _run_command(name: str, argv: list[str]) -> int:
 
 
 class _Harmless:
-    """A text stream where words of agents and pages cannot steer the terminal, nor end the run in
-    an old encoding.
-    """
+    """A text stream that neutralises control sequences and survives encoding errors."""
 
     def __init__(self, stream: TextIO, controls: Mapping[int, str]) -> None:
         self._stream, self._controls = stream, controls
@@ -204,10 +205,11 @@ def _harmless(stream: TextIO, controls: Mapping[int, str]) -> TextIO:
 
 
 def _drop(stream: TextIO) -> None:
-    """What is left for a reader that has gone, or a full disk, must not be written when Python
-    ends: it would complain.
+    """Redirects a stream whose reader is gone or whose disk is full.
+
+    Otherwise Python would report an error when it flushes the stream at exit.
     """
-    with suppress(OSError, ValueError):  # no real file, as in tests
+    with suppress(OSError, ValueError):  # not a real file, as in tests
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

@@ -13,7 +13,7 @@ from prill.config.registry import Registry, load_object
 from prill.errors import MissingExtraError
 
 SHELLS = ("bash", "zsh", "fish")
-# Where the names of parts stand, by kind.
+# The configuration fields that hold names of parts, by type.
 _REGISTRIES = {
     "captioner": "prill.captioner.registry:CAPTIONERS",
     "format": "prill.datasets.formats:FORMATS",
@@ -23,7 +23,7 @@ _REGISTRIES = {
 
 
 def completion(shell: str) -> str:
-    """The script that a shell loads.
+    """Returns the completion script for a shell.
 
     Args:
         shell: One of SHELLS.
@@ -36,8 +36,8 @@ def completion(shell: str) -> str:
     except ImportError:
         raise MissingExtraError("shtab") from None
     parser, made = argparse.ArgumentParser(prog="prill"), list[argparse.ArgumentParser]()
-    rooms: dict[str, Any] = {}  # of commands whose name has two words, such as `refine filtered-bc`
-    # The parser of a command is derived from its configuration; add_parser would make another one.
+    rooms: dict[str, Any] = {}  # of two-word commands, such as `refine filtered-bc`
+    # A command's parser is derived from its configuration; add_parser would create another one.
 
     def ready(**_: Any) -> argparse.ArgumentParser:
         return made.pop()
@@ -58,7 +58,7 @@ def completion(shell: str) -> str:
 
 
 def _parser(name: str, command: Command, files: Any) -> argparse.ArgumentParser:
-    """The parser of a command with the options of every part that it can name."""
+    """Makes the parser of a command with the options of every part it can name."""
     derived = _derived(name, command, [])
     parser, known = derived.parser, set(derived.parser._option_string_actions)
     for action in derived.parser._actions:
@@ -79,7 +79,7 @@ def _parser(name: str, command: Command, files: Any) -> argparse.ArgumentParser:
 
 
 def _describe(action: argparse.Action, flag: Flag | None, files: Any) -> None:
-    """Says which words may follow: names, choices or files."""
+    """Sets the completions for an action: names, choices or files."""
     if flag is None or action.nargs == 0:
         return
     if choices := _choices(flag):
@@ -105,7 +105,7 @@ def _derived(name: str, command: Command, words: list[str]) -> Derived:
 
 
 def _names(flag: Flag) -> list[str]:
-    """The names that a part may have."""
+    """Returns the names that a part can have."""
     if flag.part is None or flag.part.kind not in _REGISTRIES:
         return []
     registry: Registry = load_object(_REGISTRIES[flag.part.kind])
@@ -118,7 +118,7 @@ def _choices(flag: Flag) -> list[str]:
 
 
 def _alternatives(hint: Any) -> Iterator[Any]:
-    """The types inside a type, itself first."""
+    """Yields the members of a type, itself first."""
     yield hint
     if get_origin(hint) is not Literal:
         for inner in get_args(hint):

@@ -18,7 +18,9 @@ _MAX_PROBLEMS = 20
 
 
 def convert(config: data.ConvertConfig, switches: Switches) -> int:
-    """`prill convert`; 0 when all is converted, 3 when some records are broken and left out."""
+    """Runs `prill convert`; returns 0 if all records are converted, 3 if some are broken and
+    skipped.
+    """
     with progress_bar(unit="record", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
         result = data.convert(config, progress=bar.update)
     problems = result.report.problems
@@ -35,8 +37,8 @@ def convert(config: data.ConvertConfig, switches: Switches) -> int:
 
 
 def check(config: data.CheckConfig, switches: Switches) -> int:
-    """`prill check`; 0 when all is good, 3 when something is broken, 2 when nothing could be
-    read.
+    """Runs `prill check`; returns 0 if all is valid, 3 if something is broken, 2 if nothing could
+    be read.
     """
     with progress_bar(unit="line", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
         result = data.check(config, progress=bar.update)
@@ -48,7 +50,7 @@ def check(config: data.CheckConfig, switches: Switches) -> int:
 
 
 def export(config: ExportConfig, switches: Switches) -> int:
-    """`prill export`; 0 when all verdicts are in it, 3 when some are left out."""
+    """Runs `prill export`; returns 0 if all verdicts are exported, 3 if some are skipped."""
     result = run_export(config)
     for problem in result.problems():
         print(f"prill export: {problem}", file=sys.stderr)
@@ -57,7 +59,9 @@ def export(config: ExportConfig, switches: Switches) -> int:
 
 
 def merge(config: data.MergeConfig, switches: Switches) -> int:
-    """`prill merge`; 0 when all is merged, 3 when a file ends in an incomplete line."""
+    """Runs `prill merge`; returns 0 if all lines are merged, 3 if a file ends in an incomplete
+    line.
+    """
     merged = data.merge(config)
     print(json.dumps(asdict(merged)) if switches.json else merged, file=words_beside(config.output))
     for path in merged.cut:
@@ -70,7 +74,7 @@ def merge(config: data.MergeConfig, switches: Switches) -> int:
 
 
 def table(config: data.TableConfig, switches: Switches) -> int:
-    """`prill table`; 0."""
+    """Runs `prill table`; returns 0."""
     if switches.json:
         config = config.but(format="json")
     made = data.write_table(config)
@@ -80,7 +84,7 @@ def table(config: data.TableConfig, switches: Switches) -> int:
 
 
 def accept(config: data.AcceptConfig, switches: Switches) -> int:
-    """`prill accept`; 0."""
+    """Runs `prill accept`; returns 0."""
     result = data.accept(config)
     if switches.json:
         print(json.dumps(result.files))

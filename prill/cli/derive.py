@@ -1,15 +1,15 @@
 """Derives a command line from a configuration: one flag per field, nested fields by path.
 
-`--judge.frames 2` sets the field `frames` of the field `judge`. The end of a path is enough where
-it is clear: `--frames 2`. A part that is made by name (`--judge vlm`) has the options of what is
-named, so that the flags there are depend on the names that the command line, or the file before it,
-gives.
+`--judge.frames 2` sets the field `frames` of the field `judge`. The end of a path suffices if it is
+unambiguous: `--frames 2`. A part made by name (`--judge vlm`) has the options of the named class.
+The available flags therefore depend on the names given on the command line or in the file before
+it.
 
-argparse reads the words. cyclopts 5.4 and tyro 1.0 were tried with a command of sixty options:
+argparse parses the arguments. cyclopts 5.4 and tyro 1.0 were tried with a command of sixty options:
 importing them takes as long as six or seven starts of Python (65 to 70 ms; argparse 9 ms), and
 parsing or help another 35 to 100 ms, where the whole of `prill score --help` takes eleven starts.
-Neither has flags that depend on a name given before, so the table below would have been needed with
-them as well.
+Neither supports flags that depend on a name given before, so the table below would still have been
+necessary.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from prill.errors import PrillError, UsageError
 from prill.protocols import Captioner, Evaluator, LanguageModel
 
 _WIDTH = 140
-# Parts that are nested in parts by the type of an option.
+# Parts nested in other parts, by the type of an option.
 _PARTS: dict[Any, str] = {
     LanguageModel: "prill.models.registry:ModelConfig",
     Captioner: "prill.captioner.registry:CaptionerConfig",
@@ -50,12 +50,11 @@ _PARTS: dict[Any, str] = {
 
 @dataclass(frozen=True)
 class Flag:
-    """One option of a command: the path to its field, the option itself, and the words that give
-    it.
+    """One option of a command: the path to its field, the option itself, and its flags.
 
-    `shared`: the options of a model, given next to those of the part that asks it. `depth`: how
-    many names of the path are of configurations that the field stands in; the help leaves them out
-    where the rest is clear. `family`: it names one of several configurations.
+    `shared`: a model option given next to the options of the part that calls the model. `depth`:
+    the number of leading names of the path that belong to enclosing configurations; the help omits
+    them if the rest is unambiguous. `family`: the option names one of several configurations.
     """
 
     path: tuple[str, ...]
@@ -68,8 +67,8 @@ class Flag:
 
     @property
     def title(self) -> str:
-        """The heading of its group in the help."""
-        if self.depth and self.path[self.depth] == "model":  # not the model of the run
+        """Returns the heading of its group in the help."""
+        if self.depth and self.path[self.depth] == "model":  # not the run's model
             return self.path[self.depth - 1]
         if self.part is not None or self.family or len(self.path) > self.depth + 1:
             return self.path[self.depth]
@@ -77,18 +76,18 @@ class Flag:
 
     @property
     def shown(self) -> str:
-        """The word that the help has for it."""
+        """Returns the flag shown in the help."""
         end = "--" + ".".join(self.path[self.depth :]).replace("_", "-")
         return end if end in self.names else self.names[-1]
 
     @property
     def dotted(self) -> str:
-        """The whole path as a flag."""
+        """Returns the whole path as a flag."""
         return "--" + ".".join(self.path).replace("_", "-")
 
 
 class Parser(argparse.ArgumentParser):
-    """Takes whole words only, and raises UsageError where argparse would end the program."""
+    """An ArgumentParser without abbreviations that raises UsageError instead of exiting."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"allow_abbrev": False, "formatter_class": WideHelp, **settings})
@@ -99,7 +98,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class WideHelp(argparse.RawDescriptionHelpFormatter):
-    """Help with a line an option, where the terminal is wide enough, and no empty line between
+    """A help formatter with one line per option if the terminal is wide enough, and compact
     groups.
     """
 
@@ -107,7 +106,7 @@ class WideHelp(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=34, width=_WIDTH)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
-        """One long flag, and the short one where there is one; all others work as well."""
+        """Returns one long flag, and the short one if there is one; hidden aliases also work."""
         shown = getattr(action, "shown", None)
         if shown is None:
             return super()._format_action_invocation(action)
@@ -115,16 +114,14 @@ class WideHelp(argparse.RawDescriptionHelpFormatter):
         return f"{', '.join(shown)}{value}"
 
     def format_help(self) -> str:
-        """The help text."""
+        """Returns the help text."""
         usage, _, rest = super().format_help().partition("\n\n")
         return f"{usage}\n\n{re.sub(chr(10) * 2 + r'(?=[a-z])', chr(10), rest)}"
 
 
 @dataclass(frozen=True)
 class Derived:
-    """The parser of a command, made for one command line: names that stand there decide which
-    options there are.
-    """
+    """The parser of a command for one command line, whose names determine the available options."""
 
     parser: argparse.ArgumentParser
     flags: Mapping[str, Flag]
@@ -136,13 +133,14 @@ class Derived:
     given: dict[str, Any] = field(default_factory=dict)
 
     def read(self, argv: Sequence[str]) -> tuple[Config, Switches]:
-        """The configuration that the words and the file before them give. Raises UsageError that
-        names flag or key.
+        """Parses the arguments, after the file before them, into a configuration.
+
+        Raises UsageError that names the flag or key.
         """
         end = argv.index("--") if "--" in argv else len(argv)
         given, others = self.parser.parse_known_args(list(argv[:end]))
         unknown = [word for word in others if word.startswith("-") and word != "-"]
-        # A word behind an unknown flag may be its value.
+        # The token after an unknown flag may be its value.
         words = others[: others.index(unknown[0])] if unknown else [*others, *argv[end + 1 :]]
         places = self._placed_words(words)
         over: dict[str, Any] = {}
@@ -160,8 +158,9 @@ class Derived:
         return config, Switches(getattr(given, "json", False), getattr(given, "dry_run", False))
 
     def _placed_words(self, words: Sequence[str]) -> dict[str, Any]:
-        """Words without a flag by the field they are for; a list takes what the fields after it
-        leave. Raises UsageError.
+        """Assigns positional arguments to fields; a list takes what later fields leave.
+
+        Raises UsageError.
         """
         names, words = list(self.positional), list(words)
         places: dict[str, Any] = {}
@@ -182,7 +181,7 @@ class Derived:
         return places
 
     def _refuse(self, unknown: Sequence[str], over: Mapping[str, Any]) -> NoReturn:
-        """Raises UsageError for flags that there are not."""
+        """Raises UsageError for unknown flags."""
         name = unknown[0].partition("=")[0]
         if name in self.ambiguous:
             raise UsageError(f"{name}: say which one: {' or '.join(self.ambiguous[name])}")
@@ -207,8 +206,10 @@ class Derived:
         )
 
     def _others(self, flag: str, over: Mapping[str, Any]) -> str | None:
-        """That a part has no such option, or no name yet, and which others of its kind have it;
-        None where none has.
+        """Returns a message that a part lacks an option, or has no name yet, with the alternatives
+        that have it.
+
+        None: no part has the option.
         """
         *path, option = flag.lstrip("-").replace("-", "_").split(".")
         ones = [
@@ -236,8 +237,8 @@ class Derived:
         return None
 
     def _placed(self, error: OptionError, over: Mapping[str, Any]) -> UsageError:
-        """The error by its flag where the value came from the command line, else by its place in
-        the file.
+        """Returns the error with the flag if the value came from the command line, else with its
+        position in the file.
         """
         path = str(error).partition(":")[0].split(" ")[0]
         if self.source is not None and not _has(over, path.split(".")):
@@ -247,7 +248,7 @@ class Derived:
         return error
 
     def told(self, error: PrillError) -> str:
-        """Rewords an error of the run with the file of its key, or with its flags."""
+        """Adds the file of the key, or the flags, to an error message of the run."""
         path = re.split(r"[:\s\[]", str(error), maxsplit=1)[0].split(".")
         in_file = (
             isinstance(error, UsageError) and path[0] in self.file and not _has(self.given, path)
@@ -255,7 +256,7 @@ class Derived:
         return f"{self.source}: {error}" if in_file else f"{error}{self.flags_for(error)}"
 
     def flags_for(self, error: PrillError) -> str:
-        """The flags that an error's parameters have, in brackets: the library speaks of parameters
+        """Returns the flags of an error's parameters, in brackets; library errors name parameters
         only.
         """
         parameters = error.parameters if isinstance(error, UsageError) else ()
@@ -267,8 +268,8 @@ class Derived:
         return f" ({', '.join(flags)})" if flags else ""
 
     def get_flag(self, path: str) -> str:
-        """The words that give a field, by its dotted path or its last name; the path itself where
-        there are none.
+        """Returns the flags of a field, by its dotted path or last name; the path itself if it has
+        none.
         """
         for flag in self.flags.values():
             if ".".join(flag.path) == path:
@@ -277,7 +278,7 @@ class Derived:
 
 
 def _said(flag: Flag) -> str:
-    """The word that gives a flag; where it is on, the one that turns it off."""
+    """Returns the flag of an option; for a boolean that is on, the flag that turns it off."""
     name = flag.names[0] if flag.names else flag.path[-1].upper()
     off = flag.option.default is True and _is_bool(flag.option.type) and name.startswith("--")
     return f"--no-{name.lstrip('-')}" if off else name
@@ -294,18 +295,19 @@ def derive(
     epilog: str = "",
     dry_run: bool = False,
 ) -> tuple[Derived, list[str]]:
-    """The parser for a configuration's command line, and the words that are left when a file stood
-    first.
+    """Makes the parser for a configuration's command line.
+
+    The second value holds the arguments that remain after a leading file.
 
     Args:
-        type: The configuration.
-        argv: The words; `FILE.toml` may stand first, or `FILE.json` where no other file can.
-        words: How the command line differs from the rule.
-        prog: The command, as `prill score`.
-        description: What it does, a sentence.
-        examples: Commands to show on top of the help.
-        epilog: What the help ends with.
-        dry_run: Whether the command can tell what it would do.
+        type: The configuration class.
+        argv: The arguments; `FILE.toml` may come first, or `FILE.json` if no other file can.
+        words: Exceptions from the derived command line.
+        prog: The command, such as `prill score`.
+        description: A sentence that describes the command.
+        examples: Example commands for the top of the help.
+        epilog: The text at the end of the help.
+        dry_run: Whether the command supports a dry run.
 
     Raises:
         UsageError: The file cannot be read, or a name is unknown.
@@ -355,8 +357,8 @@ def derive(
 
 
 def _without_unnamed(type: type[Config], argv: Sequence[str], words: Words) -> Words:
-    """Without the first place for a word where that may be left out, and the first word is a file
-    instead of a name.
+    """Drops the first positional if it is optional and the first argument is a file instead of a
+    name.
     """
     first = config_options(type)[words.positional[0]] if words.positional else None
     part = inner_config(first.type) if first is not None and not first.required else None
@@ -372,9 +374,7 @@ def _without_unnamed(type: type[Config], argv: Sequence[str], words: Words) -> W
 
 
 def _list_files(type: type[Config], words: Words) -> tuple[str, ...]:
-    """How files with a configuration are named; .json where no file of another kind stands
-    first.
-    """
+    """Returns the suffixes of configuration files; .json only if no other file can come first."""
     first = config_options(type)[words.positional[0]] if words.positional else None
     return (
         (".toml", ".json") if first is None or inner_config(first.type) is not None else (".toml",)
@@ -399,7 +399,7 @@ def _usage(prog: str, type: type[Config], words: Words) -> str:
 
 
 def _needed(type: type[Config]) -> Iterator[str]:
-    """The names of the fields that have to be given, those of nested configurations included."""
+    """Yields the names of required fields, including those of nested configurations."""
     for name, option in config_options(type).items():
         inner = inner_config(option.type)
         if (
@@ -416,7 +416,7 @@ def _needed(type: type[Config]) -> Iterator[str]:
 def _named(
     type: type[Config], argv: Sequence[str], words: Words, file: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The names of parts, by their dotted path, that the command line or the file gives."""
+    """Returns the part names given on the command line or in the file, by dotted path."""
     names: dict[str, str] = {}
     for index, word in enumerate(argv):
         flag, equals, value = word.partition("=")
@@ -455,7 +455,7 @@ def _flags(
                 replace(flag, depth=depth)
                 for flag in _part_flags(inner, path, option, names, below)
             )
-        # a family, one of them by name
+        # a family: one of several configurations, by name
         elif (options_named := getattr(inner, "options_named", None)) is not None:
             yield Flag(path, option, family=True, depth=depth)
             name = names.get(".".join(path)) or (
@@ -503,7 +503,7 @@ def _part_flags(
     if not isinstance(table.get("name"), str):
         if part.kind != "model":
             return
-        table["name"] = "NAME"  # the options of a model at an endpoint, whichever it is
+        table["name"] = "NAME"  # the options of a model at an endpoint, for any model name
     if (model := _name_given((*path, "model"), names)) is not None:
         table["model"] = model
     elif part.kind != "model" and "model" not in table and "model" in names:
@@ -511,7 +511,7 @@ def _part_flags(
     try:
         own = part.options_for(table)
     except UsageError as error:
-        if name is not None:  # the words name it
+        if name is not None:  # the arguments name it
             raise
         raise UsageError(f"{'.'.join(path)}: {error}") from None
     for inner in own.values():
@@ -528,8 +528,9 @@ def _part_flags(
 
 
 def _name_given(path: tuple[str, ...], names: Mapping[str, str]) -> str | None:
-    """The name of a part by its whole path or by an end of it that has at least two names, or is
-    the whole.
+    """Returns the name of a part.
+
+    It is found by the whole path or by a suffix of it with at least two names.
     """
     for start in range(len(path)):
         if (start == 0 or len(path) - start > 1 or path[-1] != "model") and (
@@ -567,7 +568,10 @@ def _several(hint: Any) -> bool:
 
 
 def _of_names(hint: Any) -> bool:
-    """Whether it is a list of names: these may be joined by commas, which paths may contain."""
+    """Returns whether an option is a list of names.
+
+    Names may be joined by commas, which paths may contain.
+    """
     return _several(hint) and get_args(_bare(hint))[:1] == (str,)
 
 
@@ -578,7 +582,7 @@ def _names(word: str) -> list[str]:
 def _with_names(
     flags: Sequence[Flag], words: Words
 ) -> tuple[list[Flag], dict[str, tuple[str, ...]]]:
-    """The flags with the words that give each, and the short words that several could mean."""
+    """Returns the flags with all their spellings, and the short flags that are ambiguous."""
     ends: dict[str, list[Flag]] = {}
     for flag in flags:
         if {".".join(flag.path), flag.path[0]} & words.whole:
@@ -632,8 +636,8 @@ def _add(group: Any, flag: Flag, dest: str, words: Words) -> None:
     text = argparse.SUPPRESS if hidden else text.replace("%", "%%")
     metavar = words.metavar(flag.path) or _metavar(flag)
     if not flag.names:
-        # For the help alone: argparse would give a word after a flag no place. `Derived.read`
-        # places them.
+        # Added for the help only, because argparse cannot place an argument after a flag.
+        # `Derived.read` places them.
         group.add_argument(dest, nargs=argparse.SUPPRESS, metavar=metavar, help=text)
         return
     settings: dict[str, Any] = {"dest": dest, "help": text, "default": None}
@@ -654,7 +658,7 @@ def _add(group: Any, flag: Flag, dest: str, words: Words) -> None:
             settings |= {"action": "extend", "nargs": "+"}
     action = group.add_argument(*flag.names, **settings)
     action.shown = shown
-    if bool in get_args(_bare(option.type)):  # a value, or none of it
+    if bool in get_args(_bare(option.type)):  # a boolean, or a value
         none = [f"--no-{name[2:]}" for name in flag.names if name.startswith("--")]
         group.add_argument(
             *none,
@@ -695,7 +699,7 @@ def _shown(value: object) -> str:
 
 
 def _read(value: Any, flag: Flag) -> Any:
-    """The value of a flag, of the type that its option asks for. Raises OptionError that names the
+    """Parses the value of a flag to the type of its option. Raises OptionError that names the
     flag.
     """
     if flag.part is not None or flag.family or isinstance(value, bool):
@@ -706,7 +710,7 @@ def _read(value: Any, flag: Flag) -> Any:
         and bare.__module__ != "builtins"
         and bare is not Path
     ):
-        # a word for what the maker of the part makes of it, such as the folder of a cache
+        # a string that the part's factory interprets, such as a cache folder
         return value
     text = _parsed(value, option)
     try:
@@ -717,7 +721,7 @@ def _read(value: Any, flag: Flag) -> Any:
 
 
 def _parsed(value: Any, option: Option) -> Any:
-    """Text of the command line as its option takes it: lists by JSON or commas, tables by JSON or
+    """Parses text from the command line: lists as JSON or comma-separated, tables as JSON or
     KEY=VALUE.
     """
     hint = _bare(option.type)
@@ -744,7 +748,7 @@ def _parsed(value: Any, option: Option) -> Any:
 
 
 def _put(table: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Sets the value in nested tables; what was a name becomes a table with that name."""
+    """Sets a value in nested tables; a name in its place becomes a table with that name."""
     *above, last = path
     for name in above:
         below = table.get(name, {})

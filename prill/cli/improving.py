@@ -53,7 +53,7 @@ _MOVES = {"play": "playing", "judge": "judging", "reflect": "reflecting"}
 
 
 def simulation(config: SimulationConfig, switches: Switches) -> int:
-    """`prill simulate-retries`; 0."""
+    """Runs `prill simulate-retries`; returns 0."""
     result = simulate_retries(config)
     folder = Path(result.output)
     print(json.dumps(json.loads((folder / FIGURES).read_bytes())) if switches.json else result)
@@ -62,8 +62,9 @@ def simulation(config: SimulationConfig, switches: Switches) -> int:
 
 
 def reflexion(config: ReflexionConfig, switches: Switches) -> int:
-    """`prill reflexion`; 0 when every task ended in an answer, 3 when some are without one, 130
-    when interrupted.
+    """Runs `prill reflexion`.
+
+    Returns 0 if every task ended in an answer, 3 if some have none, 130 if interrupted.
     """
     if switches.dry_run:
         return show_plan("reflexion", plan_reflexion(config), as_json=switches.json)
@@ -72,7 +73,7 @@ def reflexion(config: ReflexionConfig, switches: Switches) -> int:
         with stage_bar() as show:
             result = asyncio.run(reflexion_async(config, progress=show))
     except KeyboardInterrupt:
-        say("\nstopped; the same command takes up where this run ended")
+        say("\nstopped; the same command resumes where this run ended")
         return EXIT_INTERRUPTED
     results = result.results
     print(json.dumps(msgspec.to_builtins(results.table)) if switches.json else result)
@@ -94,7 +95,7 @@ def reflexion(config: ReflexionConfig, switches: Switches) -> int:
 
 @contextmanager
 def stage_bar() -> Iterator[Callable[[ReflexionProgress], None]]:
-    """One bar that begins again with each stage of each attempt."""
+    """Shows one bar that restarts with each stage of each attempt."""
     with progress_bar(unit="task", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
         shown = ""
 
@@ -112,8 +113,9 @@ def stage_bar() -> Iterator[Callable[[ReflexionProgress], None]]:
 
 
 def filtered_bc(config: FilteredBCConfig, switches: Switches) -> int:
-    """`prill refine filtered-bc`; 0, 3 when an arm had nothing to learn from, 130 when
-    interrupted.
+    """Runs `prill refine filtered-bc`.
+
+    Returns 0, 3 if an arm had no training rows, 130 if interrupted.
     """
     if switches.dry_run:
         return show_plan("refine", plan_filtered_bc(config), as_json=switches.json)
@@ -121,7 +123,7 @@ def filtered_bc(config: FilteredBCConfig, switches: Switches) -> int:
         with _shown() as audience:
             result = run_filtered_bc(config, audience=audience)
     except KeyboardInterrupt:
-        print("\nstopped; the same command takes up where this study ended", file=sys.stderr)
+        print("\nstopped; the same command resumes where this study ended", file=sys.stderr)
         return EXIT_INTERRUPTED
     print(json.dumps(msgspec.to_builtins(result.results)) if switches.json else result)
     folder = Path(result.output)
@@ -131,7 +133,7 @@ def filtered_bc(config: FilteredBCConfig, switches: Switches) -> int:
 
 @contextmanager
 def _shown() -> Iterator[Audience]:
-    """Stages in words, and a bar for what takes long, on standard error."""
+    """Shows stages as text, and a bar for long ones, on standard error."""
     from prill.refine.training.weights import silence_libraries
 
     bars: dict[str, tqdm[NoReturn]] = {}
@@ -167,7 +169,7 @@ def _shown() -> Iterator[Audience]:
         bar.update(now.step - bar.n)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what goes wrong is an error
+        warnings.simplefilter("ignore")  # failures raise errors
         silence_libraries()
         try:
             yield Audience(say, judged, read, trained)
@@ -176,8 +178,9 @@ def _shown() -> Iterator[Audience]:
 
 
 def watch(config: WatchConfig, switches: Switches) -> int:
-    """`prill watch`; 0 without an alarm, 1 with one at the end of a log, 3 where lines could not be
-    read.
+    """Runs `prill watch`.
+
+    Returns 0 without an alarm, 1 with one at the end of a log, 3 if lines could not be read.
     """
     with progress_bar(unit=" lines", disable=None, leave=False) as bar:
 
@@ -195,7 +198,7 @@ def watch(config: WatchConfig, switches: Switches) -> int:
 
 
 def filter(config: FilterConfig, switches: Switches) -> int:
-    """`prill filter`; 3 where broken lines or images cost rows."""
+    """Runs `prill filter`; returns 3 if broken lines or images reduced the rows."""
     with phases_shown() as make_bar:
 
         def progress(phase: str, done: int, total: int) -> None:
@@ -246,7 +249,7 @@ def _shortened(problems: Sequence[str]) -> Iterator[str]:
 
 @contextmanager
 def phases_shown(*, disable: bool = False) -> Iterator[Callable[[str, int], tqdm[NoReturn]]]:
-    """The bar of a phase and its total, on standard error; one at a time."""
+    """Shows a bar for each phase with its total, on standard error, one at a time."""
     shown: dict[str, tqdm[NoReturn]] = {}
 
     def make_bar(phase: str, total: int) -> tqdm[NoReturn]:
@@ -271,7 +274,7 @@ def phases_shown(*, disable: bool = False) -> Iterator[Callable[[str, int], tqdm
 
 
 def train(config: TrainConfig, switches: Switches) -> int:
-    """`prill train …`; 130 where Ctrl-C ended it with a checkpoint."""
+    """Runs `prill train …`; returns 130 if Ctrl-C stopped it with a checkpoint."""
     facts = None
     with _quiet_libraries(), phases_shown(disable=not _is_first()) as make_bar:
 
@@ -282,7 +285,7 @@ def train(config: TrainConfig, switches: Switches) -> int:
         def progress(now: Progress) -> None:
             bar = make_bar("steps", now.steps)
             if not bar.n:
-                bar.initial = now.step - 1  # the rate counts what this run does
+                bar.initial = now.step - 1  # the rate covers this run only
                 bar.n = now.step - 1
             bar.set_postfix_str("" if now.loss is None else f"loss {now.loss:.4f}", refresh=False)
             bar.update(now.step - bar.n)
@@ -293,7 +296,7 @@ def train(config: TrainConfig, switches: Switches) -> int:
             try:
                 result = run_train(config, progress=progress, say=say)
             except KeyboardInterrupt as stop:
-                said = stop or "stopped at once; the same command goes on from the last checkpoint"
+                said = stop or "stopped at once; the same command resumes from the last checkpoint"
                 print(f"\nprill train: {said}", file=sys.stderr)
                 return EXIT_INTERRUPTED
     if not _is_first():
@@ -306,7 +309,7 @@ def train(config: TrainConfig, switches: Switches) -> int:
 
 
 def _in_words(facts: Preflight, spec: TrainSpec) -> str:
-    """What is known beforehand, for people."""
+    """Formats the results of the checks as text."""
     limit = "no limit known" if facts.limit is None else f"limit {facts.limit:,}"
     left_out = f", {facts.overlong:,} too long and left out" if facts.overlong else ""
     at_once = f"{facts.accumulation} x {facts.micro_batch} on each of {facts.processes}"
@@ -352,13 +355,13 @@ def _time(facts: Preflight) -> str:
 
 
 def _is_first() -> bool:
-    """Whether this is the process that speaks, of those that `accelerate launch` started."""
+    """Returns whether this is rank 0 of the processes that `accelerate launch` started."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 @contextmanager
 def _quiet_libraries() -> Iterator[None]:
-    """Without the bars and notices of the libraries below; what goes wrong is an error."""
+    """Silences the progress bars and notices of libraries; failures raise errors."""
     import warnings
 
     from prill.refine.training.weights import silence_libraries
@@ -366,7 +369,7 @@ def _quiet_libraries() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         silence_libraries()
-        # Threads that wait actively for each other crawl where something else wants a core. Read
-        # when torch is loaded.
+        # Threads that busy-wait for each other are very slow if another process uses a core. The
+        # variable is read when torch is loaded.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         yield

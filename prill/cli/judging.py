@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 _C = TypeVar("_C")
 EXIT_ALL, EXIT_SOME_UNSCORED, EXIT_ANSWERS_MISSING, EXIT_INTERRUPTED = 0, 3, 5, 130
-_END_SECONDS = 5.0  # that threads of a judge may take to end, after a service
-# What helps beyond trying again; of other reasons the message says enough.
+_END_SECONDS = 5.0  # seconds that a judge's threads may take to stop after a service
+# Hints beyond retrying; for other reasons the message itself suffices.
 _HINTS = {
     "truncated": (
         "--max-tokens N gives replies more room (into another verdict file); a small "
@@ -64,7 +64,7 @@ _HINTS = {
 
 
 def score(config: ScoreConfig, switches: Switches) -> int:
-    """`prill score`; 0 when all is scored, 3 when some is unscored, 130 when interrupted."""
+    """Runs `prill score`; returns 0 if all is scored, 3 if some is unscored, 130 if interrupted."""
     if switches.dry_run:
         return show_plan("score", plan_score(config), as_json=switches.json)
     try:
@@ -85,7 +85,7 @@ def score(config: ScoreConfig, switches: Switches) -> int:
 async def _score(config: ScoreConfig) -> ScoreResult:
     stop = asyncio.Event()
     total = _expected(config)
-    # The rate and the remaining time count what this run does, not what it skips.
+    # The rate and the remaining time count what this run judges, not what it skips.
     with (
         stopping_on_ctrl_c("score", stop),
         progress_bar(
@@ -105,7 +105,7 @@ async def _score(config: ScoreConfig) -> ScoreResult:
 def _expected(config: ScoreConfig) -> int:
     total = count_trajectories(config.trajectories, config.limit)
     shard = Shard.read(config.shard) if isinstance(config.shard, str) else config.shard
-    return total if shard is None else round(total / shard.count)  # about: ids decide
+    return total if shard is None else round(total / shard.count)  # approximate
 
 
 def _costs(tally: Tally) -> str:
@@ -143,13 +143,13 @@ def _report(result: ScoreResult, *, as_json: bool) -> None:
     for caution in result.cautions:
         say(f"prill score: {caution}")
     if tally.stopped:
-        say("stopped; the same command takes up where this run ended")
+        say("stopped; the same command resumes where this run ended")
     elif tally.unscored.keys() - {*RETRIED, "no_evidence"}:
         say("the same command with --retry-unscored tries those again")
 
 
 def _savings_line(saved: Savings) -> str:
-    """What a cascade saved, in words."""
+    """Formats the savings of a cascade as text."""
     words = f"cascade: the second judge was asked for {saved.escalated} of {saved.judged}"
     if saved.calls is None:
         return words
@@ -158,7 +158,7 @@ def _savings_line(saved: Savings) -> str:
 
 
 def serve(config: ServeConfig, switches: Switches) -> int:
-    """`prill serve`; 0 when it was ended. Raises UsageError before it listens."""
+    """Runs `prill serve`; returns 0 if it was stopped. Raises UsageError before it listens."""
     from prill.runs.serve import serve as run
     from prill.service.last_resort import LastResort
 
@@ -186,29 +186,32 @@ def serve(config: ServeConfig, switches: Switches) -> int:
 
 
 def show(config: ShowConfig, switches: Switches) -> int:
-    """`prill show`; 0."""
+    """Runs `prill show`; returns 0."""
     result = find_verdicts(config)
-    # In ASCII: a terminal obeys characters that JSON leaves as they are.
+    # Escape to ASCII: terminals interpret some characters that JSON leaves unescaped.
     print(json.dumps(result.table(), indent=1) if switches.json else result)
     return EXIT_ALL
 
 
 def judges(config: JudgesConfig, switches: Switches) -> int:
-    """`prill judges`; 0."""
+    """Runs `prill judges`; returns 0."""
     result = list_judges(config)
     print(json.dumps(result.rows) if switches.json and result.rows else result)
     return EXIT_ALL
 
 
 def caption(config: CaptionConfig, switches: Switches) -> int:
-    """`prill caption`; 0 when all is captioned, 3 when something is not, 130 when interrupted."""
+    """Runs `prill caption`.
+
+    Returns 0 if all is captioned, 3 if something is not, 130 if interrupted.
+    """
     if switches.dry_run:
         return show_plan("caption", plan_caption(config), as_json=switches.json)
     try:
         result = asyncio.run(_caption(config))
     except asyncio.CancelledError:
         print(
-            "prill caption: dropped the calls under way; the same command takes up where this run "
+            "prill caption: dropped the calls under way; the same command resumes where this run "
             "ended",
             file=sys.stderr,
         )
@@ -229,7 +232,8 @@ async def _caption(config: CaptionConfig) -> CaptionResult:
     ):
 
         def show(tally: CaptionTally) -> None:
-            # The rate and the remaining time count what this run asks for, not what it finds done.
+            # The rate and the remaining time count what this run requests, not what was already
+            # done.
             bar.total = tally.files
             bar.initial = tally.kept + tally.equal + tally.passed
             bar.n = tally.seen
@@ -281,19 +285,21 @@ def _report_captions(result: CaptionResult, *, as_json: bool) -> None:
     if without + tally.broken > 10:
         say(f"  … and {without + tally.broken - 10} more")
     if tally.stopped:
-        say("stopped; the same command takes up where this run ended")
+        say("stopped; the same command resumes where this run ended")
     elif tally.unscored.keys() - set(RETRIED):
         say("the same command with --retry-unscored tries those again")
 
 
 def _stoppable(work: Callable[[_C, Switches], int]) -> Callable[[_C, Switches], int]:
-    """The same, but Ctrl-C ends it with a word and the exit code of an interrupted run."""
+    """Wraps a command so that Ctrl-C ends it with a message and the exit code of an interrupted
+    run.
+    """
 
     def carried_out(config: _C, switches: Switches) -> int:
         try:
             return work(config, switches)
         except KeyboardInterrupt:
-            print("\nstopped; the same command goes on from here", file=sys.stderr)
+            print("\nstopped; the same command resumes from here", file=sys.stderr)
             return EXIT_INTERRUPTED
 
     return carried_out
@@ -301,7 +307,7 @@ def _stoppable(work: Callable[[_C, Switches], int]) -> Callable[[_C, Switches], 
 
 @_stoppable
 def batch_write(config: BatchWriteConfig, switches: Switches) -> int:
-    """`prill batch write`; 130 when interrupted: the same command resumes."""
+    """Runs `prill batch write`; returns 130 if interrupted, and the same command resumes."""
     if switches.dry_run:
         return show_plan("batch write", plan_batch_write(config), as_json=switches.json)
     with _trajectories(config.trajectories, config.limit) as bar:
@@ -330,7 +336,7 @@ def batch_write(config: BatchWriteConfig, switches: Switches) -> int:
 
 @_stoppable
 def batch_submit(config: BatchSubmitConfig, switches: Switches) -> int:
-    """`prill batch submit`; 130 when interrupted: submitted batches continue."""
+    """Runs `prill batch submit`; returns 130 if interrupted, and submitted batches continue."""
     if switches.dry_run:
         return show_plan("batch submit", plan_batch_submit(config), as_json=switches.json)
     result = run_batch_submit(config)
@@ -341,8 +347,9 @@ def batch_submit(config: BatchSubmitConfig, switches: Switches) -> int:
 
 @_stoppable
 def batch_collect(config: BatchCollectConfig, switches: Switches) -> int:
-    """`prill batch collect`; 5 where answers are missing, 3 where something is unscored, 130 when
-    interrupted.
+    """Runs `prill batch collect`.
+
+    Returns 5 if responses are missing, 3 if something is unscored, 130 if interrupted.
     """
     with BatchFolder(config.folder) as folder:
         manifest = folder.manifest

@@ -32,8 +32,9 @@ _EXIT_DONE, _EXIT_SOME, _EXIT_INTERRUPTED = 0, 3, 130
 
 
 def bench(config: BenchConfig, switches: Switches) -> int:
-    """`prill papers bench`; 0 when every episode has an outcome, 3 when some have none, 130 when
-    interrupted.
+    """Runs `prill papers bench`.
+
+    Returns 0 if every episode has an outcome, 3 if some have none, 130 if interrupted.
     """
     several = [] if config.ablation is None else [one for _, one in rows_of_ablation(config)[1]]
     if switches.dry_run:
@@ -48,7 +49,7 @@ def bench(config: BenchConfig, switches: Switches) -> int:
             else:
                 result = asyncio.run(bench_async(config, progress=show))
     except KeyboardInterrupt:
-        print("\nstopped; the same command takes up where this run ended", file=sys.stderr)
+        print("\nstopped; the same command resumes where this run ended", file=sys.stderr)
         return _EXIT_INTERRUPTED
     print(json.dumps(result.table()) if switches.json else result)
     print(
@@ -67,12 +68,13 @@ def bench(config: BenchConfig, switches: Switches) -> int:
 
 
 def rank(config: RankConfig, switches: Switches) -> int:
-    """`prill papers rank`; 0 when all is ranked, 3 without turns that cannot be read, 130 when
-    interrupted.
+    """Runs `prill papers rank`.
+
+    Returns 0 if all is ranked, 3 if unreadable turns were skipped, 130 if interrupted.
     """
     result = asyncio.run(_rank(config))
     if result.stopped:
-        print("prill papers rank: stopped; the same command goes on from there", file=sys.stderr)
+        print("prill papers rank: stopped; the same command resumes from there", file=sys.stderr)
         return _EXIT_INTERRUPTED
     print(json.dumps(result.table()) if switches.json else result)
     print(f"{result.figures.steps:,} steps -> {result.output}", file=sys.stderr)
@@ -100,7 +102,7 @@ async def _rank(config: RankConfig) -> RankResult:
 
 
 def exemplars(config: ExemplarsConfig, switches: Switches) -> int:
-    """`prill papers exemplars`; 0 when all is read, 3 without some broken lines."""
+    """Runs `prill papers exemplars`; returns 0 if all is read, 3 if broken lines were skipped."""
     total = count_lines(map(str, config.trajectories))
     with progress_bar(
         total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5
@@ -112,8 +114,9 @@ def exemplars(config: ExemplarsConfig, switches: Switches) -> int:
 
 
 def conversations(config: ConversationsConfig, switches: Switches) -> int:
-    """`prill papers conversations`; 0 when all are made, 3 with problems or calls that failed, 130
-    when interrupted.
+    """Runs `prill papers conversations`.
+
+    Returns 0 if all are made, 3 with problems or failed calls, 130 if interrupted.
     """
     result = asyncio.run(_conversations(config))
     tally = result.tally
@@ -124,7 +127,7 @@ def conversations(config: ConversationsConfig, switches: Switches) -> int:
         print(json.dumps(result.table()))
     if tally.stopped:
         print(
-            "prill papers conversations: stopped; the same command takes up where this run ended",
+            "prill papers conversations: stopped; the same command resumes where this run ended",
             file=sys.stderr,
         )
         return _EXIT_INTERRUPTED

@@ -25,15 +25,17 @@ EXIT_ALL, EXIT_SOME, EXIT_INTERRUPTED = 0, 3, 130
 
 
 def rollout(config: RolloutConfig, switches: Switches) -> int:
-    """`prill rollout`; 0 when every episode ended without error, 3 when some did not or have no
-    label, 130 on Ctrl-C.
+    """Runs `prill rollout`.
+
+    Returns 0 if every episode ended without error, 3 if some did not or have no label, 130 on
+    Ctrl-C.
     """
     if switches.dry_run:
         return show_plan("rollout", plan_rollout(config), as_json=switches.json)
     try:
         result = asyncio.run(_rollout(config))
     except KeyboardInterrupt:
-        print("\nstopped; the same command takes up where this run ended", file=sys.stderr)
+        print("\nstopped; the same command resumes where this run ended", file=sys.stderr)
         return EXIT_INTERRUPTED
     if switches.json:
         print(json.dumps(result.table()))
@@ -54,7 +56,7 @@ async def _rollout(config: RolloutConfig) -> RolloutResult:
 
         def show(total: int, recorded: RecordTally) -> None:
             nonlocal bar
-            if bar is None:  # its clock starts when everything is made
+            if bar is None:  # the clock starts when everything is made
                 made = progress_bar(
                     total=total, unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2
                 )
@@ -66,7 +68,7 @@ async def _rollout(config: RolloutConfig) -> RolloutResult:
 
 
 def devices(config: DevicesConfig, switches: Switches) -> int:
-    """`prill devices`; 0 also when something is missing."""
+    """Runs `prill devices`; returns 0 even if something is missing."""
     result = look(config)
     if switches.json:
         print(
@@ -83,7 +85,7 @@ def devices(config: DevicesConfig, switches: Switches) -> int:
 
 
 def check_sites(config: WebArenaConfig, switches: Switches) -> int:
-    """`prill check-sites`; 0 when everything is there, else 3."""
+    """Runs `prill check-sites`; returns 0 if every requirement is met, else 3."""
 
     def show(finding: SiteFinding) -> None:
         if not switches.json:

@@ -24,7 +24,7 @@ _MAX_PROBLEMS = 20
 
 
 def show_plan(command: str, plan: RunPlan, *, as_json: bool) -> int:
-    """Prints what a run would do; the exit code of a dry run."""
+    """Prints the plan of a run and returns the exit code of a dry run."""
     if as_json:
         print(json.dumps(plan.table()))
     else:
@@ -37,8 +37,9 @@ def show_plan(command: str, plan: RunPlan, *, as_json: bool) -> int:
 
 @contextlib.contextmanager
 def logs_shown(command: str) -> Iterator[None]:
-    """Shows on standard error what the library logs meanwhile: warnings, errors with their
-    traceback, and what is for users.
+    """Shows the library's log messages on standard error inside the block.
+
+    Shown are warnings, errors with their traceback, and messages for users.
     """
     handler = _Lines(command)
     logger = logging.getLogger("prill")
@@ -58,8 +59,9 @@ class _Lines(logging.Handler):
         self._command = command
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Warnings, what is for users, and what runs say; not what has handlers of its own, such as
-        the log of a service.
+        """Passes warnings, messages for users, and messages of runs.
+
+        Loggers with their own handlers, such as a service's log, are excluded.
         """
         if record.name != "prill" and logging.getLogger(record.name).handlers:
             return False
@@ -70,8 +72,9 @@ class _Lines(logging.Handler):
         )
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Prints the record; what a run says of its work has no prefix. What cannot be shown ends
-        nothing.
+        """Prints the record; messages of a run have no prefix.
+
+        A record that cannot be printed is ignored.
         """
         plain = record.name == "prill.runs" and record.levelno < logging.WARNING
         with contextlib.suppress(OSError, UsageError):
@@ -82,7 +85,7 @@ class _Lines(logging.Handler):
 
 
 def figures(tally: Tally) -> dict[str, Any]:
-    """The figures of a run, for JSON."""
+    """Returns the figures of a run, for JSON."""
     return {
         "read": tally.read,
         "skipped": tally.skipped,
@@ -94,7 +97,7 @@ def figures(tally: Tally) -> dict[str, Any]:
 
 
 def say_counts(tally: Tally, output: str) -> None:
-    """Says on stderr how many verdicts of which kind there are, and why some are none."""
+    """Prints the counts of verdicts by outcome on stderr, and the reasons for unscored ones."""
     unscored = sum(tally.unscored.values())
     counts = (
         f"{tally.succeeded} success, {tally.failed} failure, {unscored} unscored, "
@@ -114,7 +117,7 @@ def say_counts(tally: Tally, output: str) -> None:
 
 
 def say_problems(command: str, problems: Sequence[str], most: int = 10) -> None:
-    """Says on stderr what could not be used, the first of it and how much more there is."""
+    """Prints the first problems on stderr, and the number of further ones."""
     for problem in problems[:most]:
         print(f"prill {command}: {problem}", file=sys.stderr)
     if len(problems) > most:
@@ -122,8 +125,9 @@ def say_problems(command: str, problems: Sequence[str], most: int = 10) -> None:
 
 
 def progress_bar(*items: Any, **options: Any) -> tqdm[NoReturn]:
-    """tqdm's, by a clock that is never set back: with tqdm's own a bar stands still until the old
-    time is reached again.
+    """Makes a tqdm bar with a monotonic clock.
+
+    With tqdm's own clock, a bar stops while a clock that was set back catches up.
     """
     return _kind()(*items, **options)
 
@@ -139,6 +143,6 @@ def _kind() -> Any:
 
         @_time.setter
         def _time(self, clock: Callable[[], float]) -> None:
-            """Takes no size: tqdm sets its own."""
+            """Ignores the assignment: tqdm sets its own clock."""
 
     return Bar

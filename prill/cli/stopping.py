@@ -1,4 +1,4 @@
-"""Clean interruption of long runs: calls under way finish, and the same command resumes."""
+"""Graceful interruption of long runs: calls in flight finish, and the same command resumes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def stopping_on_ctrl_c(command: str, stop: asyncio.Event) -> Iterator[None]:
-    """First Ctrl-C (or TERM): sets `stop`, so that what is under way is finished. Second: gives
-    that up too.
+    """Sets `stop` on the first Ctrl-C (or TERM), so that calls in flight finish.
+
+    The second one drops them.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
 

@@ -1,4 +1,4 @@
-"""Presents the results of commands about trust in judges."""
+"""Presents the results of commands that measure how reliable judges are."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ _EXIT_DECISION = {None: 0, "pass": 0, "fail": 1, "inconclusive": 6}
 
 
 def report(config: ReportConfig, switches: Switches) -> int:
-    """`prill report`; 0 when all is shown, 3 when some lines or images could not be read."""
+    """Runs `prill report`; returns 0 if all is shown, 3 if some lines or images could not be
+    read.
+    """
     with progress_bar(
         total=count_trajectories(config.trajectories, config.limit),
         unit="traj",
@@ -51,7 +53,7 @@ def report(config: ReportConfig, switches: Switches) -> int:
     else:
         print(result, file=sys.stderr)
     for problem in result.problems():
-        # Names come from files of others: no control sequence of theirs reaches the terminal.
+        # Names come from others' files; remove control sequences before they reach the terminal.
         print(
             "prill report: " + "".join(c if c.isprintable() else "?" for c in problem),
             file=sys.stderr,
@@ -60,7 +62,7 @@ def report(config: ReportConfig, switches: Switches) -> int:
 
 
 def view(config: ViewConfig, switches: Switches) -> int:
-    """`prill view`; 0 when it ended, 3 when it ended and some lines could not be read."""
+    """Runs `prill view`; returns 0, or 3 if some lines could not be read."""
 
     def announce(page: OpenedView) -> None:
         if switches.json:
@@ -80,7 +82,7 @@ def view(config: ViewConfig, switches: Switches) -> int:
 
 
 def annotate(config: AnnotateConfig, switches: Switches) -> int:
-    """`prill annotate`; 0 when it ended, 3 when it ended and some lines were left out."""
+    """Runs `prill annotate`; returns 0, or 3 if some lines were skipped."""
 
     def announce(page: Opened) -> None:
         left = page.total - page.done
@@ -105,7 +107,7 @@ def annotate(config: AnnotateConfig, switches: Switches) -> int:
 
 
 def agree(config: AgreeConfig, switches: Switches) -> int:
-    """`prill agree`; 0."""
+    """Runs `prill agree`; returns 0."""
     result = agreeing.agree(config)
     print(
         encode(result.to_dict()).decode().rstrip() if switches.json else result,
@@ -115,14 +117,14 @@ def agree(config: AgreeConfig, switches: Switches) -> int:
 
 
 def rate(config: RateConfig, switches: Switches) -> int:
-    """`prill rate`; 0."""
+    """Runs `prill rate`; returns 0."""
     result = estimate_rate(config)
     print(encode(result.to_dict()).decode().rstrip() if switches.json else result)
     return EXIT_ALL
 
 
 def best(config: BestConfig, switches: Switches) -> int:
-    """`prill best`; 0."""
+    """Runs `prill best`; returns 0."""
     result = pick_best(config)
     print(
         encode(result.to_dict()).decode().rstrip() if switches.json else result,
@@ -132,7 +134,10 @@ def best(config: BestConfig, switches: Switches) -> int:
 
 
 def compare(config: CompareConfig, switches: Switches) -> int:
-    """`prill compare`; with a requirement 0 where B meets it, 1 where not, 6 where it is open."""
+    """Runs `prill compare`.
+
+    With a requirement, returns 0 if B meets it, 1 if not, 6 if it is inconclusive.
+    """
     result = compare_runs(config)
     print(
         encode(result.to_dict()).decode().rstrip() if switches.json else result,
@@ -142,7 +147,7 @@ def compare(config: CompareConfig, switches: Switches) -> int:
 
 
 def fit(config: FitConfig, switches: Switches) -> int:
-    """`prill fit`; 0 when all was read, 3 when some lines are broken."""
+    """Runs `prill fit`; returns 0 if all was read, 3 if some lines are broken."""
     result = fitting.fit(config)
     words = words_beside(config.output, config.out_of_fold, config.learning_curve)
     card = result.stack.card if result.stack else result.model.card
@@ -151,7 +156,7 @@ def fit(config: FitConfig, switches: Switches) -> int:
 
 
 def calibrate(config: CalibrateConfig, switches: Switches) -> int:
-    """`prill calibrate`; 0."""
+    """Runs `prill calibrate`; returns 0."""
     result = fitting.calibrate(config)
     words = words_beside(config.output, config.plot)
     print(encode(result.figures).decode().rstrip() if switches.json else result, file=words)
@@ -163,8 +168,9 @@ def calibrate(config: CalibrateConfig, switches: Switches) -> int:
 
 
 def redteam(config: RedteamConfig, switches: Switches) -> int:
-    """`prill redteam`; 0, 1 when an attack adds more than is allowed, 3 when verdicts are unscored,
-    130 when interrupted.
+    """Runs `prill redteam`.
+
+    Returns 0, 1 if an attack exceeds the limit, 3 if verdicts are unscored, 130 if interrupted.
     """
     if switches.dry_run:
         return show_plan("redteam", plan_redteam(config), as_json=switches.json)
@@ -181,7 +187,7 @@ def redteam(config: RedteamConfig, switches: Switches) -> int:
             result = asyncio.run(redteam_async(config, progress=show))
     except KeyboardInterrupt:
         print(
-            "prill redteam: stopped; the same command takes up where this run ended",
+            "prill redteam: stopped; the same command resumes where this run ended",
             file=sys.stderr,
         )
         return EXIT_INTERRUPTED

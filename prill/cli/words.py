@@ -31,14 +31,12 @@ class Words:
     """Exceptions from the derived command line of a configuration.
 
     Attributes:
-        positional: Fields that are given without a flag, in order; one of them may take several
-            words.
+        positional: Fields that are positional arguments, in order; one of them may take several.
         short: One-letter flags by field.
-        hidden: Paths (dotted) that the help leaves out; they work all the same.
-        renamed: Other flags for a path, such as `--attempts` for `plays`.
-        metavars: What stands for the value in the help, by path.
-        whole: Paths (dotted), or the first names of paths, whose end alone is no flag, so that it
-            means another one.
+        hidden: Dotted paths that the help omits; their flags still work.
+        renamed: Alternative flags for a path, such as `--attempts` for `plays`.
+        metavars: Placeholders for values in the help, by path.
+        whole: Dotted paths, or first names of paths, whose last name alone is not a flag.
     """
 
     positional: tuple[str, ...] = ()
@@ -49,7 +47,7 @@ class Words:
     whole: frozenset[str] = frozenset()
 
     def metavar(self, path: Sequence[str]) -> str | None:
-        """The placeholder of the value in the help; None: by its type."""
+        """Returns the placeholder for the value in the help; None: derived from its type."""
         return (
             self.metavars.get(".".join(path))
             or self.metavars.get(path[-1])
@@ -59,7 +57,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Switches:
-    """Display options of a command: as JSON, or only as a plan."""
+    """Display options of a command: JSON output, or a dry run."""
 
     json: bool = False
     dry_run: bool = False

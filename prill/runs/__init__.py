@@ -7,6 +7,6 @@
     )
     result = prill.score(config)
 
-A run prints nothing: what it has to say it gives as a result, reports to `progress`, or logs under
-`prill`.
+A run prints nothing. It returns its results, reports progress to `progress`, and logs under the
+`prill` logger.
 """

@@ -1,4 +1,4 @@
-"""Labels by hand: the annotation UI in a browser, until it is ended."""
+"""Serves the annotation UI in a browser, where a person labels trajectories or reviews captions."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ from prill.ui.serving import serving
 
 log = logging.getLogger("prill.runs")
 _MAX_PROBLEMS = 20
-_MAX_NAME = 200  # characters; it stands on every line of the label file
-# Fields that are about trajectories, and not about captions.
+_MAX_NAME = 200  # characters; the name is written on every line of the label file
+# Fields that apply to trajectories only, not to captions.
 _OF_TRAJECTORIES = (
     "trajectories",
     "format",
@@ -115,10 +115,10 @@ class AnnotateConfig(Config):
     ] = False
 
     def check(self) -> None:
-        """Checks options that depend on each other.
+        """Validates options that depend on each other.
 
         Raises:
-            UsageError: They do not.
+            UsageError: The options conflict.
         """
         object.__setattr__(self, "annotator", annotator_name(self.annotator))
         if self.blind and self.show_verdicts:
@@ -151,7 +151,7 @@ class AnnotateConfig(Config):
 
     @property
     def decisions(self) -> str:
-        """The file that labels or decisions go to."""
+        """Returns the file that labels or decisions are written to."""
         if self.output is not None:
             return str(self.output)
         return str(Path(str(self.captions)).parent / DECISIONS)
@@ -159,13 +159,13 @@ class AnnotateConfig(Config):
 
 @dataclass(frozen=True)
 class Opened:
-    """The page, as it begins.
+    """The annotation page when it opens.
 
     Attributes:
-        url: Its address.
-        items: What is labelled: `trajectories` or `captions`.
-        total: How many of them there are.
-        done: How many of them have a label or a decision of this annotator.
+        url: The page's address.
+        items: The type of item that is labelled: `trajectories` or `captions`.
+        total: The number of items.
+        done: The number of items that this annotator has labelled or decided.
     """
 
     url: str
@@ -180,14 +180,14 @@ class AnnotateResult:
 
     Attributes:
         file: The file with the labels or decisions.
-        annotator: Whose they are.
-        written: Decisions of this session.
-        done: All decisions of this annotator about these trajectories or captions.
-        left: How many have none.
-        revised: Decisions that were changed after seeing what others said.
+        annotator: The annotator who made them.
+        written: The number of decisions made in this session.
+        done: The number of this annotator's decisions about these trajectories or captions.
+        left: The number of items without a decision.
+        revised: Decisions that the annotator changed after seeing those of others.
         pairs: The agreement with each other annotator.
-        broken: Lines that were left out.
-        choices: For captions: how many decisions of each kind.
+        broken: Broken lines, which were skipped.
+        choices: For captions: the number of decisions of each type.
     """
 
     file: str
@@ -201,7 +201,7 @@ class AnnotateResult:
     choices: dict[str, int] = field(default_factory=dict)
 
     def table(self) -> dict[str, Any]:
-        """The result as JSON."""
+        """Returns the result as a JSON object."""
         if self.choices:
             return {"file": self.file, "written": self.written, "left": self.left, **self.choices}
         table = asdict(self)
@@ -237,7 +237,8 @@ class AnnotateResult:
                 else "nothing decided by both"
             )
             left_open = f"; {pair.undecided} left open by one or both" if pair.undecided else ""
-            # Names come from files of others: no control sequence of theirs reaches the terminal.
+            # Annotator names come from others' files; remove control sequences before they reach
+            # the terminal.
             name = "".join(c if c.isprintable() else "?" for c in pair.annotator)
             yield f"With {name}: {agreed}{left_open}"
 
@@ -252,17 +253,17 @@ async def annotate_async(
     stop: asyncio.Event,
     opened: Callable[[Opened], object] = _log_address,
 ) -> AnnotateResult:
-    """Serves the page for labels until it is stopped. Every decision is on disk before the next
-    trajectory comes up.
+    """Serves the annotation page until it is stopped.
+
+    Every decision is on disk before the next trajectory is shown.
 
     Args:
-        config: What is labelled, by whom, and where the labels go.
-        stop: Once it is set the page closes.
-        opened: Called with the page's address once it can be opened; by default the address is
-            logged.
+        config: The items to label, the annotator, and the output file.
+        stop: An event; the page closes once it is set.
+        opened: Called with the page once it can be opened; by default its address is logged.
 
     Returns:
-        What was decided.
+        The decisions of the session.
 
     Raises:
         UsageError: A file cannot be read or written, or the port is in use.
@@ -280,18 +281,17 @@ async def annotate_async(
 def annotate(
     config: AnnotateConfig, *, opened: Callable[[Opened], object] = _log_address
 ) -> AnnotateResult:
-    """Serves the page for labels until it is interrupted (Ctrl-C).
+    """Serves the annotation page until it is interrupted (Ctrl-C).
 
-    In a notebook use `annotate_async`, which leaves the notebook free, and set its `stop` to end
+    In a notebook, use `annotate_async`, which does not block the notebook; set its `stop` to end
     it.
 
     Args:
-        config: What is labelled, by whom, and where the labels go.
-        opened: Called with the page's address once it can be opened; by default the address is
-            logged.
+        config: The items to label, the annotator, and the output file.
+        opened: Called with the page once it can be opened; by default its address is logged.
 
     Returns:
-        What was decided.
+        The decisions of the session.
 
     Raises:
         UsageError: A file cannot be read or written, or the port is in use.
@@ -356,13 +356,15 @@ async def _labelled(
 
 
 def _scores(config: AnnotateConfig) -> dict[str, float | None]:
-    """The scores of the first verdict file, by id."""
+    """Returns the scores in the first verdict file, by id."""
     _, latest = latest_verdicts(read_verdicts(config.verdicts[0]))
     return {id: as_score(verdict) for id, verdict in latest.items()}
 
 
 def _expect_same_draw(output: str, worklist: Worklist, labels: LabelLog) -> None:
-    """Raises UsageError where the file has labels whose chances are not those of this draw."""
+    """Raises UsageError if the inclusion probabilities of existing labels differ from this
+    draw's.
+    """
     for record in (*labels.mine.values(), *labels.others):
         chance = worklist.inclusion.get(record.id)
         if (record.inclusion or None) != chance and (worklist.inclusion or record.inclusion):
@@ -406,7 +408,9 @@ def _choices(site: CaptionSite) -> dict[str, int]:
 
 
 def annotator_name(text: str) -> str:
-    """The name to write next to every label. Raises OptionError for what is none."""
+    """Returns the validated annotator name, which is written on every label. Raises OptionError for
+    an invalid name.
+    """
     name = text.strip()
     if not name:
         raise OptionError(
@@ -425,7 +429,7 @@ def annotator_name(text: str) -> str:
 
 
 def _people(paths: Sequence[str | Path], annotator: str) -> list[LabelRecord]:
-    """The labels of other people in some files; what is left out is logged."""
+    """Reads other people's labels from files and logs which labels are skipped."""
     labels: list[LabelRecord] = []
     for path in paths:
         records = list(read_labels(path))

@@ -1,4 +1,4 @@
-"""Shared by runs: sync wrappers, one budget for all models, trajectory files."""
+"""Helpers that runs share: sync wrappers, one budget for all models, trajectory files."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from prill.io.spending import SPENDING, SpendingFile, spending_beside, spent_on_
 from prill.io.store import read_verdicts
 from prill.io.tables import Verdicts, printable
 from prill.models.ledger import Budget, spending_from
-from prill.scoring.scorer import wait_for as wait_for  # here, too: plans use it
+from prill.scoring.scorer import wait_for as wait_for  # re-exported: plans import it from here
 from prill.transcripts import transcript_folder
 
 P = ParamSpec("P")
 R = TypeVar("R")
 log = logging.getLogger("prill.runs")
-# As options of runs.
+# Options that several runs share.
 Recordings = Annotated[
     Sequence[str | Path],
     Meta(
@@ -52,8 +52,9 @@ GoalsOption = Annotated[
 
 
 def apart(run: Callable[[], R]) -> R:
-    """Runs work that starts its own event loop; in a thread where a loop is already running, as in
-    a notebook.
+    """Runs work that starts its own event loop.
+
+    It runs in a thread if a loop is already running, as in a notebook.
     """
     try:
         asyncio.get_running_loop()
@@ -85,7 +86,7 @@ def asynchronous(run: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
     """Wraps a synchronous run as a coroutine that runs it in a thread.
 
     Args:
-        run: The run. What it reports, such as `progress`, is called in that thread.
+        run: The run. Its callbacks, such as `progress`, are called in that thread.
 
     Returns:
         A coroutine function with the run's parameters and documentation, named `…_async`.
@@ -100,8 +101,8 @@ def asynchronous(run: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
 
 
 def opened_folders(paths: Iterable[str | Path]) -> list[str]:
-    """The trajectory files that paths and folders name; other files in the folders are logged.
-    Raises UsageError.
+    """Returns the trajectory files that paths and folders name, and logs the other files in the
+    folders. Raises UsageError.
     """
     return [str(path) for path in trajectory_files(list(map(str, paths)), log.warning)]
 
@@ -124,8 +125,9 @@ class _ReadsRecordings(Protocol):
 
 @contextlib.contextmanager
 def opened_trajectories(config: _ReadsRecordings) -> Iterator[list[str]]:
-    """The trajectory files of a run; those of recordings in another format are there during the
-    block only.
+    """Opens the trajectory files of a run.
+
+    Recordings in other formats are converted to temporary files, which exist inside the block only.
 
     Args:
         config: The run's configuration.
@@ -142,26 +144,28 @@ def opened_trajectories(config: _ReadsRecordings) -> Iterator[list[str]]:
 
 
 class VerdictFile:
-    """A result whose verdicts are in a file, `output`, those of earlier runs included."""
+    """A result whose verdicts are in a file, `output`, including those of earlier runs."""
 
     output: str
 
     def verdicts(self) -> Verdicts:
-        """The verdicts in the file, those of earlier runs included."""
+        """Returns the verdicts in the file, including those of earlier runs."""
         return Verdicts(read_verdicts(self.output))
 
     def to_pandas(self) -> Any:
-        """The verdicts as a pandas table."""
+        """Returns the verdicts as a pandas DataFrame."""
         return self.verdicts().to_pandas()
 
 
 def preformatted(text: str) -> str:
-    """Lines of text as a notebook shows them; names in them may come from files of others."""
+    """Returns text as HTML for a notebook, escaped because names in it may come from others'
+    files.
+    """
     return f"<pre>{escape(chr(10).join(map(printable, text.splitlines())))}</pre>"
 
 
 def count_lines(paths: Iterable[str], limit: int | None = None) -> int:
-    """The number of lines of some files, at most `limit`. A damaged archive counts up to the
+    """Counts the lines of some files, up to `limit`. A damaged archive is counted up to the
     damage.
     """
     count = 0
@@ -173,11 +177,11 @@ def count_lines(paths: Iterable[str], limit: int | None = None) -> int:
 
 
 def count_trajectories(paths: Iterable[str | Path], limit: int | None = None) -> int:
-    """The number of lines that trajectory files and folders of them have, for a progress bar; 0
-    where the run will fail.
+    """Counts the lines of trajectory files and folders, for a progress bar; 0 if the run will
+    fail.
     """
     try:
-        if not all(map(is_native, paths)):  # recordings are counted as they are read
+        if not all(map(is_native, paths)):  # recordings are counted while they are read
             return 0
         return count_lines(map(str, trajectory_files(list(map(str, paths)))), limit)
     except UsageError:
@@ -193,20 +197,21 @@ def run_budget(
     begin_again: bool = False,
     planned: bool = False,
 ) -> Iterator[None]:
-    """One budget for all models made inside; it holds over restarts of the run.
+    """Provides one budget for all models made inside the block; it persists across restarts of the
+    run.
 
-    What the run spends is kept in a file of its `folder`, where it has one, without a budget, too;
-    with a budget beside its output `file`.
+    The amount spent is recorded in the run's `folder`, with or without a limit. A run without a
+    folder records it next to its output `file`, and only if there is a limit.
 
     Args:
         limit: US dollars for all calls; None: no limit.
-        folder: The folder that the run writes.
-        file: The file that the run writes, where it has no folder.
-        begin_again: Forget what was spent before.
-        planned: Nothing is spent, and no file says so.
+        folder: The run's output folder.
+        file: The run's output file, for runs without a folder.
+        begin_again: Whether to discard the amount spent by earlier runs.
+        planned: Whether this is a dry run, which spends nothing and writes no file.
 
     Raises:
-        UsageError: The file of what was spent cannot be read.
+        UsageError: The file with the amount spent cannot be read.
     """
     if file is not None and (limit is None or is_stdout(file) or is_stream(file)):
         file = None
@@ -235,8 +240,9 @@ def run_budget(
 def _spending(
     output: Path, limit: float | None, *, begin_again: bool, is_folder: bool
 ) -> tuple[SpendingFile | None, float]:
-    """The file with what a run has spent, and that; None where another process keeps it, and there
-    is no limit.
+    """Returns the file with the amount a run has spent, and the amount.
+
+    The result is None if another process holds the file and there is no limit.
     """
     record = SpendingFile(
         output / SPENDING if is_folder else spending_beside(output), needed=limit is not None
@@ -252,16 +258,17 @@ def _spending(
         raise
     if limit is None or begin_again or (is_folder and known is not None):
         return record, known or 0.0
-    # A folder that has no such file was recorded before there was one; beside a verdict file it is
-    # kept with a budget only.
+    # A folder without such a file was recorded by a version that did not write one. Next to a
+    # verdict file it is kept only if there is a budget.
     return record, max(
         known or 0.0, spent_on_record(sorted(output.glob("*.jsonl")) if is_folder else [output])
     )
 
 
 def kept_transcripts(transcripts: str | Path | bool, output: str | Path) -> str | None:
-    """The folder for what models were asked and answered: a named one, or next to a verdict file;
-    None: nothing is kept.
+    """Returns the folder for model transcripts: the named one, or one next to the verdict file.
+
+    None: no transcripts are kept.
     """
     if not isinstance(transcripts, bool):
         return str(transcripts)

@@ -1,4 +1,6 @@
-"""Batch judging: writes request files, submits them, and turns answers into verdicts."""
+"""Judges through batch APIs: writes request files, submits them, and turns responses into
+verdicts.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +58,10 @@ class BatchWriteConfig(Config):
     ] = None
 
     def check(self) -> None:
-        """Checks what a batch can have.
+        """Validates the options.
 
         Raises:
-            UsageError: The trajectories come through a pipe, or there is a budget.
+            UsageError: The trajectories come through a pipe, or a budget is set.
         """
         for path in self.trajectories:
             if is_stream(path):
@@ -116,8 +118,9 @@ class BatchCollectConfig(Config):
 
 @dataclass(frozen=True)
 class BatchWriteResult:
-    """The request files of the folder and the tally (`pending`: trajectories that wait for
-    answers).
+    """The request files in the folder, and the tally.
+
+    `pending` counts the trajectories that wait for responses.
     """
 
     folder: str
@@ -133,13 +136,13 @@ class BatchWriteResult:
 
 @dataclass(frozen=True)
 class BatchSubmitResult:
-    """The request files of the folder, with the batch and its status of each."""
+    """The request files in the folder, each with its batch and status."""
 
     folder: str
     files: tuple[RequestFile, ...]
 
     def to_pandas(self) -> Any:
-        """The files as a pandas table."""
+        """Returns the files as a pandas DataFrame."""
         return data_frame([asdict(file) for file in self.files])
 
     def __str__(self) -> str:
@@ -155,10 +158,10 @@ class BatchCollectResult(VerdictFile):
     """Result of collecting answers.
 
     Attributes:
-        tally: Counts; `pending` trajectories wait for answers.
+        tally: Counts; `pending` is the number of trajectories that wait for responses.
         output: The verdict file.
-        requests: The request files that were written for what is still needed.
-        problem: What was wrong with batches at the endpoint; None: nothing.
+        requests: The request files written for the responses that are still needed.
+        problem: The error with batches at the endpoint; None: none.
     """
 
     tally: Tally
@@ -178,17 +181,17 @@ class BatchCollectResult(VerdictFile):
 async def batch_write_async(
     config: BatchWriteConfig, *, progress: Callable[[int], None] = lambda read: None
 ) -> BatchWriteResult:
-    """Writes the requests of a judge into a folder; what is written already is not written again.
+    """Writes the requests of a judge into a folder, skipping those already written.
 
     Args:
-        config: What is judged, by whom, and the folder.
+        config: The trajectories, the judge, and the folder.
         progress: Called with the number of trajectories read.
 
     Returns:
         The request files.
 
     Raises:
-        UsageError: No trajectory could be read, the judge asks no endpoint, or the folder belongs
+        UsageError: No trajectory could be read, the judge calls no endpoint, or the folder belongs
             to another judge.
     """
     trajectories, judge, described = _to_write(config)
@@ -205,11 +208,11 @@ async def batch_write_async(
 
 
 batch_write = synchronous(batch_write_async)
-"""`batch_write_async`, waited for: the same parameters, in scripts and notebooks."""
+"""Runs `batch_write_async` with the same parameters, for scripts and notebooks."""
 
 
 def plan_batch_write(config: BatchWriteConfig) -> RunPlan:
-    """Plans the requests and their cost at the batch API, without a call.
+    """Plans the requests and their cost at the batch API, without making a call.
 
     Args:
         config: The run.
@@ -238,11 +241,11 @@ async def batch_submit_async(config: BatchSubmitConfig) -> BatchSubmitResult:
         config: The folder, and whether to wait for the answers.
 
     Returns:
-        The files, with their batches.
+        The files and their batches.
 
     Raises:
-        BatchError: Some files had problems; the others are handed in, and waited for.
-        UsageError: It is no folder of a batch.
+        BatchError: Some files failed; the others were submitted, and awaited if requested.
+        UsageError: The folder is not a batch folder.
     """
     problems: dict[str, str] = {}
     with BatchFolder(config.folder) as folder:
@@ -254,7 +257,7 @@ async def batch_submit_async(config: BatchSubmitConfig) -> BatchSubmitResult:
         while config.wait:
             try:
                 under_way = await fetch(folder, log.info)
-            except BatchError as error:  # the others are waited for all the same
+            except BatchError as error:  # still wait for the others
                 problems, under_way = problems | error.problems, error.under_way
             if not under_way:
                 break
@@ -267,7 +270,7 @@ async def batch_submit_async(config: BatchSubmitConfig) -> BatchSubmitResult:
 
 
 batch_submit = synchronous(batch_submit_async)
-"""`batch_submit_async`, waited for: the same parameters, in scripts and notebooks."""
+"""Runs `batch_submit_async` with the same parameters, for scripts and notebooks."""
 
 
 def plan_batch_submit(config: BatchSubmitConfig) -> RunPlan:
@@ -280,7 +283,7 @@ def plan_batch_submit(config: BatchSubmitConfig) -> RunPlan:
         The plan.
 
     Raises:
-        UsageError: It is no folder of a batch.
+        UsageError: The folder is not a batch folder.
     """
     with BatchFolder(config.folder) as folder:
         files = [file for file in folder.manifest.files if file.batch is None and not file.fetched]
@@ -299,18 +302,18 @@ def plan_batch_submit(config: BatchSubmitConfig) -> RunPlan:
 async def batch_collect_async(
     config: BatchCollectConfig, *, progress: Callable[[Tally], None] = lambda tally: None
 ) -> BatchCollectResult:
-    """Makes verdicts of the answers, and writes the next requests where the judge needs more.
+    """Turns responses into verdicts, and writes the next requests where the judge needs more.
 
     Args:
-        config: The folder, files of answers, and the verdict file.
+        config: The batch folder, response files, and the verdict file.
         progress: Called after every trajectory.
 
     Returns:
-        The counts, and what was wrong at the endpoint.
+        The counts, and any error at the endpoint.
 
     Raises:
-        UsageError: It is no folder of a batch, its judge was made in Python, or a file holds no
-            answer to it.
+        UsageError: The folder is not a batch folder, its judge was made in Python, or a file holds
+            no response to one of its requests.
     """
     problem = None
     with BatchFolder(config.folder) as folder:
@@ -319,7 +322,7 @@ async def batch_collect_async(
             try:
                 await fetch(folder, log.info)
             except EndpointError as error:
-                problem = error  # told at the end: verdicts are made of what has come
+                problem = error  # raised at the end, after the verdicts
         manifest = folder.manifest
     if not manifest.judge:
         raise UsageError(
@@ -350,12 +353,13 @@ async def batch_collect_async(
 
 
 batch_collect = synchronous(batch_collect_async)
-"""`batch_collect_async`, waited for: the same parameters, in scripts and notebooks."""
+"""Runs `batch_collect_async` with the same parameters, for scripts and notebooks."""
 
 
 def _to_write(config: BatchWriteConfig) -> tuple[list[str], Evaluator, dict[str, Any] | None]:
-    """The files, the judge, and its description for the folder; None for a judge that was made in
-    Python.
+    """Returns the files, the judge, and its description for the folder.
+
+    The description is None for a judge made in Python.
     """
     trajectories = opened_folders(config.trajectories)
     expect_place(config.output, "a batch")
@@ -374,14 +378,14 @@ def _to_write(config: BatchWriteConfig) -> tuple[list[str], Evaluator, dict[str,
         with BatchFolder(config.output) as folder, in_file(file):
             there = folder.manifest.judge
             if there and "judge" not in there and _of_today(there) == described:
-                described = there  # as an earlier version wrote it
+                described = there  # the form that an earlier version wrote
     return trajectories, judge, described
 
 
 def _described(judge: JudgeLike, model: ModelLike | None) -> dict[str, Any] | None:
-    """Who judges, as `batch.json` keeps it; None for what was made in Python.
+    """Returns the judge's description for `batch.json`; None for a judge made in Python.
 
-    Answers are found by the address, too: that of today is kept.
+    Responses are also looked up by the endpoint's address, so the current address is kept.
     """
     if not isinstance(judge, JudgeConfig) or not isinstance(model, ModelConfig | None):
         return None
@@ -404,8 +408,9 @@ def _described(judge: JudgeLike, model: ModelLike | None) -> dict[str, Any] | No
 
 
 def _of_today(described: Mapping[str, Any]) -> dict[str, Any]:
-    """What `batch.json` says of the judge, in tables of judge and model; folders of earlier
-    versions have one flat table.
+    """Returns the judge in `batch.json` as tables of judge and model.
+
+    Folders of earlier versions have one flat table.
 
     Raises UsageError for options that this version does not have.
     """
@@ -464,7 +469,7 @@ def _of_today(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(value: Any, option: Option) -> Any:
-    """The value of a flag of an earlier version, which was kept as text."""
+    """Parses an option value that an earlier version stored as text."""
     return value if not isinstance(value, str) else read_value(value, option, lax=True)
 
 

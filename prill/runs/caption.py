@@ -1,4 +1,4 @@
-"""Captions screenshots into a caption file, or writes rows to train a captioner."""
+"""Captions screenshots into a caption file, or writes training rows for a captioner."""
 
 from __future__ import annotations
 
@@ -86,10 +86,10 @@ class CaptionConfig(Config):
     )
 
     def check(self) -> None:
-        """Checks options that depend on each other.
+        """Validates options that depend on each other.
 
         Raises:
-            UsageError: They do not.
+            UsageError: The options conflict.
         """
         spec = TrainingSpec.read(self.training)
         if not self.for_training and (changed := [name for name in spec.table() if name]):
@@ -107,12 +107,11 @@ class CaptionResult:
     """Result of a run.
 
     Attributes:
-        tally: Counts of pictures, reasons for those without a caption, and what models were asked
-            for.
+        tally: Counts of images, reasons for missing captions, and model usage.
         output: The caption file, or the folder with rows.
-        rows: Rows to train on; None where a caption file was made, or the run was stopped.
-        mended: Those of them that a person mended.
-        dropped: Pictures that gave no row, by reason.
+        rows: The number of training rows; None if a caption file was made, or the run was stopped.
+        mended: The number of rows whose caption a person corrected.
+        dropped: Images that gave no row, by reason.
     """
 
     tally: CaptionTally
@@ -124,11 +123,13 @@ class CaptionResult:
 
     @property
     def captions(self) -> str:
-        """The caption file."""
+        """Returns the path of the caption file."""
         return str(Path(self.output) / CAPTIONS) if self.for_training else self.output
 
     def to_pandas(self) -> Any:
-        """The captions in the file, those of earlier runs included, as a pandas table."""
+        """Returns the captions in the file, including those of earlier runs, as a pandas
+        DataFrame.
+        """
         return data_frame(
             [
                 {
@@ -142,7 +143,7 @@ class CaptionResult:
         )
 
     def rows_line(self) -> str:
-        """How many pictures became rows, and why others did not."""
+        """Returns a line with how many images became rows, and why others did not."""
         counts = Counter(self.dropped).most_common()
         dropped = ", ".join(f"{reason} {count}" for reason, count in counts) or "none"
         mended = f" ({self.mended} of them mended by hand)" if self.mended else ""
@@ -167,19 +168,19 @@ async def caption_async(
     stop: asyncio.Event | None = None,
     progress: Callable[[CaptionTally], None] = lambda tally: None,
 ) -> CaptionResult:
-    """Captions the screenshots of trajectories, each picture once; the same call resumes.
+    """Captions the screenshots of trajectories, each image once; the same call resumes.
 
     Args:
-        config: Which trajectories, who captions, and where captions or rows go.
-        stop: Once it is set no new picture is begun.
-        progress: Called with the tally as the run goes on.
+        config: The trajectories, the captioner, and where captions or rows are written.
+        stop: An event; once it is set, no further image is started.
+        progress: Called with the tally as the run proceeds.
 
     Returns:
         The counts; the captions are in the file.
 
     Raises:
-        UsageError: The configuration cannot be carried out, or nothing could be read.
-        EndpointError: The model's endpoint takes no call.
+        UsageError: The configuration is invalid, or nothing could be read.
+        EndpointError: The model's endpoint accepts no call.
     """
     engine = make_engine(config.engine) if config.engine is not None else None
     asking: dict[str, Any] = {
@@ -210,7 +211,7 @@ async def caption_async(
 
 
 caption = synchronous(caption_async)
-"""`caption_async`, waited for: the same parameters, in scripts and notebooks."""
+"""Runs `caption_async` with the same parameters, for scripts and notebooks."""
 
 
 def plan_caption(config: CaptionConfig) -> RunPlan:
@@ -223,7 +224,7 @@ def plan_caption(config: CaptionConfig) -> RunPlan:
         The plan.
 
     Raises:
-        UsageError: The configuration cannot be carried out, or nothing could be read.
+        UsageError: The configuration is invalid, or nothing could be read.
     """
     engine = make_engine(config.engine) if config.engine is not None else None
     with (
@@ -264,8 +265,9 @@ def _place(config: CaptionConfig) -> dict[str, Any]:
 
 
 def _captioner(config: CaptionConfig, engine: Engine | None) -> Captioner:
-    """The captioner, with the run's number of calls at once for a model that does not say
-    otherwise. Raises UsageError.
+    """Makes the captioner.
+
+    A model without a concurrency of its own gets the run's. Raises UsageError.
     """
     made = config.captioner
     if isinstance(made, CaptionerConfig):
@@ -299,7 +301,7 @@ def _says_concurrency(model: Any) -> bool:
 
 
 def _priced(config: CaptionConfig) -> tuple[str | None, str | None]:
-    """The name of the captioner's model, and its price table."""
+    """Returns the name of the captioner's model, and its price table."""
     if not isinstance(config.captioner, CaptionerConfig):
         return None, None
     table = config.captioner.table()

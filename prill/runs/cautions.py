@@ -1,5 +1,5 @@
-"""What to say of the judges in an evaluator after a run: what they were fitted on, which sites they
-do not know, what their models could not do.
+"""Warnings about the judges after a run: training data, unfamiliar sites, unsupported model
+options.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _SITES = _KEYS = 5
 
 
 def fitted_on(judge: Evaluator, tally: Tally) -> list[str]:
-    """A caution where runs of this tally are ones that the judge was fitted on: figures from them
-    flatter it.
+    """Returns a warning if the judge was fitted on some of these runs, which makes results
+    optimistic.
     """
     caution = fitted_caution(judge.info.name, Overlap(**tally.fitted)) if tally.fitted else None
     return [caution] if caution else []
 
 
 def strangers(judge: Evaluator) -> list[str]:
-    """A caution for each judge that met sites it does not know."""
+    """Returns a warning for each judge that met sites it was not fitted on."""
     return [
         _unknown(student.info.name, student.strangers)
         for student in _students(judge)
@@ -40,7 +40,7 @@ def strangers(judge: Evaluator) -> list[str]:
 
 
 def unknown_keys(counts: Counter[str]) -> list[str]:
-    """A warning for keys that no trajectory has, such as misspelled ones."""
+    """Returns a warning for trajectory keys that are unknown, such as misspelled ones."""
     if not counts:
         return []
     names = [
@@ -54,7 +54,7 @@ def unknown_keys(counts: Counter[str]) -> list[str]:
 
 
 def hard_scores(judge: Evaluator, tally: Tally) -> list[str]:
-    """A caution where every score is 0 or 1, and the judge would have read probabilities."""
+    """Returns a warning if every score is 0 or 1 although the judge reads probabilities."""
     reading = any(
         isinstance(part, ModelJudge) and part.reads_probabilities for part in every_judge(judge)
     )
@@ -69,13 +69,14 @@ def hard_scores(judge: Evaluator, tally: Tally) -> list[str]:
 
 
 def left_out(judge: Evaluator, tally: Tally) -> list[str]:
-    """A caution for each option of a model that its endpoint refused."""
+    """Returns a warning for each model option that the endpoint rejected."""
     return list(dict.fromkeys([*unsupported_params(judge), *tally.lessons]))
 
 
 def weaker_second(judge: Evaluator) -> list[str]:
-    """A caution for each cascade whose second judge agrees with labels less than its first, by the
-    figures of their cards.
+    """Returns a warning for each cascade whose second judge agrees less with labels than its first.
+
+    The agreement is read from the judges' cards.
     """
     cautions = []
     for cascade in (part for part in every_judge(judge) if isinstance(part, Cascade)):
@@ -89,8 +90,9 @@ def weaker_second(judge: Evaluator) -> list[str]:
 
 
 def _kappa(judge: Evaluator) -> float | None:
-    """The agreement with labels on a fitted judge's card; None for a judge without one, or made of
-    several.
+    """Returns the agreement with labels on a fitted judge's card.
+
+    The result is None for a judge without a card, or one composed of several judges.
     """
     alone = [part for part in every_judge(judge) if not isinstance(part, Composite)]
     return (
@@ -101,7 +103,7 @@ def _kappa(judge: Evaluator) -> float | None:
 
 
 def unequal_chances(labels: Iterable[LabelRecord]) -> str | None:
-    """A caution where labels were drawn with unequal chances; None where none was."""
+    """Returns a warning if labels were drawn with unequal probabilities; None otherwise."""
     if not any(label.inclusion for label in labels):
         return None
     return (
@@ -111,7 +113,7 @@ def unequal_chances(labels: Iterable[LabelRecord]) -> str | None:
 
 
 def sha256_of(path: str) -> str:
-    """The SHA-256 of a file, as cards name their data."""
+    """Returns the SHA-256 of a file, which cards record for their data."""
     with open_input(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -121,7 +123,7 @@ def _students(judge: Evaluator) -> list[Student]:
 
 
 def _unknown(name: str, sites: Counter[str]) -> str:
-    # Names come from files of others: no control sequence of theirs reaches the terminal.
+    # Site names come from others' files; remove control sequences before they reach the terminal.
     shown = [
         "".join(c if c.isprintable() else "?" for c in site) + f" {count}"
         for site, count in sites.most_common(_SITES)

@@ -1,4 +1,4 @@
-"""Runs on files: check, convert, merge, table."""
+"""Runs on files: check, convert, merge, accept, table."""
 
 from __future__ import annotations
 
@@ -68,22 +68,22 @@ class TableConfig(Config):
 
     @property
     def form(self) -> TableForm:
-        """The output format."""
+        """Returns the output format."""
         by_name: dict[str, TableForm] = {".csv": "csv", ".json": "json"}
         return self.format or by_name.get(Path(self.output or "").suffix, "markdown")
 
 
 def write_table(config: TableConfig) -> Table:
-    """The verdicts of a file as a table, which is written where the configuration names an output.
+    """Builds a table from a verdict file, and writes it if the configuration names an output.
 
     Args:
-        config: The verdicts, and where the table goes.
+        config: The verdicts, and where to write the table.
 
     Returns:
         The table, for data frames and notebooks.
 
     Raises:
-        UsageError: A file cannot be read or written, or it is unclear which labels count.
+        UsageError: A file cannot be read or written, or it is ambiguous which labels apply.
         InputError: A line cannot be read.
     """
     if config.output is not None:
@@ -97,20 +97,18 @@ def write_table(config: TableConfig) -> Table:
 
 
 write_table_async = asynchronous(write_table)
-"""`write_table` in a thread, for a program that has an event loop: the same parameters, to be
-awaited.
-"""
+"""Runs `write_table` in a thread, with the same parameters, for programs with an event loop."""
 
 
 def table_text(verdicts: Table, form: TableForm) -> str:
-    """The table as text.
+    """Returns the table as text.
 
     Args:
         verdicts: The table.
-        form: What to write.
+        form: The output format.
     """
     if form == "json":
-        # In ASCII: a terminal obeys characters that JSON leaves as they are.
+        # Escape to ASCII: terminals interpret some characters that JSON leaves unescaped.
         return json.dumps(verdicts.to_rows(), indent=1) + "\n"
     return verdicts.to_csv() if form == "csv" else verdicts.to_markdown()
 
@@ -130,23 +128,23 @@ class MergeConfig(Config):
 
 
 def merge(config: MergeConfig) -> Merged:
-    """Writes the verdicts of several files into one, each id once.
+    """Merges the verdicts of several files into one, each id once.
 
     Args:
-        config: The files, and where their verdicts go.
+        config: The input files and the output file.
 
     Returns:
         The counts.
 
     Raises:
-        UsageError: A file cannot be read, or does not belong to the others.
+        UsageError: A file cannot be read, or its verdicts are from another judge.
         InputError: A line cannot be read.
     """
     return merge_verdicts(config.verdicts, config.output)
 
 
 merge_async = asynchronous(merge)
-"""`merge` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+"""Runs `merge` in a thread, with the same parameters, for programs with an event loop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,9 +200,7 @@ def accept(config: AcceptConfig) -> AcceptResult:
 
 
 accept_async = asynchronous(accept)
-"""`accept` in a thread, for a program that has an event loop: the same parameters, to be
-awaited.
-"""
+"""Runs `accept` in a thread, with the same parameters, for programs with an event loop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,10 +227,10 @@ class CheckConfig(Config):
     ] = None
 
     def check(self) -> None:
-        """Checks options that depend on each other.
+        """Validates options that depend on each other.
 
         Raises:
-            UsageError: They do not.
+            UsageError: The options conflict.
         """
         if bool(self.files) == bool(self.schema):
             raise UsageError(
@@ -247,8 +243,8 @@ class CheckResult:
     """Result of checking files.
 
     Attributes:
-        files: A report of each file.
-        schema: The JSON Schema that was asked for, as text; None where files were checked.
+        files: A report on each file.
+        schema: The requested JSON Schema, as text; None if files were checked.
     """
 
     files: tuple[FileReport, ...]
@@ -256,16 +252,16 @@ class CheckResult:
 
     @property
     def readable(self) -> bool:
-        """Whether there is a good line in any file."""
+        """Returns whether any file has a valid line."""
         return any(report.good for report in self.files)
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Every broken line and image."""
+        """Returns a message for every broken line and image."""
         return tuple(problem for report in self.files for problem in report.problems)
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """A dictionary for each file."""
+        """Returns a dictionary for each file."""
         return [
             {
                 "file": report.path,
@@ -288,17 +284,17 @@ class CheckResult:
 
 
 def check(config: CheckConfig, *, progress: Callable[[], object] = lambda: None) -> CheckResult:
-    """Reports what files hold and what is broken in them.
+    """Reports the contents of files and the broken lines in them.
 
     Args:
-        config: The files, or the kind whose schema is wanted.
+        config: The files, or the record type whose schema is requested.
         progress: Called after every line.
 
     Returns:
-        A report of each file, or the schema.
+        A report on each file, or the schema.
 
     Raises:
-        UsageError: Several formats know a recording, or nothing in it could be read.
+        UsageError: Several formats match a recording, or nothing in it could be read.
     """
     if config.schema is not None:
         return CheckResult((), schema(config.schema))
@@ -320,14 +316,15 @@ def check(config: CheckConfig, *, progress: Callable[[], object] = lambda: None)
 
 
 check_async = asynchronous(check)
-"""`check` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+"""Runs `check` in a thread, with the same parameters, for programs with an event loop."""
 
 
 def _checked(
     path: str, images: bool, named: UniqueIds, progress: Callable[[], object]
 ) -> Iterator[FileReport]:
-    """A report of each file. What is named together is judged together, so an id must not come
-    again in it; folders in a folder are runs of their own.
+    """Returns a report on each file.
+
+    Files that are named together must not repeat an id; folders inside a folder are separate runs.
     """
     own = jsonl_files(path) if os.path.isdir(path) else [path]
     below = [] if own else list(_below(path))
@@ -342,7 +339,7 @@ def _checked(
 def _check_recording(
     recording: Recording, images: bool, named: UniqueIds, progress: Callable[[], object]
 ) -> FileReport:
-    """The report of a recording in another format; what is wrong is told by the places in it."""
+    """Returns the report on a recording in another format; problems name their location in it."""
     report = check_file(recording.file, decode_images=images, ids=named, progress=progress)
     source, line = (
         str(recording.source),
@@ -358,7 +355,7 @@ def _check_recording(
 
 
 def _below(folder: str) -> Iterator[list[str]]:
-    """The files of each folder below one that has none itself."""
+    """Yields the files of each subfolder of a folder that has no files itself."""
     for path, folders, _ in os.walk(folder):
         folders[:] = (
             []
@@ -415,9 +412,9 @@ class ConvertResult:
     """Result of a conversion.
 
     Attributes:
-        output: The folder.
+        output: The output folder.
         report: Counts, and what is wrong with each record that was left out.
-        rubrics: How many tasks have criteria, in rubrics.jsonl; 0: there is no such file.
+        rubrics: The number of tasks with criteria in rubrics.jsonl; 0: there is no such file.
     """
 
     output: str
@@ -425,8 +422,9 @@ class ConvertResult:
     rubrics: int = 0
 
     def unrecognised(self) -> str | None:
-        """Actions that the format's reader does not know, most frequent first; None where it knows
-        all.
+        """Returns the actions that the format's reader does not recognise, most frequent first.
+
+        None: it recognises all of them.
         """
         report = self.report
         if not report.unrecognised:
@@ -445,7 +443,7 @@ class ConvertResult:
         )
 
     def table(self) -> dict[str, Any]:
-        """The result as JSON."""
+        """Returns the result as a JSON object."""
         report = self.report
         counts = {
             "trajectories": report.trajectories,
@@ -470,18 +468,18 @@ class ConvertResult:
 def convert(
     config: ConvertConfig, *, progress: Callable[[], object] = lambda: None
 ) -> ConvertResult:
-    """Turns other tools' recordings into trajectories, and their labels where they have some.
+    """Converts other tools' recordings into trajectories and, where available, labels.
 
     Args:
-        config: The recording, its format, and the folder to fill.
+        config: The recording, its format, and the output folder.
         progress: Called after every record.
 
     Returns:
-        The counts, and what is wrong with each record that was left out.
+        The counts, and the error of each record that was skipped.
 
     Raises:
-        UsageError: The folder is in use, the format lacks an option or is not told by the content,
-            or no trajectory could be read.
+        UsageError: The folder is in use, the format lacks an option or cannot be detected from the
+            content, or no trajectory could be read.
         InputError: The file of goals is broken.
     """
     expect_place(config.output, "a folder")
@@ -498,6 +496,4 @@ def convert(
 
 
 convert_async = asynchronous(convert)
-"""`convert` in a thread, for a program that has an event loop: the same parameters, to be
-awaited.
-"""
+"""Runs `convert` in a thread, with the same parameters, for programs with an event loop."""

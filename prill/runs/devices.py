@@ -1,4 +1,4 @@
-"""Lists which environments work on this machine and how to get the others."""
+"""Lists the environments that work on this machine, and how to install the others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DevicesConfig(Config):
     )
 
     def check(self) -> None:
-        """Checks the platform."""
+        """Validates the platforms."""
         if unknown := [name for name in self.platforms if name not in PLATFORMS]:
             raise UsageError(f"no platform {', '.join(unknown)}; there are {', '.join(PLATFORMS)}")
 
@@ -63,10 +63,10 @@ async def devices_async(config: DevicesConfig) -> DevicesResult:
     """Checks which environments this machine can run.
 
     Args:
-        config: The platforms, and where servers may be.
+        config: The platforms, and the address of an Appium server.
 
     Returns:
-        The tools of each platform, found or not.
+        The tools of each platform, found or missing.
     """
     asked = {
         "web": web_tools,
@@ -80,4 +80,4 @@ async def devices_async(config: DevicesConfig) -> DevicesResult:
 
 
 devices = synchronous(devices_async)
-"""`devices_async`, waited for: the same parameters, in scripts and notebooks."""
+"""Runs `devices_async` with the same parameters, for scripts and notebooks."""

@@ -1,5 +1,5 @@
-"""Verdicts in the form of other tools: as annotations in a copy of their log, or in a file that
-they take in.
+"""Exports verdicts to other tools: as annotations in a copy of their log, or as a file to
+import.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from prill.runs.base import FormatOption, asynchronous, opened_folders
 from prill.types import Verdict
 
 Target = Literal["atif", "browser-use", "csv", "inspect", "langsmith", "openinference"]
-_LOGS = frozenset({"atif", "browser-use", "inspect"})  # whose form has a place for verdicts
+_LOGS = frozenset({"atif", "browser-use", "inspect"})  # formats that have a field for verdicts
 _MAX_PROBLEMS = 20
 
 
@@ -56,10 +56,10 @@ class ExportConfig(Config):
     format: FormatOption = None
 
     def check(self) -> None:
-        """Refuses a copy of nothing.
+        """Validates that a recording is named if it is to be copied.
 
         Raises:
-            UsageError: A copy is asked for, and no recording is named.
+            UsageError: The format copies a recording, and none is named.
         """
         if self.to in _LOGS and self.recording is None:
             raise UsageError(
@@ -70,13 +70,13 @@ class ExportConfig(Config):
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What was written.
+    """Result of an export.
 
     Attributes:
-        output: The file or folder.
-        verdicts: How many verdicts are in it.
-        unscored: How many of these say why there is no verdict.
-        left_out: The ids of verdicts that are not, because nothing there is of that id.
+        output: The output file or folder.
+        verdicts: The number of verdicts in it.
+        unscored: The number of these verdicts that are unscored.
+        left_out: The ids of verdicts that were skipped because the recording has no such id.
     """
 
     output: str
@@ -85,14 +85,14 @@ class ExportResult:
     left_out: tuple[str, ...] = ()
 
     def problems(self) -> Iterator[str]:
-        """The first of the verdicts that were left out."""
+        """Yields messages for the first skipped verdicts."""
         for id in self.left_out[:_MAX_PROBLEMS]:
             yield f"{id!r}: nothing with that id to annotate; left out"
         if len(self.left_out) > _MAX_PROBLEMS:
             yield f"… and {len(self.left_out) - _MAX_PROBLEMS} more"
 
     def table(self) -> dict[str, Any]:
-        """The counts, as JSON has them."""
+        """Returns the counts as a JSON object."""
         counts = {
             "verdicts": self.verdicts,
             "unscored": self.unscored,
@@ -106,17 +106,17 @@ class ExportResult:
 
 
 def export(config: ExportConfig) -> ExportResult:
-    """Writes verdicts in the form of another tool; what was judged stays untouched.
+    """Writes verdicts in the form of another tool; the recording itself is not changed.
 
     Args:
-        config: The verdicts, the form, and what was judged.
+        config: The verdicts, the output format, and the recording.
 
     Returns:
         The counts.
 
     Raises:
-        UsageError: A file cannot be read or written, the recording is of another format, or nothing
-            is there to annotate.
+        UsageError: A file cannot be read or written, the recording is of another format, or no
+            verdict matches it.
         InputError: A line cannot be read.
     """
     verdicts = {
@@ -125,7 +125,7 @@ def export(config: ExportConfig) -> ExportResult:
         for verdict in read_verdicts(path)
     }
     by_id: dict[str, list[Verdict]] = {}
-    for verdict in verdicts.values():  # of an id that comes again in a file the last
+    for verdict in verdicts.values():  # of a repeated id, the last verdict
         by_id.setdefault(verdict.id, []).append(verdict)
     found = _copy(config, by_id) if config.to in _LOGS else _file(config, by_id)
     if not found:
@@ -141,13 +141,11 @@ def export(config: ExportConfig) -> ExportResult:
 
 
 export_async = asynchronous(export)
-"""`export` in a thread, for a program that has an event loop: the same parameters, to be
-awaited.
-"""
+"""Runs `export` in a thread, with the same parameters, for programs with an event loop."""
 
 
 def _file(config: ExportConfig, by_id: Mapping[str, list[Verdict]]) -> Sequence[str]:
-    """Writes one file; gives the ids that are in it."""
+    """Writes one file and returns the ids in it."""
     inputs = [*config.verdicts, *([config.recording] if config.recording is not None else [])]
     if config.to == "csv":
         check_output(config.output, "a table", inputs)
@@ -173,11 +171,11 @@ def _file(config: ExportConfig, by_id: Mapping[str, list[Verdict]]) -> Sequence[
 
 
 def _metadata(config: ExportConfig) -> dict[str, Mapping[str, Any]]:
-    """The metadata of the trajectories by id, which has the ids of traces and runs."""
+    """Returns the metadata of the trajectories by id; it holds the ids of traces and runs."""
     if config.recording is None:
         return {}
-    # Goals are of no interest here: a run without one has been judged with a goal that was given
-    # then.
+    # Goals are not needed here: runs without a recorded goal were judged with one given on the
+    # command line.
     with (
         opened_recordings([config.recording], config.format, goal="unknown") as (paths, _),
         closing(TrajectoryReader(opened_folders(paths))) as reader,
@@ -186,8 +184,8 @@ def _metadata(config: ExportConfig) -> dict[str, Mapping[str, Any]]:
 
 
 def _copy(config: ExportConfig, by_id: Mapping[str, list[Verdict]]) -> Sequence[str]:
-    """Copies the recording, its files with verdicts in place of what they were; gives the ids that
-    are in it.
+    """Copies the recording, with verdicts inserted into its files. Returns the ids that were
+    annotated.
     """
     assert config.recording is not None
     source, output = Path(config.recording), Path(config.output)
@@ -228,7 +226,7 @@ def _copy(config: ExportConfig, by_id: Mapping[str, list[Verdict]]) -> Sequence[
 
 
 class _Used(Mapping[str, Sequence[Verdict]]):
-    """Verdicts by id; it knows which were asked for."""
+    """Verdicts by id that records which ids were looked up."""
 
     def __init__(self, verdicts: Mapping[str, Sequence[Verdict]]) -> None:
         self._verdicts = verdicts

@@ -39,23 +39,24 @@ from prill.runs.cautions import sha256_of
 from prill.types import Trajectory
 
 PLAIN = "plain"
-# The phase ("traj", "row"), how far it is, and how far it goes (0: unknown).
+# The phase ("traj", "row"), the current count, and the total (0: unknown).
 Say = Callable[[str, int, int], object]
 
 
 class TeacherConfig(PolicyConfig):
-    """The policy to train, by name, or `plain`: a plain prompt of goal, history and state.
+    """The policy to train: a policy by name, or `plain`, a plain prompt of goal, history and state.
 
-    It says what is asked in a row and how the answer is put:
-    `TeacherConfig("react", reasoning=False)`, `TeacherConfig("plain", images=False)`.
+    It determines the prompt and the response format of a training row: `TeacherConfig("react",
+    reasoning=False)`, `TeacherConfig("plain", images=False)`.
     """
 
     __slots__ = ()
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """The options of the policy that a table names, or of the plain prompt; no model, since
-        none is asked.
+        """Returns the options of the policy that a table names, or of the plain prompt.
+
+        There are no model options, because no model is called.
         """
         if table.get("name") == PLAIN:
             return list_options(PlainTeacher)
@@ -66,7 +67,7 @@ class TeacherConfig(PolicyConfig):
 
     @classmethod
     def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """None: no model is asked."""
+        """Returns no options: no model is called."""
         return {}
 
 
@@ -111,12 +112,12 @@ class FilterResult:
     """Rows that a filter kept and wrote.
 
     Attributes:
-        exported: Rows by kind, what was kept, and what was lost and why.
-        output: The folder.
-        truth: Whether an attempt succeeded by the labels, by its id; None without labels.
-        fitted: How far the judge was fitted to these attempts; None without labels.
-        broken: A message for each line that is no trajectory.
-        cautions: What to know before the figures are used.
+        exported: Rows by type, the steps kept, and the steps dropped with reasons.
+        output: The output folder.
+        truth: Whether each attempt succeeded according to the labels, by id; None without labels.
+        fitted: The overlap of these attempts with the judge's training data; None without labels.
+        broken: A message for each line that is not a trajectory.
+        cautions: Warnings to read before using the figures.
     """
 
     exported: Exported
@@ -128,11 +129,13 @@ class FilterResult:
 
     @property
     def filtered(self) -> Filtered:
-        """The kept and lost steps."""
+        """Returns the kept and dropped steps."""
         return self.exported.filtered
 
     def to_pandas(self) -> Any:
-        """Every step with what the judge said of it, and why it was lost, as a pandas table."""
+        """Returns every step, with the judge's verdict and why it was dropped, as a pandas
+        DataFrame.
+        """
         return data_frame([asdict(fact) for fact in self.filtered.facts])
 
     def __str__(self) -> str:
@@ -143,20 +146,20 @@ class FilterResult:
 
 
 def filter(config: FilterConfig, *, progress: Say | None = None) -> FilterResult:
-    """Keeps the steps that a judge found good, and writes them as training rows. The same again is
-    the same.
+    """Filters steps by a judge's verdicts, and writes the kept ones as training rows.
+
+    The output is deterministic.
 
     Args:
-        config: What is filtered, by which rules, and what is written.
-        progress: Called with the phase (`"traj"`, `"row"`), how far it is, and how far it goes (0:
+        config: The trajectories, the filter rules, and the output format.
+        progress: Called with the phase (`"traj"`, `"row"`), the current count, and the total (0:
             unknown).
 
     Returns:
-        What was kept and written.
+        The rows that were kept and written.
 
     Raises:
-        UsageError: No step is left, the folder holds something else, or the options do not go
-            together.
+        UsageError: No step is left, the folder holds something else, or options conflict.
         InputError: A file cannot be read.
     """
     with opened_recordings(
@@ -166,9 +169,7 @@ def filter(config: FilterConfig, *, progress: Say | None = None) -> FilterResult
 
 
 filter_async = asynchronous(filter)
-"""`filter` in a thread, for a program that has an event loop: the same parameters, to be
-awaited.
-"""
+"""Runs `filter` in a thread, with the same parameters, for programs with an event loop."""
 
 
 def _filtered(
@@ -178,7 +179,7 @@ def _filtered(
     progress: Say | None,
 ) -> FilterResult:
     spec, kinds = FilterSpec.read(config.filter), ExportSpec.read(config.export)
-    if recordings:  # their pictures are gone after the run
+    if recordings:  # temporary images are deleted after the run
         kinds = kinds.but(copy_images=True)
     sources = {str(recording.file): recording.source for recording in recordings}
     teacher = make_teacher(config.policy)
@@ -244,15 +245,15 @@ def _filtered(
 
 
 def make_teacher(policy: TeacherLike) -> Teacher | None:
-    """The policy to train; None for the plain prompt without options.
+    """Makes the policy to train; None for the plain prompt without options.
 
-    No model is asked: where a policy needs one, it gets one that cannot answer.
+    No model is called: a policy that requires one gets a stub that raises.
 
     Args:
         policy: A name, a table, a configuration, or a policy, which is returned unchanged.
 
     Raises:
-        UsageError: The policy cannot put recorded steps as lessons.
+        UsageError: The policy cannot turn recorded steps into training examples.
     """
     read = TeacherConfig.read(
         policy.table() if isinstance(policy, PolicyConfig) else policy, "policy"
@@ -287,7 +288,7 @@ def _teacher(policy: Any, name: str) -> Teacher:
 
 
 class _Silent:
-    """Stands where a policy wants a model that is never asked."""
+    """A stub model for policies that require one but never call it."""
 
     name = "none"
 
@@ -304,7 +305,7 @@ class _Silent:
 
 
 def described(policy: TeacherLike) -> dict[str, Any]:
-    """A teacher's name and options, for the record."""
+    """Returns a teacher's name and options, for the record."""
     read = TeacherConfig.read(policy, "policy")
     table = (
         read.table()

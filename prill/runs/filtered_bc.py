@@ -46,14 +46,14 @@ from prill.runs.rollout.run import RolloutConfig, rollout_session
 
 log = logging.getLogger("prill.runs")
 _LATER = (
-    "nobody grades what is done in {0}, so there are no figures until people label each folder "
+    "{0} has no oracle, so there are no figures until people label each folder "
     "`evaluation` of the study (prill annotate FOLDER/trajectories.jsonl -o FOLDER/labels.jsonl, "
     "then the same study with tables_only)"
 )
 _AUDIENCE = Audience(say=log.info)
-# tokens of a row that memory is planned for where the training has no limit: a page and a picture
+# tokens of a row for the memory estimate if the training has no limit: a page and a picture
 _LONG_ROW = 4096
-# What holds for a whole study, and not for the episodes that a table describes.
+# Options of the whole study, which episode tables must not set.
 _NOT_OF_EPISODES = frozenset({"output", "budget_usd", "model", "first_play"})
 
 
@@ -84,23 +84,23 @@ class FilteredBCConfig(Study):
     ] = None
 
     def check(self) -> None:
-        """Checks every table.
+        """Validates every table.
 
         Raises:
-            UsageError: A part cannot be carried out; the message names its key.
+            UsageError: A table is invalid; the message names its key.
         """
         super().check()
         object.__setattr__(self, "seeds", to_words(self.seeds))
         self.training_seeds()
 
     def training_seeds(self) -> list[int]:
-        """Reads the training seeds.
+        """Returns the training seeds, in order.
 
         Returns:
             The seeds, in order.
 
         Raises:
-            UsageError: They are no numbers and ranges.
+            UsageError: A seed is neither a number nor a range.
         """
         return numbers(str(self.seeds), "seeds")
 
@@ -110,9 +110,9 @@ class FilteredBCResult:
     """Result of a study.
 
     Args:
-        results: Successes with intervals, comparisons of arms, precision and recall of each judge,
-            successes by task.
-        output: The folder with everything that was played, judged and trained.
+        results: Success rates with intervals, comparisons of arms, precision and recall of each
+            judge, and successes by task.
+        output: The folder with everything that was recorded, judged and trained.
     """
 
     results: StudyResults
@@ -120,11 +120,13 @@ class FilteredBCResult:
 
     @property
     def all_learnt(self) -> bool:
-        """Whether every arm had something to learn from."""
+        """Returns whether every arm had training rows."""
         return not any(judge["ended"] for judge in self.results.judges)
 
     def to_pandas(self) -> Any:
-        """A row for each arm, training seed and round: successes of n, with their interval."""
+        """Returns a row for each arm, training seed and round: successes of n, with their
+        interval.
+        """
         names = ("arm", "seed", "round", "successes", "n", "unlabelled")
         rows = [
             {
@@ -146,29 +148,26 @@ class FilteredBCResult:
 def filtered_bc(config: FilteredBCConfig, *, audience: Audience = _AUDIENCE) -> FilteredBCResult:
     """Runs a study of filtered behavioural cloning; the same call resumes one that was stopped.
 
-    Several processes may run the same study at the same time: each takes what no other is at work
-    on.
+    Several processes may run the same study at the same time: each skips the work that another one
+    is doing.
 
     Args:
-        config: What is played, by which policy, the judges and filters to compare, and the
-            training.
-        audience: Who is told of the progress.
+        config: The episodes, the policy, the judges and filters to compare, and the training.
+        audience: Receives progress reports.
 
     Returns:
-        The figures, of everything that is finished; tables and pictures stand in the folder.
+        The results of everything that is finished; the folder holds tables and charts.
 
     Raises:
-        UsageError: The configuration cannot be carried out, or the folder holds another study.
-        EndpointError: A model's endpoint takes no call.
-        EnvironmentFailedError: Nothing can begin in the environment.
+        UsageError: The configuration is invalid, or the folder holds another study.
+        EndpointError: The model's endpoint accepts no call.
+        EnvironmentFailedError: The environment cannot start an episode.
     """
     return apart(lambda: _filtered_bc(config, audience))
 
 
 filtered_bc_async = asynchronous(filtered_bc)
-"""`filtered_bc` in a thread, for a program that has an event loop: the same parameters, to be
-awaited.
-"""
+"""Runs `filtered_bc` in a thread, with the same parameters, for programs with an event loop."""
 
 
 def _filtered_bc(config: FilteredBCConfig, audience: Audience) -> FilteredBCResult:
@@ -194,16 +193,16 @@ def _filtered_bc(config: FilteredBCConfig, audience: Audience) -> FilteredBCResu
 
 
 def plan_filtered_bc(config: FilteredBCConfig) -> RunPlan:
-    """Plans a study: every part is made, and nothing is played, asked or written.
+    """Plans a study: makes every part, but plays, calls and writes nothing.
 
     Args:
-        config: The study; `gpus` are those to plan for.
+        config: The study; its `gpus` are the GPUs to plan for.
 
     Returns:
-        What it would do at most, with calls and cost as far as they are known.
+        The most the study would do, with calls and cost where they are known.
 
     Raises:
-        UsageError: The configuration cannot be carried out.
+        UsageError: The configuration is invalid.
     """
     return apart(lambda: _plan(config))
 
@@ -211,9 +210,7 @@ def plan_filtered_bc(config: FilteredBCConfig) -> RunPlan:
 def _plan(config: FilteredBCConfig) -> RunPlan:
     expect_place(config.output, "a study")
     if config.tables_only:
-        raise UsageError(
-            "tables_only: there is nothing to foresee of tables", parameters=("tables_only",)
-        )
+        raise UsageError("tables_only: tables need no plan", parameters=("tables_only",))
     out, spec = Path(config.output), config.make_training(0)
     with run_budget(config.budget_usd, folder=out, planned=True):
         _, judges, plans = prepare(config, out)
@@ -224,8 +221,10 @@ def _plan(config: FilteredBCConfig) -> RunPlan:
 
 
 def _base(spec: TrainSpec) -> Base | None:
-    """What is trained; None: the embedded model, whose weights would be unpacked to be read. Raises
-    UsageError.
+    """Returns the base model to train.
+
+    The result is None for the embedded model, because reading its size would require unpacking the
+    weights. Raises UsageError.
     """
     try:
         check_settings(spec)
@@ -235,8 +234,10 @@ def _base(spec: TrainSpec) -> Base | None:
 
 
 def _training_on(devices: Devices, spec: TrainSpec, base: Base, out: Path) -> str:
-    """What one training takes on such a GPU, by its longest rows; each GPU has a process of its
-    own. Raises UsageError.
+    """Returns a line with the memory, disk and time that one training needs, estimated from its
+    longest rows.
+
+    Each GPU runs a process of its own. Raises UsageError.
     """
     tokens = spec.max_length or min(_LONG_ROW, base.window or _LONG_ROW)
     one = Devices(1, devices.name)
@@ -268,17 +269,17 @@ def _training_on(devices: Devices, spec: TrainSpec, base: Base, out: Path) -> st
 def prepare(
     study: Study, out: Path
 ) -> tuple[Rollouts, tuple[Evaluator, ...], dict[str, EpisodePlan]]:
-    """Makes every part of a study that plays or judges, so that errors appear before hours of play.
+    """Makes every part of a study that plays or judges, so that errors appear before any episode.
 
     Args:
         study: The study.
-        out: Its folder; nothing is written.
+        out: The study's folder; nothing is written.
 
     Returns:
-        What plays, the judge of each arm, and what each table would play.
+        The episode player, the judge of each arm, and the plan of each episode table.
 
     Raises:
-        UsageError: A part cannot be made; the message names the key.
+        UsageError: A part cannot be made; the message names its key.
     """
     world = Rollouts(study)
     judges = check_parts(study)
@@ -298,11 +299,11 @@ def plan_study(
     plans: Mapping[str, EpisodePlan],
     judges: Sequence[Evaluator],
 ) -> RunPlan:
-    """Plans the study, finished stages included."""
+    """Plans the study, including finished stages."""
     attempts = [plan for name, plan in plans.items() if name != "evaluation"]
     evaluation = plans["evaluation"]
     lines = len(seeds) * len(study.arms)
-    # Rounds after the first play what the policy itself plays, each arm and seed its own.
+    # Rounds after the first play the trained policy, separately for each arm and seed.
     own = [
         plan
         for plan, kind in zip(attempts, study.kinds, strict=True)
@@ -353,15 +354,15 @@ def plan_study(
 class Rollouts:
     """Plays episodes as `prill rollout` does, in any environment and with any policy.
 
-    The policy has to be one that can be taught, and to have an option `adapter`, or to ask a model
-    that has one (`local:DIR`, `vllm:MODEL`). Attempts may be another policy's
-    (`policy = "scripted"`): then it learns from those, and no later round plays them again.
+    The policy must support `demonstrate` and have an option `adapter`, or use a model that has one
+    (`local:DIR`, `vllm:MODEL`). Attempts may be another policy's (`policy = "scripted"`): the
+    policy then learns from those, and later rounds do not replay them.
 
     Args:
-        study: The study; its tables are checked.
+        study: The study, whose tables are validated.
 
     Raises:
-        UsageError: A table or the policy cannot be carried out.
+        UsageError: A table or the policy is invalid.
     """
 
     def __init__(self, study: Study) -> None:
@@ -421,7 +422,8 @@ class Rollouts:
             out: The folder of the study.
 
         Raises:
-            UsageError: A table cannot be carried out, or nobody would grade the evaluation.
+            UsageError: A table is invalid, or the evaluation has neither oracle, judge nor
+                annotators.
         """
         plans: dict[str, EpisodePlan] = {}
         for name, table in self._tables:
@@ -447,20 +449,20 @@ class Rollouts:
         return plans
 
     def teacher(self) -> Demonstrator:
-        """The policy without an adapter; its prompts do not depend on one."""
+        """Returns the policy without an adapter, which does not affect its prompts."""
         return self._teacher
 
     def play(self, out: Path, episodes: Table, adapter: Path | None, earlier: int) -> None:
-        """Records the episodes; those that broke off are played once more.
+        """Records the episodes; those that ended with an error are played once more.
 
         Args:
             out: The folder.
-            episodes: What is played.
-            adapter: What was trained; None: the policy as it is.
-            earlier: Rounds that have played the same to learn from.
+            episodes: The table of episodes.
+            adapter: The trained adapter; None: the untrained policy.
+            earlier: The number of earlier rounds that played this table for training data.
         """
         if earlier and _uses_other_policy(self._study, episodes):
-            return  # it has learnt nothing since, and would do the same again
+            return  # nothing was trained since: the episodes would be the same
         kind = self.episodes(out, episodes, adapter, earlier)
         recorded = asyncio.run(kind.record())
         if (recorded.broken or recorded.lost) and recorded.budget is None:
@@ -471,17 +473,18 @@ class Rollouts:
     def episodes(
         self, out: Path, episodes: Table, adapter: Path | None = None, earlier: int = 0
     ) -> Episodes:
-        """The rollout of a table. Attempts are counted on from those of earlier rounds: each draws
-        otherwise.
+        """Makes the rollout of a table.
+
+        Attempt numbers continue from earlier rounds, so that sampling differs.
 
         Args:
-            out: The folder that it records into.
-            episodes: The table.
-            adapter: What was trained; None: the policy as it is.
-            earlier: Rounds that have played the same to learn from.
+            out: The output folder.
+            episodes: The table of episodes.
+            adapter: The trained adapter; None: the untrained policy.
+            earlier: The number of earlier rounds that played this table for training data.
 
         Raises:
-            UsageError: The table has a wrong key or value.
+            UsageError: The table has an invalid key or value.
         """
         return self._read(out, episodes, adapter, earlier)
 
@@ -532,9 +535,9 @@ class Episodes:
 
     Args:
         config: The rollout.
-        policy: The options of the policy that the study gives, as text: so ids of its episodes have
-            them.
-        environment: Those of the environment that it gives by `set`.
+        policy: The policy options that the study sets, as text, because episode ids contain them as
+            text.
+        environment: The environment options that are set by `set`.
     """
 
     config: RolloutConfig
@@ -556,27 +559,28 @@ class Episodes:
             yield replace(made, run=run)
 
     async def record(self) -> RecordTally:
-        """Plays what is not recorded yet. Raises UsageError, EndpointError,
-        EnvironmentFailedError.
+        """Plays the episodes that are not recorded yet.
+
+        Raises UsageError, EndpointError, EnvironmentFailedError.
         """
         async with self.session() as made:
             return await record_session(made)
 
 
 class _Said(str):
-    """The value of an older file's `set`: text that is read as what its option asks for."""
+    """An option value from `set` in an older file: text that the option's type parses."""
 
     __slots__ = ()
 
 
 def _uses_other_policy(study: Study, table: Table) -> bool:
-    """Whether episodes are played by another policy than the one that learns."""
+    """Returns whether episodes are played by a policy other than the one that is trained."""
     player = get_name(plain(table.get("policy")))
     return player is not None and player != study.taught.get("name")
 
 
 def _parted(episodes: Table, place: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """A table of episodes as a rollout has it, without policy and environment; and these two.
+    """Splits a table of episodes into rollout options, policy options and environment options.
     Raises OptionError.
     """
     table = {str(key).replace("-", "_"): value for key, value in plain(episodes).items()}
@@ -620,7 +624,7 @@ def _set(
     policy: dict[str, Any],
     place: str,
 ) -> None:
-    """Puts KEY=VALUE, as older files have it, in its table. Raises OptionError."""
+    """Applies a KEY=VALUE entry of an older file to its table. Raises OptionError."""
     name, equals, value = str(words).partition("=")
     if not equals:
         raise OptionError(f"{place}: expected KEY=VALUE, got {words!r}", "set")
@@ -647,8 +651,9 @@ def _parsed(text: str) -> Any:
 
 
 def _text(value: Any) -> Any:
-    """As the ids of a study's episodes have an option: text; of an option given by `set`, the very
-    words.
+    """Returns an option as text, the form that a study's episode ids contain.
+
+    An option given by `set` keeps its original text.
     """
     if isinstance(value, list | dict):
         return value

@@ -1,4 +1,4 @@
-"""Dry runs: what a run would do and cost, without a call or a file."""
+"""Dry runs: what a run would do and cost, without calling a model or writing a file."""
 
 from __future__ import annotations
 
@@ -22,19 +22,22 @@ from prill.protocols import Estimator, Evaluator, every_judge
 from prill.scoring.scorer import plan_files
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
 
-_SAMPLE = 200  # recorded attempts that an estimate goes by
+_SAMPLE = 200  # recorded attempts that an estimate is based on
 NOTHING_RECORDED = "nothing is recorded there yet to go by"
-# As a model is given, and as it calls itself: what runs here costs nothing.
+# Name prefixes of models that run locally and cost nothing, as users write them and as models
+# report them.
 OF_ONES_OWN = ("local:", "local/", "vllm:", "vllm/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """What a command would do. `work` says it in a line each, `counts` as numbers.
+    """The plan of a command.
 
-    `usage` is what models would be asked for, with its cost; None: unknown, for the reason in
-    `unknown`. `most` says that it may become less. `seconds` is None where there is nothing to go
-    by; no run takes longer than `most_seconds`.
+    `work` describes it in lines, `counts` as numbers.
+
+    `usage` is the estimated model usage with its cost; None: unknown, for the reason in `unknown`.
+    `most` says that the estimate is an upper bound. `seconds` is None if there is no basis for an
+    estimate; no run takes longer than `most_seconds`.
     """
 
     work: tuple[str, ...]
@@ -47,7 +50,7 @@ class RunPlan:
     problems: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
-        """The plan as text."""
+        """Yields the plan as lines of text."""
         yield from self.work
         most = "at most " if self.most else ""
         if self.usage is None:
@@ -75,7 +78,7 @@ class RunPlan:
             yield "time: unknown"
 
     def table(self) -> dict[str, Any]:
-        """The plan as JSON; unknown values are null."""
+        """Returns the plan as a JSON object; unknown values are null."""
         usage = (
             dict.fromkeys(Usage.__match_args__)
             if self.usage is None
@@ -86,7 +89,7 @@ class RunPlan:
 
 
 def duration(seconds: float) -> str:
-    """A duration as text."""
+    """Formats a duration as text."""
     minutes = round(seconds / 60)
     if minutes < 1:
         return "a minute" if seconds else "no time"
@@ -101,14 +104,14 @@ def duration(seconds: float) -> str:
 
 
 def together(parts: Iterable[Usage | None]) -> Usage | None:
-    """The sum; None where a part is unknown."""
+    """Returns the sum of usages; None if one is unknown."""
     listed = list(parts)
     known = [part for part in listed if part is not None]
     return None if len(known) < len(listed) else sum(known, start=Usage())
 
 
 def times(usage: Usage | None, count: float) -> Usage | None:
-    """The usage multiplied."""
+    """Returns the usage multiplied by a count."""
     if usage is None:
         return None if count else Usage()
     usd = None if usage.usd is None else usage.usd * count
@@ -124,8 +127,8 @@ def times(usage: Usage | None, count: float) -> Usage | None:
 
 @dataclass(frozen=True, slots=True)
 class EarlierAttempts:
-    """What a folder has of earlier attempts: ids, those that ended with an error, and a sample to
-    estimate by.
+    """The earlier attempts in a folder: ids, the ids of those with an error, and a sample for
+    estimates.
     """
 
     ids: frozenset[str] = frozenset()
@@ -135,11 +138,11 @@ class EarlierAttempts:
 
     @property
     def usage(self) -> Usage | None:
-        """Mean model usage of an attempt; None without a record."""
+        """Returns the mean model usage of an attempt; None without recorded attempts."""
         return times(sum(self.usages, start=Usage()), 1 / len(self.usages)) if self.usages else None
 
     def judging(self, judge: Evaluator | None, price_table: str | None = None) -> Usage | None:
-        """Mean model usage of a verdict over the sample; None where it is unknown."""
+        """Returns the mean model usage of a verdict over the sample; None if unknown."""
         if judge is None or not asks_models(judge):
             return Usage()
         if not isinstance(judge, Estimator) or not self.sample:
@@ -153,7 +156,7 @@ class EarlierAttempts:
 
 
 def recorded_in(folder: Path) -> EarlierAttempts:
-    """The attempts recorded in a folder; empty without a folder."""
+    """Reads the attempts recorded in a folder; empty if the folder does not exist."""
     path = folder / TRAJECTORIES
     if not path.is_file() or not path.stat().st_size:
         return EarlierAttempts()
@@ -172,8 +175,10 @@ def recorded_in(folder: Path) -> EarlierAttempts:
 
 @dataclass(frozen=True, slots=True)
 class JudgingPlan:
-    """What judging trajectory files would take: so many to do, and done; `usage` None where the
-    judge cannot say.
+    """The plan for judging trajectory files.
+
+    It counts the trajectories to judge and those done; `usage` is None if the judge cannot estimate
+    it.
     """
 
     todo: int
@@ -185,7 +190,7 @@ class JudgingPlan:
     def run_plan(
         self, *work: str, seconds: float | None = None, usage_times: float = 1.0, **counts: int
     ) -> RunPlan:
-        """The plan of a run that judges so, and does more `work`."""
+        """Returns the plan of a run that judges these files and does further `work`."""
         broken = len(self.problems)
         line = f"{self.todo} trajectories to judge, {self.done} done, {broken} that cannot be used"
         return RunPlan(
@@ -209,21 +214,20 @@ def plan_judging(
     model: str | None = None,
     prices: str | None = None,
 ) -> JudgingPlan:
-    """The plan for judging trajectory files.
+    """Plans the judging of trajectory files.
 
     Args:
-        judge: Who judges.
-        trajectories: The files.
-        limit: Look at the first so many trajectories only.
+        judge: The judge.
+        trajectories: The trajectory files.
+        limit: Only read this many trajectories.
         keys: As in `prill.scoring.scorer.plan_files`.
-        shard: This machine's share.
-        model: The name of the model by which the price is found; None: that of the judge where it
-            has only one.
-        prices: A price table.
+        shard: The shard for this machine.
+        model: The model name for the price lookup; None: the judge's model if it has exactly one.
+        prices: The path of a price table.
     """
     estimator: Estimator = judge if isinstance(judge, Estimator) else _Unknown(judge)
     plan = plan_files(estimator, trajectories, limit, keys, shard)
-    # A cascade cannot tell beforehand which trajectories its first judge will be sure of.
+    # A cascade cannot tell in advance which trajectories its first judge will decide.
     most = any(isinstance(part, Cascade) for part in every_judge(judge))
     usage, price = plan.usage, _price(judge, model, prices)
     usd = (
@@ -239,7 +243,7 @@ def plan_judging(
 
 @dataclass(frozen=True)
 class _Unknown:
-    """A judge that cannot estimate, where its trajectories are counted all the same."""
+    """A judge that cannot estimate usage; its trajectories are still counted."""
 
     judge: Evaluator
 
@@ -258,7 +262,7 @@ class _Unknown:
 
 
 def _price(judge: Evaluator, model: str | None, prices: str | None) -> Price | None:
-    """The price of the model of that name, or of the judge's when it has only one."""
+    """Returns the price of the named model, or of the judge's model if it has exactly one."""
     models = set(_split_models(judge.info.model)) if model is None else {model}
     if all(name.startswith(OF_ONES_OWN) for name in models):
         return Price(0.0, 0.0)
@@ -266,26 +270,27 @@ def _price(judge: Evaluator, model: str | None, prices: str | None) -> Price | N
 
 
 def _split_models(names: str | None) -> list[str]:
-    """The models that a judge's card names, without how they are asked and without fitted files."""
+    """Returns the model names on a judge's card, without calling options and fitted files."""
     found = (name.partition(" (")[0] for name in (names or "").split(" + "))
     return [name for name in found if not name.startswith("sha256:")]
 
 
 def seconds_each(verdicts: str) -> float | None:
-    """How long a verdict took in that file, on average; None where there is none."""
+    """Returns the mean seconds of a verdict in the file; None if there are none."""
     took = [verdict.seconds for verdict in read_verdicts(verdicts) if verdict.success is not None]
     return fmean(took) if took else None
 
 
 def asks_models(judge: Evaluator) -> bool:
-    """Whether a model is asked for verdicts of this judge; fitted judges name files as theirs."""
+    """Returns whether the judge calls a model; fitted judges list files as their models."""
     names = (part.info.model for part in every_judge(judge))
     return any(name is not None and not name.startswith("sha256:") for name in names)
 
 
 def compute_cost(usage: Usage, models: str | None, price_table: str | None = None) -> float | None:
-    """What that costs with the one model that is asked; None where it has no price, or there are
-    several.
+    """Returns the cost of the usage with the one model.
+
+    The result is None if the model has no price, or if there are several models.
     """
     names = {name for name in _split_models(models) if name}
     if not usage.calls or (names and all(name.startswith(OF_ONES_OWN) for name in names)):
@@ -295,7 +300,7 @@ def compute_cost(usage: Usage, models: str | None, price_table: str | None = Non
 
 
 def listed(names: Sequence[object]) -> str:
-    """Each repeated item once, with its count."""
+    """Joins names, each repeated one once with its count."""
     return ", ".join(
         f"{count} x {name}" if count > 1 else str(name) for name, count in Counter(names).items()
     )
@@ -303,7 +308,7 @@ def listed(names: Sequence[object]) -> str:
 
 @contextmanager
 def in_file(path: str | Path) -> Iterator[None]:
-    """Context manager: errors in settings name their file."""
+    """Context manager that prefixes errors in settings with the file's path."""
     try:
         yield
     except UsageError as error:

@@ -63,7 +63,7 @@ _UNGRADED = (
     "{1}/labels.jsonl, then the same run again)"
 )
 _RETRIES, _LESSONS = RetrySpec(), LessonsConfig()
-# The states in which a task has no answer that the judge or the last attempt stands for.
+# The task states in which neither the judge nor the last attempt gives an answer.
 _TROUBLE = ("unscored", "no_lesson", "broken", "not_begun")
 
 
@@ -99,28 +99,26 @@ class ReflexionConfig(EpisodesConfig):
     ] = False
 
     def check(self) -> None:
-        """Checks options that depend on each other.
+        """Validates options that depend on each other.
 
         Raises:
-            UsageError: A second opinion is asked for on the oracle's labels.
+            UsageError: A second judge is requested where the oracle's labels decide.
         """
         super().check()
         if self.second is not None and self.is_graded_by_oracle:
             raise UsageError(
-                "second: nobody needs a second opinion on the oracle's labels",
+                "second: a second judge is not used with the oracle's labels",
                 parameters=("second",),
             )
 
     @property
     def is_graded_by_oracle(self) -> bool:
-        """Whether the environment's own labels decide."""
+        """Returns whether the environment's own labels decide."""
         return self.judge == JudgeConfig("oracle")
 
     @property
     def policy_model(self) -> ModelLike | None:
-        """The model that the policy asks; judges and lessons ask it, too, unless they name
-        another.
-        """
+        """Returns the policy's model, which judges and lessons use too unless they name another."""
         options = self.policy.options if isinstance(self.policy, PolicyConfig) else {}
         if self.model is not None or "model" not in options:
             return self.model
@@ -133,18 +131,17 @@ class ReflexionConfig(EpisodesConfig):
 
     @property
     def calls(self) -> int:
-        """Default maximum of concurrent calls per model."""
+        """Returns the default maximum of concurrent calls per model."""
         return max(self.workers or 1, 16)
 
 
 @dataclass(frozen=True)
 class ReflexionResult:
-    """Result of a run.
+    """Result of a Reflexion run.
 
     Args:
-        results: The results file: every attempt with its verdict, its truth and its lesson, and the
-            table.
-        output: The folder.
+        results: The results file: every attempt with its verdict, label and lesson, and the table.
+        output: The output folder.
     """
 
     results: ReflexionResults
@@ -152,12 +149,12 @@ class ReflexionResult:
 
     @property
     def complete(self) -> bool:
-        """Whether every task has an answer and every label was kept."""
+        """Returns whether every task has an answer and every label was recorded."""
         return not self.results.lost_labels and not self.unanswered
 
     @property
     def unanswered(self) -> dict[str, str]:
-        """The tasks without an answer, and why."""
+        """Returns the tasks without an answer, each with the reason."""
         found = {}
         for task in self.results.tasks:
             if task.ended in _TROUBLE:
@@ -167,7 +164,9 @@ class ReflexionResult:
         return found
 
     def to_pandas(self) -> Any:
-        """A row for each attempt: task, number, status, score, truth, lesson, calls and cost."""
+        """Returns a row for each attempt: task, number, status, score, truth, lesson, calls and
+        cost.
+        """
         rows = [
             {
                 "task": task.name,
@@ -199,20 +198,19 @@ class ReflexionResult:
 async def reflexion_async(
     config: ReflexionConfig, *, progress: Callable[[ReflexionProgress], None] = lambda stage: None
 ) -> ReflexionResult:
-    """Plays, judges and reflects until every task has ended; the same call resumes a run that was
-    stopped.
+    """Plays, judges and reflects until every task has ended; the same call resumes a stopped run.
 
     Args:
-        config: Where, who acts, who judges, and how a task is tried again.
-        progress: Called after each attempt that was played or judged, and each lesson.
+        config: The environment, the policy, the judge, and how to retry.
+        progress: Called after each attempt that was played or judged, and after each lesson.
 
     Returns:
-        The results; they print as a table, which stands in `results.md` of the folder as well.
+        The results; they print as a table, which is also written to `results.md` in the folder.
 
     Raises:
-        UsageError: The configuration cannot be carried out, or the folder holds another run.
-        EndpointError: A model's endpoint takes no call.
-        EnvironmentFailedError: Nothing can begin in the environment.
+        UsageError: The configuration is invalid, or the folder holds another run.
+        EndpointError: The model's endpoint accepts no call.
+        EnvironmentFailedError: The environment cannot start an episode.
     """
     _check_output(config)
     async with session(config, config.output) as made:
@@ -236,11 +234,11 @@ async def reflexion_async(
 
 
 reflexion = synchronous(reflexion_async)
-"""`reflexion_async`, waited for: the same parameters, in scripts and notebooks."""
+"""Runs `reflexion_async` with the same parameters, for scripts and notebooks."""
 
 
 async def plan_reflexion_async(config: ReflexionConfig) -> RunPlan:
-    """What the run would do at most; every part is made, nothing is played.
+    """Plans the most that the run would do; makes every part and plays nothing.
 
     Args:
         config: The settings of the run.
@@ -249,7 +247,7 @@ async def plan_reflexion_async(config: ReflexionConfig) -> RunPlan:
         The plan.
 
     Raises:
-        UsageError: The run could not begin.
+        UsageError: The run could not start.
     """
     _check_output(config)
     async with session(config, config.output, planned=True) as made:
@@ -264,7 +262,7 @@ async def plan_reflexion_async(config: ReflexionConfig) -> RunPlan:
 
 
 plan_reflexion = synchronous(plan_reflexion_async)
-"""`plan_reflexion_async`, waited for: the same parameters, in scripts and notebooks."""
+"""Runs `plan_reflexion_async` with the same parameters, for scripts and notebooks."""
 
 
 def _check_output(config: ReflexionConfig) -> None:
@@ -274,7 +272,10 @@ def _check_output(config: ReflexionConfig) -> None:
 
 @dataclass(frozen=True)
 class _Run:
-    """The parts of a run, made in its session. `asks`: lessons are drawn by a model."""
+    """The parts of a run, made in its session.
+
+    `asks`: a model writes the lessons.
+    """
 
     challenges: Sequence[Challenge[Any]]
     judge: Evaluator | None
@@ -309,7 +310,7 @@ class _Run:
 
 
 def make_play_settings(made: RolloutSession) -> PlaySettings[Any]:
-    """How the episodes of a session are played."""
+    """Returns the settings for playing a session's episodes."""
     return PlaySettings(
         oracle=made.setting.oracle,
         max_steps=made.max_steps,
@@ -323,8 +324,9 @@ def make_play_settings(made: RolloutSession) -> PlaySettings[Any]:
 def plan_retries(
     episodes: EpisodePlan, judge: Evaluator | None, *, asks: bool, output: str | Path
 ) -> RunPlan:
-    """What retries would do at most: a task that is solved is not tried again. `asks`: lessons are
-    drawn by a model.
+    """Plans the most that retries would do; solved tasks are not retried.
+
+    `asks`: a model writes the lessons.
     """
     lessons = episodes.episodes * (episodes.attempts - 1)
     who = "the environment's labels" if judge is None else judge.info.name
@@ -359,8 +361,9 @@ def plan_retries(
 
 
 def _judge(config: ReflexionConfig, made: RolloutSession) -> Evaluator | None:
-    """The judge, with a second one behind it where one is asked for; None: the environment's labels
-    decide.
+    """Makes the judge, wrapped with the second judge if one is configured.
+
+    The result is None if the environment's labels decide.
     """
     if config.is_graded_by_oracle:
         return None
@@ -389,7 +392,9 @@ def _judge(config: ReflexionConfig, made: RolloutSession) -> Evaluator | None:
 
 
 def _noisy(path: str, judge: JudgeConfig, labels: Path, *, graded: bool) -> Evaluator:
-    """The labels of this run, which are not there yet, with errors on purpose."""
+    """Makes a judge that returns this run's labels, which are written during the run, with
+    artificial errors.
+    """
     if not graded:
         raise UsageError(
             "noisy: there is no oracle here whose labels it could change; give it `labels`",
@@ -409,8 +414,9 @@ def learner_of_case(
     lessons: Sequence[str],
     number: int,
 ) -> Learner:
-    """The agent of an attempt, with its lessons. Raises UsageError for a policy that does not take
-    lessons.
+    """Makes the agent of an attempt, with its lessons.
+
+    Raises UsageError for a policy that does not accept lessons.
     """
     return find_learner(made.plan.make(replace(row, attempt=number)), lessons, model, spec)
 
@@ -418,8 +424,9 @@ def learner_of_case(
 def challenge_of_case(
     made: RolloutSession, make: Callable[[Case, Sequence[str], int], Learner], row: Case
 ) -> Challenge[Any]:
-    """One task and seed to try several times; `make` makes the agent of an attempt, with the
-    lessons before it.
+    """Returns one task and seed to try several times.
+
+    `make` makes the agent of an attempt, with the lessons so far.
     """
     return Challenge(
         name=f"{row.task}-s{row.seed}",
@@ -441,7 +448,7 @@ def _model_name(learner: Learner, model: LanguageModel | None) -> str:
 
 
 class _Nobody:
-    """In place of a model where none is asked: the prompt alone is wanted."""
+    """A stub model for building prompts without calling a model."""
 
     name = "none"
 

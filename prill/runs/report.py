@@ -35,7 +35,7 @@ from prill.ui.report.entries import Retry, read_judges
 from prill.ui.report.page import ReportSummary, write_report
 
 _MAX_PROBLEMS = 10
-_MAX_SHOWN = 20_000_000  # bytes of a page that a notebook stores in itself
+_MAX_SHOWN = 20_000_000  # bytes of a page that is embedded in a notebook
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,9 +93,9 @@ class ReportResult:
     Attributes:
         output: The page's file.
         size: Its length in bytes; None where it went to a pipe.
-        judges: How many verdict files it shows.
-        summary: What it holds: trajectories, and what could not be read.
-        embedded: Whether the images are inside the page.
+        judges: The number of verdict files shown.
+        summary: The contents: trajectories, and lines that could not be read.
+        embedded: Whether the images are embedded in the page.
     """
 
     output: str
@@ -106,11 +106,13 @@ class ReportResult:
 
     @property
     def broken(self) -> bool:
-        """Whether some lines or images could not be read."""
+        """Returns whether some lines or images could not be read."""
         return bool(self.summary.broken or self.summary.missing)
 
     def problems(self) -> Iterator[str]:
-        """What could not be read or shown, and judges that were fitted to these trajectories."""
+        """Yields messages for unreadable lines and images, and for judges fitted to these
+        trajectories.
+        """
         summary = self.summary
         yield from summary.broken[:_MAX_PROBLEMS]
         if len(summary.broken) > _MAX_PROBLEMS:
@@ -130,7 +132,7 @@ class ReportResult:
         )
 
     def table(self) -> dict[str, Any]:
-        """What the page holds, as numbers."""
+        """Returns the contents of the page as numbers."""
         summary = self.summary
         return {
             "output": self.output,
@@ -149,8 +151,9 @@ class ReportResult:
         )
 
     def _repr_html_(self) -> str:
-        """The page in a frame: inside the notebook where its images are embedded, else from its
-        file.
+        """Returns the page in an iframe.
+
+        The iframe holds the page itself if its images are embedded; else it loads the file.
         """
         line = f"<p>{escape(str(self))}</p>"
         if self.size is None:
@@ -168,14 +171,14 @@ def report(
     """Writes one HTML page with screenshots, verdicts and labels.
 
     Args:
-        config: What the page shows, and where it is written.
+        config: The contents of the page and its file.
         progress: Called after every trajectory with 1.
 
     Returns:
-        What the page holds; a notebook shows the page.
+        The result; a notebook shows the page.
 
     Raises:
-        UsageError: The configuration cannot be carried out, or nothing could be read.
+        UsageError: The configuration is invalid, or nothing could be read.
     """
     config, retries = with_retries(config)
     check_output(
@@ -192,9 +195,7 @@ def report(
 
 
 report_async = asynchronous(report)
-"""`report` in a thread, for a program that has an event loop: the same parameters, to be
-awaited.
-"""
+"""Runs `report` in a thread, with the same parameters, for programs with an event loop."""
 
 
 def _written(
@@ -229,10 +230,11 @@ def _written(
 
 
 def with_retries(config: ReportConfig) -> tuple[ReportConfig, Mapping[str, Retry] | None]:
-    """What came of each attempt in the folders of `prill reflexion`, whose verdicts and labels
-    count unless others are named.
+    """Reads the outcome of each attempt in folders of `prill reflexion`.
 
-    None where there is no such folder.
+    Their verdicts and labels are used unless the configuration names others.
+
+    The second value is None if there is no such folder.
     """
     folders = [folder for folder in map(Path, config.trajectories) if _was_retried(folder)]
     if not folders:
@@ -251,7 +253,7 @@ def with_retries(config: ReportConfig) -> tuple[ReportConfig, Mapping[str, Retry
         Checksums(folder).check()
         for id, lesson in read_lessons(folder / LESSONS).items():
             found[id] = Retry(lesson=lesson.text, problem=lesson.problem)
-        if not (folder / RESULTS).is_file():  # the run has not ended
+        if not (folder / RESULTS).is_file():  # the run has not finished
             continue
         for task in read_results(folder).tasks:
             for place, attempt in enumerate(task.attempts):

@@ -1,4 +1,4 @@
-"""Judge trajectory files into a verdict file."""
+"""Judges trajectory files and writes a verdict file."""
 
 from __future__ import annotations
 
@@ -103,23 +103,24 @@ class ScoreConfig(Config):
 
     @property
     def transcript_folder(self) -> str | None:
-        """The folder for transcripts; None: keep none, as for verdicts that go to no file of their
-        own.
+        """Returns the folder for transcripts.
+
+        None: keep none, as for verdicts that are not written to a file of their own.
         """
         return kept_transcripts(self.transcripts, self.output)
 
 
 @dataclass(frozen=True)
 class ScoreResult(VerdictFile):
-    """Result of a run.
+    """Result of a scoring run.
 
     Args:
         tally: Counts of verdicts, reasons for unscored ones, and what models were asked for.
-        judge: The judge, as verdicts name it.
+        judge: The judge's name in verdicts.
         output: The verdict file.
-        transcripts: The folder of what models were asked and answered; None: none is kept.
-        cautions: What to know before the figures are used.
-        saved: What a cascade saved; None for another judge.
+        transcripts: The folder of model transcripts; None: none were kept.
+        cautions: Warnings to read before using the figures.
+        saved: The calls that a cascade saved; None for another judge.
     """
 
     tally: Tally
@@ -141,19 +142,19 @@ async def _score_files(
     stop: asyncio.Event | None = None,
     progress: Callable[[Tally], None] = lambda tally: None,
 ) -> ScoreResult:
-    """Judges trajectory files into a verdict file, skipping what it already holds.
+    """Judges trajectory files into a verdict file, skipping trajectories already judged.
 
     Args:
-        config: What to judge, by whom, and where verdicts go.
-        stop: Once it is set no new trajectory is begun.
+        config: The trajectories, the judge, and the verdict file.
+        stop: An event; once it is set, no further trajectory is started.
         progress: Called after every trajectory.
 
     Returns:
         The counts; `verdicts()` reads the file.
 
     Raises:
-        UsageError: The configuration cannot be carried out, or nothing could be read.
-        EndpointError: The model's endpoint takes no call.
+        UsageError: The configuration is invalid, or nothing could be read.
+        EndpointError: The model's endpoint accepts no call.
     """
     engine = make_engine(config.engine) if config.engine is not None else None
     with (
@@ -216,19 +217,18 @@ async def score_async(
 
     Args:
         what: A `ScoreConfig`; or trajectories, or the path of a file of them.
-        judge: With trajectories: who judges.
+        judge: The judge, if `what` is trajectories.
         **options: With a configuration `stop` (an `asyncio.Event`: once it is set no new trajectory
             is begun) and `progress` (called with the tally after every trajectory); with
             trajectories `concurrency` and `transcripts` as in `prill.scoring.scorer.score_async`.
 
     Returns:
-        Of a configuration the counts, in a `ScoreResult`; of trajectories their verdicts, in their
-        order.
+        A `ScoreResult` for a configuration; for trajectories, their verdicts in the same order.
 
     Raises:
-        UsageError: The configuration cannot be carried out, or nothing could be read.
-        InputError: A trajectory in memory has a value of another type than its record says.
-        EndpointError: The model's endpoint takes no call.
+        UsageError: The configuration is invalid, or nothing could be read.
+        InputError: A trajectory in memory has a field value of the wrong type.
+        EndpointError: The model's endpoint accepts no call.
     """
     if isinstance(what, ScoreConfig):
         return await _score_files(what, **options)
@@ -240,7 +240,7 @@ async def score_async(
 
 
 score = synchronous(score_async)
-"""`score_async`, waited for: the same parameters, in scripts and notebooks."""
+"""Runs `score_async` with the same parameters, for scripts and notebooks."""
 
 
 def plan_score(config: ScoreConfig) -> RunPlan:
@@ -279,8 +279,9 @@ def plan_score(config: ScoreConfig) -> RunPlan:
 
 
 def priced_model(judge: JudgeLike, model: ModelLike | None) -> tuple[str | None, str | None]:
-    """The name of the model by which a plan finds the price, None where the judge tells it; and the
-    price table.
+    """Returns the model name for a plan's price lookup, and the price table.
+
+    The name is None if the judge itself names its model.
     """
     options = judge.options if isinstance(judge, JudgeConfig) else {}
     shared = model.mapping() if isinstance(model, ModelConfig) else {}
@@ -294,8 +295,9 @@ def priced_model(judge: JudgeLike, model: ModelLike | None) -> tuple[str | None,
 
 @contextmanager
 def _opened(config: ScoreConfig) -> Iterator[list[str]]:
-    """The trajectory files; those of recordings in another format are there during the block
-    only.
+    """Opens the trajectory files.
+
+    Recordings in other formats are converted to temporary files, which exist inside the block only.
     """
     check_output(config.output, "verdicts", config.trajectories, continued=config.resume)
     with opened_trajectories(config) as trajectories:

@@ -1,4 +1,4 @@
-"""Serve a judge over HTTP, as rewards and as verdicts."""
+"""Serves a judge over HTTP, as rewards and as verdicts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from prill.runs.base import run_budget
 from prill.service import server
 from prill.service.spec import ServiceSpec
 
-_CALLS = 16  # at once, of a model that does not say otherwise
+_CALLS = 16  # concurrent calls of a model that sets no limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,18 +44,18 @@ class ServeConfig(ServiceSpec):
 
     @property
     def service(self) -> ServiceSpec:
-        """The address and the limits of the service."""
+        """Returns the address and the limits of the service."""
         return ServiceSpec(**{part.name: getattr(self, part.name) for part in fields(ServiceSpec)})
 
 
 def make_served_reward(config: ServeConfig) -> Reward:
-    """The reward that a service gives.
+    """Makes the reward that a service returns.
 
     Args:
-        config: What is served.
+        config: The service's configuration.
 
     Returns:
-        The reward, with what looks on.
+        The reward, with its monitors.
 
     Raises:
         UsageError: The configuration does not describe a reward.
@@ -80,12 +80,13 @@ def serve(
     """Serves until SIGINT or SIGTERM, and answers accepted requests before it returns.
 
     Args:
-        config: What is served, and where.
-        announce: Is told the address, without any token, once it is served (default: it is logged).
-        ending: Called when the end begins.
+        config: The reward, the address and the limits.
+        announce: Called with the address, without any token, once the service accepts requests
+            (default: logs it).
+        ending: Called when the shutdown begins.
 
     Raises:
-        UsageError: The configuration cannot be carried out, or the port is taken.
+        UsageError: The configuration is invalid, or the port is in use.
         MissingExtraError: The packages of the extra `serve` are not installed.
     """
     server.serve(
@@ -107,13 +108,14 @@ async def serve_async(
     """Serves in a running event loop until `stop` is set or a signal arrives.
 
     Args:
-        config: What is served, and where.
-        stop: Begins the end once it is set: what was accepted is answered.
-        announce: Is told the address, without any token, once it is served (default: it is logged).
-        ending: Called when the end begins.
+        config: The reward, the address and the limits.
+        stop: An event; setting it starts a shutdown that still answers accepted requests.
+        announce: Called with the address, without any token, once the service accepts requests
+            (default: logs it).
+        ending: Called when the shutdown begins.
 
     Raises:
-        UsageError: The configuration cannot be carried out, or the port is taken.
+        UsageError: The configuration is invalid, or the port is in use.
         MissingExtraError: The packages of the extra `serve` are not installed.
     """
     await server.serve_async(

@@ -31,7 +31,7 @@ from prill.types import CheckedClaim, Findings, Trajectory, Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class ShowConfig(Config):
-    """Configuration of `prill show`: show one verdict with what models were asked and answered."""
+    """Configuration of `prill show`: show one verdict with its model calls."""
 
     id: Annotated[str, Meta(description="the trajectory whose verdict is wanted")]
     verdicts: Annotated[
@@ -49,13 +49,13 @@ class ShowConfig(Config):
 
 @dataclass(frozen=True, slots=True)
 class VerdictEntry:
-    """A verdict of the trajectory.
+    """A verdict on the trajectory.
 
     Attributes:
-        file: The file it stands in.
+        file: The verdict file.
         verdict: The verdict.
-        transcript: The calls to models behind it; None where there are none.
-        silence: Why there is no transcript.
+        transcript: The model calls for this verdict; None if there are none.
+        silence: The reason why there is no transcript.
     """
 
     file: str
@@ -69,15 +69,15 @@ class ShowResult:
     """The verdicts on one trajectory; printing them shows text without control characters.
 
     Attributes:
-        verdicts: The verdicts, each with the calls behind it.
-        trajectory: The trajectory, where a file of them was named.
+        verdicts: The verdicts, each with its model calls.
+        trajectory: The trajectory, if a trajectory file was named.
     """
 
     verdicts: tuple[VerdictEntry, ...]
     trajectory: Trajectory | None = None
 
     def table(self) -> dict[str, Any]:
-        """The result as JSON."""
+        """Returns the result as a JSON object."""
         return {
             "verdicts": msgspec.to_builtins(list(self.verdicts)),
             "trajectory": msgspec.to_builtins(self.trajectory),
@@ -97,10 +97,10 @@ def show(config: ShowConfig) -> ShowResult:
     """Reads the verdicts on one trajectory, with their model calls.
 
     Args:
-        config: The trajectory's id, and the files to look into.
+        config: The trajectory's id, and the files to search.
 
     Returns:
-        The verdicts with the calls to models behind each.
+        The verdicts, each with its model calls.
 
     Raises:
         UsageError: No file has the id.
@@ -129,7 +129,7 @@ def show(config: ShowConfig) -> ShowResult:
 
 
 show_async = asynchronous(show)
-"""`show` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+"""Runs `show` in a thread, with the same parameters, for programs with an event loop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +149,7 @@ class JudgesConfig(Config):
     ] = None
 
     def check(self) -> None:
-        """Requires a judge where a prompt is requested.
+        """Validates that a judge is named if its prompt is requested.
 
         Raises:
             UsageError: No judge is named.
@@ -178,10 +178,10 @@ class JudgesResult:
 
 
 def judges(config: JudgesConfig | None = None) -> JudgesResult:
-    """The judges there are, or the options or a prompt of one.
+    """Lists the available judges, or the options or a prompt of one.
 
     Args:
-        config: The judge, and whether its prompt is wanted; without one, all judges.
+        config: The judge, and whether to return its prompt; None: all judges.
 
     Returns:
         The list, the options or the prompt.
@@ -203,13 +203,11 @@ def judges(config: JudgesConfig | None = None) -> JudgesResult:
 
 
 judges_async = asynchronous(judges)
-"""`judges` in a thread, for a program that has an event loop: the same parameters, to be
-awaited.
-"""
+"""Runs `judges` in a thread, with the same parameters, for programs with an event loop."""
 
 
 def _silence(verdict: Verdict, folder: Path) -> str:
-    """Why a verdict has no transcript."""
+    """Returns why a verdict has no transcript."""
     if not folder.is_dir():
         why = (
             f"{folder} is not there: none were kept, or they were moved (transcripts names "
@@ -370,7 +368,7 @@ def _call_lines(call: Call) -> Iterator[str]:
 
 
 def _block(text: str) -> Iterator[str]:
-    """A text of others, each line behind a bar: nothing in it can pass for a line of ours."""
+    """Yields untrusted text with each line behind a bar, so that it cannot imitate other output."""
     return (f"    | {printable(line)}" for line in text.splitlines() or [""])
 
 

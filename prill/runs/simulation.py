@@ -74,7 +74,7 @@ class SimulationConfig(SimulationSpec):
     ] = "majority"
 
     def check(self) -> None:
-        """Checks options that depend on each other.
+        """Validates options that depend on each other.
 
         Raises:
             UsageError: Verdicts come without labels, or labels without verdicts.
@@ -91,10 +91,10 @@ class SimulationResult:
     """Result of a simulation.
 
     Args:
-        outcomes: Success after each number of retries, for each way of retrying.
-        rates: Shares of the judge: false positives among failures, false negatives among successes,
+        outcomes: Success after each number of retries, for each retry strategy.
+        rates: The judge's rates: false positives among failures, false negatives among successes,
             unscored among all.
-        output: The folder with table, chart and figures.
+        output: The folder with the table, chart and figures.
     """
 
     outcomes: Mapping[str, Sequence[Outcome]]
@@ -102,7 +102,7 @@ class SimulationResult:
     output: str
 
     def to_pandas(self) -> Any:
-        """A row for each way of retrying and number of retries."""
+        """Returns a row for each retry strategy and number of retries."""
         return data_frame(
             [{"way": way, **row._asdict()} for way, rows in self.outcomes.items() for row in rows]
         )
@@ -115,16 +115,17 @@ class SimulationResult:
 
 
 def simulate_retries(config: SimulationConfig) -> SimulationResult:
-    """Draws success against retries for each way of retrying, and writes table, chart and figures.
+    """Simulates success by number of retries for each strategy, and writes a table, chart and
+    figures.
 
     Args:
-        config: What is drawn, and by which judge.
+        config: The simulation and the judge.
 
     Returns:
         The outcomes; they print as a table.
 
     Raises:
-        UsageError: A file cannot be read, or does not tell how the judge errs.
+        UsageError: A file cannot be read, or does not determine the judge's error rates.
     """
     expect_place(config.output, "a folder")
     judge = _judge(config)
@@ -147,8 +148,7 @@ def simulate_retries(config: SimulationConfig) -> SimulationResult:
 
 
 simulate_retries_async = asynchronous(simulate_retries)
-"""`simulate_retries` in a thread, for a program that has an event loop: the same parameters, to be
-awaited.
+"""Runs `simulate_retries` in a thread, with the same parameters, for programs with an event loop.
 """
 
 
@@ -161,8 +161,9 @@ def _judge(config: SimulationConfig) -> JudgeModel:
 
 
 def _recorded(folder: Path) -> list[RecordedTruths]:
-    """The truths of a run's attempts by task: in their order where they were retries, else to be
-    drawn from.
+    """Returns the labels of a run's attempts by task.
+
+    Retries keep their order; other attempts are sampled.
     """
     Checksums(folder).check()
     found = list(_retried(folder) if (folder / RESULTS).exists() else _first_attempts(folder))

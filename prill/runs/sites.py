@@ -21,18 +21,18 @@ class SitesResult:
     """Findings, in the order of the checks.
 
     Args:
-        findings: One thing that real sites need each, and what is wrong with it; None: nothing.
+        findings: One requirement of real sites each, and its problem; None: no problem.
     """
 
     findings: tuple[SiteFinding, ...]
 
     @property
     def ready(self) -> bool:
-        """Whether nothing is missing."""
+        """Returns whether no requirement failed."""
         return all(finding.problem is None for finding in self.findings)
 
     def to_pandas(self) -> Any:
-        """A row for each thing, with its problem."""
+        """Returns a row for each requirement, with its problem."""
         return data_frame([asdict(finding) for finding in self.findings])
 
     def __str__(self) -> str:
@@ -40,24 +40,24 @@ class SitesResult:
 
 
 def line_of_finding(finding: SiteFinding) -> str:
-    """A finding as text."""
+    """Formats a finding as text."""
     return f"{'missing' if finding.problem else 'ok':<8}{finding.what}{f': {finding.problem}' if finding.problem else ''}"  # noqa: E501
 
 
 async def check_sites_async(
     config: WebArenaConfig, *, progress: Callable[[SiteFinding], None] = lambda finding: None
 ) -> SitesResult:
-    """Tries what a run on WebArena's sites needs, and plays nothing.
+    """Checks the requirements of a run on WebArena's sites, and plays nothing.
 
     Args:
-        config: The sites, how they are reset, and which tasks are meant.
-        progress: Called after each thing that was tried.
+        config: The sites, how they are reset, and the tasks.
+        progress: Called after each check.
 
     Returns:
-        What is there, and what is missing.
+        The results of all checks.
 
     Raises:
-        UsageError: The configuration cannot be carried out.
+        UsageError: The configuration is invalid.
     """
     found = []
     with tempfile.TemporaryDirectory(prefix="prill-check-") as folder:
@@ -73,4 +73,4 @@ async def check_sites_async(
 
 
 check_sites = synchronous(check_sites_async)
-"""`check_sites_async`, waited for: the same parameters, in scripts and notebooks."""
+"""Runs `check_sites_async` with the same parameters, for scripts and notebooks."""

@@ -25,7 +25,7 @@ from prill.runs.base import asynchronous
 
 
 class PresetConfig(PartConfig):
-    """The settings of a training: a preset by name, or a TOML file, and what differs from it.
+    """The settings of a training: a preset by name, or a TOML file, and overrides.
 
     `PresetConfig("small-text", rank=4)`; the options are the fields of `TrainSpec`.
     """
@@ -35,8 +35,8 @@ class PresetConfig(PartConfig):
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """Every setting of a training, with any preset; what is not given is as the preset has
-        it.
+        """Returns all training settings as options, for any preset; unset options keep the preset's
+        value.
         """
         settings = list_options(TrainSpec).items()
         return {
@@ -81,13 +81,13 @@ class TrainConfig(Config):
     ] = None
 
     def spec(self) -> TrainSpec:
-        """All settings of the training.
+        """Returns all settings of the training.
 
         Returns:
-            The preset's, with what differs from it.
+            The preset's settings with the overrides applied.
 
         Raises:
-            UsageError: A setting is unknown, or does not fit another one.
+            UsageError: A setting is unknown, or conflicts with another one.
         """
         if isinstance(self.preset, TrainSpec):
             if self.preset.trains != self.trains:
@@ -101,10 +101,10 @@ class TrainConfig(Config):
 
     @contextmanager
     def training_rows(self, *, planned: bool = False) -> Iterator[str | Path]:
-        """The file of rows, made where the configuration makes them.
+        """Yields the file of rows, generated first if the configuration requires it.
 
         Args:
-            planned: Nothing is trained, so that a file which is made does not stay.
+            planned: Whether this is a dry run; a generated file is then temporary.
 
         Yields:
             The file.
@@ -112,17 +112,17 @@ class TrainConfig(Config):
         yield self.rows
 
     def trained(self, folder: Path) -> None:
-        """Writes what belongs to the weights, once they are there.
+        """Writes the files that accompany the weights, after training.
 
         Args:
-            folder: Where they are.
+            folder: The folder of the weights.
         """
 
     def teacher(self) -> tuple[Teacher | None, dict[str, Any] | None]:
-        """The policy that what is trained is to answer; only a planner has one.
+        """Returns the policy whose prompts the trained model answers; only a planner has one.
 
         Returns:
-            The policy, and what goes on record of it.
+            The policy, and its description for the record.
         """
         return None, None
 
@@ -159,8 +159,8 @@ class TrainResult:
     """Result of a training.
 
     Attributes:
-        trains: What it is: a policy, a captioner, a judge, a ranker or a planner.
-        folder: Where the weights are.
+        trains: The type of model: a policy, a captioner, a judge, a ranker or a planner.
+        folder: The folder of the weights.
         spec: All settings of the training.
     """
 
@@ -179,21 +179,22 @@ def train(
     say: Say = lambda *_: None,
     stop: threading.Event | None = None,
 ) -> TrainResult:
-    """Trains a model, and returns when that is done. The same call resumes from the last
-    checkpoint.
+    """Trains a model and returns when training has finished.
+
+    The same call resumes from the last checkpoint.
 
     Args:
-        config: What is trained, on what, and how.
+        config: The model, the rows and the settings.
         progress: Called after every step.
-        say: Called with the phase of the preparation, how far it is, and how far it goes.
-        stop: Once it is set, the training ends after a step, with a checkpoint.
+        say: Called with the phase of the preparation, the current count, and the total.
+        stop: An event; once it is set, training ends after the current step, with a checkpoint.
 
     Returns:
-        What was trained, and its folder.
+        The type of model, and its folder.
 
     Raises:
         UsageError: The settings do not fit the model, the rows or this machine.
-        InputError: A row or a picture is broken.
+        InputError: A row or an image is broken.
         KeyboardInterrupt: The training was stopped; a checkpoint is in the folder.
     """
     spec = config.spec()
@@ -215,28 +216,28 @@ def train(
             say=say,
             stop=stop,
         )
-    if int(os.environ.get("RANK", "0")) == 0:  # of processes that train together, one writes
+    if int(os.environ.get("RANK", "0")) == 0:  # only one process writes
         config.trained(folder)
     return TrainResult(spec.trains, folder, spec)
 
 
 train_async = asynchronous(train)
-"""`train` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+"""Runs `train` in a thread, with the same parameters, for programs with an event loop."""
 
 
 def plan_train(config: TrainConfig, *, say: Say = lambda *_: None) -> Preflight:
-    """Looks at rows, pictures, memory, disk and time, and does nothing.
+    """Checks rows, images, memory, disk and time, without training.
 
     Args:
         config: The training.
-        say: Called with the phase, how far it is, and how far it goes.
+        say: Called with the phase, the current count, and the total.
 
     Returns:
-        What is known beforehand.
+        The results of the checks.
 
     Raises:
         UsageError: The settings do not fit the model, the rows or the devices.
-        InputError: A row or a picture is broken.
+        InputError: A row or an image is broken.
     """
     devices = parse_devices(config.gpus) if config.gpus else None
     with config.training_rows(planned=True) as rows:

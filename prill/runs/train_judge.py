@@ -81,10 +81,10 @@ class TrainJudgeConfig(TrainConfig):
     ] = _PRESET
 
     def check(self) -> None:
-        """Checks that there is something to learn from.
+        """Validates that there are labels or teacher verdicts to train on.
 
         Raises:
-            UsageError: There is nothing.
+            UsageError: There are neither.
         """
         if self.labels is None and self.teacher_verdicts is None:
             raise UsageError(
@@ -94,7 +94,7 @@ class TrainJudgeConfig(TrainConfig):
 
     @cached_property
     def described(self) -> dict[str, Any]:
-        """The judge's name and options as it is trained, and as it is to be asked."""
+        """Returns the judge's name and options for training and for later calls."""
         judge = JudgeConfig.read(self.judge, "judge")
         if not isinstance(judge, JudgeConfig) or judge.name.endswith(DESCRIPTIONS):
             raise UsageError(
@@ -110,10 +110,10 @@ class TrainJudgeConfig(TrainConfig):
 
     @contextmanager
     def training_rows(self, *, planned: bool = False) -> Iterator[str | Path]:
-        """The file of rows, next to the output; of a plan, a file that does not stay.
+        """Yields the file of rows next to the output; a temporary file for a dry run.
 
         Args:
-            planned: Whether it is for a plan.
+            planned: Whether this is a dry run.
 
         Yields:
             The file.
@@ -137,10 +137,10 @@ class TrainJudgeConfig(TrainConfig):
             yield path
 
     def make_rows(self) -> JudgeRows:
-        """Makes the rows, and trains nothing; the same again is the same.
+        """Makes the rows, without training; the result is deterministic.
 
         Returns:
-            The rows, to look at, or to `export` for another trainer.
+            The rows, to inspect or to `export` for another trainer.
 
         Raises:
             UsageError: No run gives a row, the judge cannot be trained, or a file cannot be read.
@@ -149,10 +149,11 @@ class TrainJudgeConfig(TrainConfig):
         return _make_rows(self)
 
     def trained(self, folder: Path) -> None:
-        """Writes how the judge is asked (`judge.json`), and what it knows (`guard.json`).
+        """Writes the judge's configuration (`judge.json`) and the range of its training data
+        (`guard.json`).
 
         Args:
-            folder: Where its weights are.
+            folder: The folder of the weights.
         """
         if (folder / JUDGE).exists() and (folder / GUARD).exists():
             return
@@ -180,8 +181,7 @@ class JudgeRows:
     """Rows to train a judge on.
 
     Attributes:
-        rows: The rows, as TRL takes them: `prompt`, `completion`, `images`, and where they come
-            from.
+        rows: The rows in TRL's format: `prompt`, `completion`, `images`, and their source.
         used: The trajectories with rows.
         lost: Runs without rows, by reason.
     """
@@ -194,11 +194,11 @@ class JudgeRows:
         """Writes the rows for a trainer.
 
         Args:
-            folder: The folder, which is made.
+            folder: The folder, which is created.
             format: trl, llama-factory, ms-swift, axolotl, or `module:Object`.
 
         Returns:
-            The file of rows, next to what tells the trainer how to load it.
+            The file of rows, next to the trainer's configuration for loading it.
         """
         target, written = Path(folder), make_format(format)
         path = target / "sft.jsonl"
@@ -255,7 +255,7 @@ def _make_rows(config: TrainJudgeConfig) -> JudgeRows:
 
 
 def _labelled(config: TrainJudgeConfig) -> dict[str, Truth]:
-    """The truth of each labelled run; steps of which annotators say different things have none."""
+    """Returns the label of each labelled run; steps on which annotators disagree have none."""
     assert config.labels is not None
     _, by_id = collect_labels(read_labels(config.labels), config.source, config.truth)
     truths = {}

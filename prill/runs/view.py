@@ -1,4 +1,4 @@
-"""Many runs in a browser: look, search, compare and label while files grow."""
+"""Serves a page in a browser to read, search, compare and label many runs while files grow."""
 
 from __future__ import annotations
 
@@ -86,10 +86,10 @@ class ViewConfig(Config):
     title: Annotated[str, Meta(description="what stands above the page")] = "prill view"
 
     def check(self) -> None:
-        """Checks options that depend on each other.
+        """Validates options that depend on each other.
 
         Raises:
-            UsageError: They do not.
+            UsageError: The options conflict.
         """
         if (self.annotator is None) != (self.output is None):
             missing = "output" if self.output is None else "annotator"
@@ -108,11 +108,11 @@ class ViewConfig(Config):
 
 @dataclass(frozen=True)
 class OpenedView:
-    """The page, as it begins.
+    """The page when it opens.
 
     Attributes:
-        url: Its address.
-        files: How many trajectory files it reads.
+        url: The page's address.
+        files: The number of trajectory files that it reads.
     """
 
     url: str
@@ -121,14 +121,14 @@ class OpenedView:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewResult:
-    """What a sitting came to.
+    """Result of a session.
 
     Args:
-        runs: How many runs were read.
-        problems: What could not be read.
-        output: The label file; None where no labels were taken.
-        written: Labels of this sitting.
-        done: How many runs have a label of the annotator.
+        runs: The number of runs that were read.
+        problems: Messages about what could not be read.
+        output: The label file; None if no labels were collected.
+        written: The number of labels of this session.
+        done: The number of runs that the annotator has labelled.
     """
 
     runs: int
@@ -138,7 +138,7 @@ class ViewResult:
     done: int = 0
 
     def table(self) -> dict[str, Any]:
-        """The result as JSON."""
+        """Returns the result as a JSON object."""
         return {
             "runs": self.runs,
             "problems": len(self.problems),
@@ -163,16 +163,15 @@ async def view_async(
     stop: asyncio.Event,
     opened: Callable[[OpenedView], object] = _log_address,
 ) -> ViewResult:
-    """Serves the page until it is stopped. Files that grow are followed.
+    """Serves the page until it is stopped, and follows files that grow.
 
     Args:
-        config: What is shown, and where labels go.
-        stop: Once it is set the page closes.
-        opened: Called with the page's address once it can be opened; by default the address is
-            logged.
+        config: The files to show, and the label file.
+        stop: An event; the page closes once it is set.
+        opened: Called with the page once it can be opened; by default its address is logged.
 
     Returns:
-        What the sitting came to.
+        The result of the session.
 
     Raises:
         UsageError: A file cannot be read or written, or the port is in use.
@@ -207,15 +206,14 @@ def view(
 ) -> ViewResult:
     """Serves the page until it is interrupted (Ctrl-C).
 
-    In a notebook use `view_async`, which leaves the notebook free, and set its `stop` to end it.
+    In a notebook, use `view_async`, which does not block the notebook; set its `stop` to end it.
 
     Args:
-        config: What is shown, and where labels go.
-        opened: Called with the page's address once it can be opened; by default the address is
-            logged.
+        config: The files to show, and the label file.
+        opened: Called with the page once it can be opened; by default its address is logged.
 
     Returns:
-        What the sitting came to.
+        The result of the session.
 
     Raises:
         UsageError: A file cannot be read or written, or the port is in use.

@@ -30,7 +30,7 @@ from prill.refine.rewards.watch.spec import WatchLimits
 from prill.runs.base import asynchronous
 from prill.types import Opinion
 
-_MAX_TURNED = 10  # canaries that words name
+_MAX_TURNED = 10  # canaries listed by name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class WatchResult:
     """Signs that the logs of a reward show.
 
     Attributes:
-        reports: For each log where things stand at its end.
+        reports: The final state of each log.
         problems: Lines that could not be read.
     """
 
@@ -68,22 +68,22 @@ class WatchResult:
 
     @property
     def alarms(self) -> tuple[str, ...]:
-        """The names of the signs that are alarms at the end of some log."""
+        """Returns the names of the signs that are alarms at the end of a log."""
         return tuple(
             dict.fromkeys(sign.name for _, report in self.reports for sign in report.alarms)
         )
 
     @property
     def page(self) -> str:
-        """The page with words and plots, HTML."""
+        """Returns the page with text and plots, as HTML."""
         return watch_page(self.reports)
 
     def table(self) -> list[dict[str, Any]]:
-        """The reports as JSON has them, without their course."""
+        """Returns the reports as JSON objects, without their history."""
         return [{"log": log, **_plain(report)} for log, report in self.reports]
 
     def to_pandas(self) -> Any:
-        """A pandas table with a row for each sign of each log."""
+        """Returns a pandas DataFrame with a row for each sign of each log."""
         signs = [(log, sign) for log, report in self.reports for sign in report.signs]
         columns = ["log", "sign", "state", "since", "words"]
         return data_frame(
@@ -104,17 +104,17 @@ class WatchResult:
 def watch(
     config: WatchConfig, *, progress: Callable[[str], None] = lambda log: None
 ) -> WatchResult:
-    """Looks through logs, and writes the page where one is asked for.
+    """Checks logs, and writes the page if the configuration names one.
 
     Args:
-        config: Which logs, and what is an alarm.
+        config: The logs, and the alarm limits.
         progress: Called with the log's name after every line.
 
     Returns:
-        Where things stand at the end of each log.
+        The final state of each log.
 
     Raises:
-        UsageError: Nothing could be read, or a file holds something else.
+        UsageError: Nothing could be read, or a file holds other records.
     """
     logs, students = list(map(str, config.logs)), list(map(str, config.student))
     if config.output:
@@ -134,7 +134,7 @@ def watch(
 
 
 watch_async = asynchronous(watch)
-"""`watch` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+"""Runs `watch` in a thread, with the same parameters, for programs with an event loop."""
 
 
 def _opinions(path: str, problems: list[str]) -> Iterator[tuple[str, Opinion]]:
@@ -154,13 +154,13 @@ def _report(
         for record in _records(path, students, problems):
             tally.add(record)
             progress(path)
-    except InputError as error:  # a damaged archive: what came before it counts
+    except InputError as error:  # a damaged archive: what was read before the damage counts
         problems.append(str(error))
     return tally.report()
 
 
 def _records(path: str, students: dict[str, Opinion], problems: list[str]) -> Iterator[WatchRecord]:
-    """Observations, whichever of the two kinds of file this is."""
+    """Yields observations from either of the two file types."""
     first = next((line.data for line in read_lines(path) if content_of_line(line.data)), b"")
     if content_of_line(first) == "verdicts":
         return of_verdicts(path, students, problems.append)

@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 class BusyError(Exception):
-    """The request cannot be answered now; `after` is when to come again, in seconds."""
+    """The request cannot be answered now; `after` is the Retry-After in seconds."""
 
     def __init__(self, message: str, after: float) -> None:
         super().__init__(message)
@@ -36,20 +36,19 @@ class FairQueue(Generic[_T]):
         return (item for line in self._lines.values() for item in line)
 
     def push(self, client: str, item: _T) -> None:
-        """Puts an item at the end of its client's line."""
+        """Appends an item to its client's queue."""
         self._lines.setdefault(client, deque()).append(item)
         self._length += 1
 
     def first(self, may: Callable[[_T], bool] = lambda item: True) -> _T | None:
-        """The first of the client whose turn it is, among those clients whose first item may go;
-        None when there is none.
+        """Returns the next item by turn, among clients whose first item passes `may`.
+
+        The result is None if there is none.
         """
         return next((line[0] for line in self._lines.values() if may(line[0])), None)
 
     def pop(self) -> _T:
-        """Takes out the first of the client whose turn it is. Raises IndexError when nothing
-        waits.
-        """
+        """Removes and returns the next item by turn. Raises IndexError if the queue is empty."""
         if not self._lines:
             raise IndexError("nothing waits")
         client, line = next(iter(self._lines.items()))
@@ -58,8 +57,9 @@ class FairQueue(Generic[_T]):
         return item
 
     def remove(self, client: str, item: _T) -> None:
-        """Takes an item out, wherever it stands, and its client's next turn comes after all others;
-        nothing happens where it does not wait any more.
+        """Removes an item at any position and moves its client's next turn to the end.
+
+        Nothing happens if the item is no longer queued.
         """
         line = self._lines.get(client)
         if line is None or item not in line:
@@ -81,9 +81,7 @@ class _Waiting:
 
 
 class AdmissionQueue:
-    """Admits so many requests at a time, and so many bytes of them by what they say of their
-    length. Raises BusyError.
-    """
+    """Admits a limited number of requests and bytes, by their declared length. Raises BusyError."""
 
     def __init__(self, inside: int, outside: int, budget: ByteBudget | None = None) -> None:
         self._max_inside, self._max_outside = inside, outside
@@ -96,15 +94,16 @@ class AdmissionQueue:
 
     @property
     def outside(self) -> int:
-        """How many wait outside."""
+        """Returns the number of waiting requests."""
         return len(self._waiting)
 
     @asynccontextmanager
     async def admitted(
         self, client: str, deadline: float, size: int = 0
     ) -> AsyncIterator[Reservation]:
-        """A place inside, while open, with the bytes that it holds. `deadline` is a time of the
-        event loop.
+        """Admits a request for the duration of the block and yields its memory reservation.
+
+        `deadline` is a time of the event loop.
         """
         if self.closed:
             raise BusyError("the service is ending", 30)
@@ -131,11 +130,11 @@ class AdmissionQueue:
             self._leave(reservation)
 
     def close(self) -> None:
-        """Admits no new request; waiting ones are still admitted."""
+        """Admits no new request; waiting requests are still admitted."""
         self.closed = True
 
     def turn_away(self) -> None:
-        """Refuses all who wait outside."""
+        """Rejects all waiting requests."""
         for waiting in list(self._waiting):
             self._waiting.remove(waiting.client, waiting)
             waiting.turn.set_exception(BusyError("the service is ending", 30))
@@ -178,5 +177,5 @@ class AdmissionQueue:
 
 
 def time_left(deadline: float, loop: asyncio.AbstractEventLoop) -> float | None:
-    """Seconds until a time of the event loop; None where there is no end."""
+    """Returns the seconds until a time of the event loop; None if there is no deadline."""
     return None if deadline == float("inf") else max(0.0, deadline - loop.time())

@@ -1,4 +1,4 @@
-"""The service's own API: trajectories in, results out, and background jobs."""
+"""The service's own API: it takes trajectories, returns results, and runs background jobs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from prill.service.request_parsing import MAX_ID, RequestParser
 from prill.types import Trajectory, UnscoredReason, Usage
 
 _T = TypeVar("_T")
-INLINE = 64_000  # bytes of a request up to which it is read without a thread
+INLINE = 64_000  # bytes; larger requests are parsed in a thread
 
 
 class ScoreItem(msgspec.Struct, forbid_unknown_fields=True):
-    """One trajectory: the record itself, or the path of a recorded one below the media root, with
+    """One trajectory: the record itself, or the path of a recorded one below the media root with
     its id.
     """
 
@@ -36,7 +36,7 @@ class ScoreItem(msgspec.Struct, forbid_unknown_fields=True):
     images: dict[str, str] = msgspec.field(default_factory=dict)
 
     def read(self, parser: RequestParser) -> Trajectory:
-        """The trajectory. Raises InputError."""
+        """Reads the trajectory. Raises InputError."""
         if (self.trajectory is None) == (self.path is None):
             raise InputError("give either `trajectory` or `path`")
         if self.trajectory is not None:
@@ -46,7 +46,9 @@ class ScoreItem(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ScoreRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Trajectories to judge. Each item is read by itself: what is wrong with one is that item's."""
+    """Trajectories to judge. Each item is parsed separately, so that an error affects only that
+    item.
+    """
 
     items: list[msgspec.Raw]
 
@@ -56,14 +58,14 @@ class _Named(msgspec.Struct):
 
 
 class _Head(_Named):
-    """What names an item, also where nothing else of it can be read."""
+    """The id of an item, which is readable even if the rest of the item is not."""
 
     trajectory: msgspec.Raw = msgspec.Raw(b"null")
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item of a request: its trajectory, or what is wrong with it."""
+    """One item of a request: its trajectory, or its error."""
 
     id: str
     trajectory: Trajectory | None = None
@@ -71,8 +73,10 @@ class Item:
 
 
 class Scored(msgspec.Struct, kw_only=True, omit_defaults=False):
-    """The result of one trajectory. `abstained`: there is no verdict, for the reason in `unscored`;
-    `reward` is then null unless the service was told to put a number in its place.
+    """The result of one trajectory.
+
+    `abstained`: there is no verdict, for the reason in `unscored`; `reward` is then null unless the
+    service is configured to send a number instead.
     """
 
     id: str
@@ -91,7 +95,7 @@ class Scored(msgspec.Struct, kw_only=True, omit_defaults=False):
 
 
 class Results(msgspec.Struct):
-    """The results in the order of the request, and what they cost together."""
+    """The results in the order of the request, and their total cost."""
 
     results: list[Scored]
     judge: str
@@ -109,7 +113,7 @@ class JobStatus(msgspec.Struct):
 
 
 def scored(answer: Answer) -> Scored:
-    """The answer in the service's words."""
+    """Converts an answer to the service's result record."""
     result, verdict = answer.result, answer.result.verdict
     return Scored(
         id=verdict.id,
@@ -129,7 +133,7 @@ def scored(answer: Answer) -> Scored:
 
 
 def unscored(id: str, code: UnscoredReason, words: str) -> Scored:
-    """A trajectory that never reached the judge."""
+    """Makes the result of a trajectory that never reached the judge."""
     return Scored(
         id=id, abstained=True, reward=None, success=None, score=None, unscored=code, reason=words
     )
@@ -137,8 +141,9 @@ def unscored(id: str, code: UnscoredReason, words: str) -> Scored:
 
 @dataclass(slots=True)
 class _Job:
-    """One that runs holds the memory of its request; one that is done has its results and their
-    size.
+    """A background job.
+
+    A running job holds the memory of its request; a finished one holds its results and their size.
     """
 
     items: int
@@ -151,7 +156,7 @@ class _Job:
 
 @dataclass(slots=True)
 class Judging:
-    """Handles scoring requests: parses them, asks the judge, and counts the sources of answers."""
+    """Handles scoring requests: parses them, calls the judge, and counts the sources of answers."""
 
     judge_queue: JudgeQueue
     parser: RequestParser
@@ -172,8 +177,9 @@ class Judging:
     ) -> _T:
         """Parses a request's body with `work`, in a thread if the body is large or names files.
 
-        The request then holds the memory that the decoded body may take, and afterwards that of the
-        trajectories that `kept` names: their pictures are files. Raises InputError and BusyError.
+        While parsing, the request reserves the memory that the decoded body may take; afterwards,
+        that of the trajectories that `kept` returns, whose images are files. Raises InputError and
+        BusyError.
         """
         parser = self.parser.for_request()
         if len(data) <= INLINE:
@@ -194,7 +200,7 @@ class Judging:
     async def result(
         self, trajectory: Trajectory, client: str, deadline: float, *, is_large: bool = False
     ) -> Answer:
-        """The reward of a trajectory. Raises BusyError, InputError and JudgeError."""
+        """Returns the reward of a trajectory. Raises BusyError, InputError and JudgeError."""
         answer = await self.judge_queue.result(trajectory, client, deadline, is_large=is_large)
         self.metrics.sources.labels(answer.source).inc()
         return answer
@@ -202,8 +208,9 @@ class Judging:
     async def results(
         self, trajectories: Sequence[Trajectory], client: str, deadline: float, *, is_large: bool
     ) -> list[RewardResult]:
-        """Those of a batch, in order. Raises the first BusyError or JudgeError when all have
-        ended.
+        """Returns the rewards of a batch, in order.
+
+        Raises the first BusyError or JudgeError after all have ended.
         """
         work = [
             self.result(trajectory, client, deadline, is_large=is_large)
@@ -216,11 +223,13 @@ class Judging:
         return [answer.result for answer in answers if isinstance(answer, Answer)]
 
     async def score(self, data: bytes, held: Reservation, deadline: float) -> list[Scored]:
-        """The results of a request; an error of one item is its own. Raises BusyError, JudgeError
-        where nothing at all could be judged, and InputError for a request that is too large.
+        """Returns the results of a request; an error of one item affects only that item.
+
+        Raises BusyError, JudgeError if nothing could be judged, and InputError for a request that
+        is too large.
         """
         is_large, items = len(data) > INLINE, await self._items(data, held)
-        del data  # what is judged has been read
+        del data  # the trajectories have been parsed
         outcomes = await self._outcomes(items, held.client, deadline, is_large=is_large)
         for outcome in outcomes:
             if isinstance(outcome, BusyError):
@@ -231,20 +240,22 @@ class Judging:
         return _worded(items, outcomes)
 
     async def begin(self, data: bytes, held: Reservation) -> JobStatus:
-        """Begins a job. Raises BusyError when there are too many, or they hold too much, InputError
-        as `score`.
+        """Starts a job.
+
+        Raises BusyError if there are too many jobs or they hold too much memory, and InputError as
+        `score` does.
         """
         is_large, items = len(data) > INLINE, await self._items(data, held)
         self._make_room(held.size)
         id = secrets.token_urlsafe(12)
-        # What the request held is the job's from now on.
+        # From now on the job holds the request's reservation.
         job = self._jobs[id] = _Job(len(items), self.budget.reserve(held.client, held.size))
         job.task = asyncio.create_task(self._run(job, items, is_large))
         held.release()
         return self.job(id)
 
     def job(self, id: str) -> JobStatus:
-        """How a job stands. Raises KeyError for one that there is not."""
+        """Returns the status of a job. Raises KeyError for an unknown id."""
         job = self._jobs[id]
         return JobStatus(
             id, "running" if job.results is None else "done", job.items, job.finished, job.results
@@ -252,18 +263,18 @@ class Judging:
 
     @property
     def jobs_running(self) -> int:
-        """Jobs under way."""
+        """Returns the number of running jobs."""
         return sum(job.results is None for job in self._jobs.values())
 
     async def finish_jobs(self) -> None:
-        """Returns when no job is under way."""
+        """Waits until no job is running."""
         if running := [
             job.task for job in self._jobs.values() if job.results is None and job.task is not None
         ]:
             await asyncio.wait(running)
 
     def check_count(self, items: int) -> None:
-        """Raises InputError for more trajectories than a request may bring."""
+        """Raises InputError if a request has too many trajectories."""
         if items > self.max_items:
             raise InputError(f"{items} items; the limit here is {self.max_items} a request")
 
@@ -300,7 +311,7 @@ class Judging:
                 return unscored(item.id, "input", str(error))
             except (JudgeError, BusyError) as error:
                 return error
-            except Exception as error:  # noqa: BLE001 - the other items are answered
+            except Exception as error:  # noqa: BLE001 - the other items are still answered
                 log.warning("a trajectory could not be judged: %s", type(error).__name__)
                 return JudgeError(f"an error of the service: {type(error).__name__}")
             finally:
@@ -309,8 +320,9 @@ class Judging:
         return await asyncio.gather(*map(one, items))
 
     def _make_room(self, size: int) -> None:
-        """For another job: an old one that is done goes. Jobs hold half of the memory at most, so
-        that requests get in.
+        """Makes room for another job by dropping an old finished one.
+
+        Jobs hold at most half of the memory, so that requests are still admitted.
         """
         running = [job for job in self._jobs.values() if job.results is None]
         if len(running) >= self.max_jobs:
@@ -334,7 +346,7 @@ class Judging:
         self._forget_results(job)
 
     def _forget_results(self, newest: _Job) -> None:
-        """Of the oldest jobs that are done, while their results are too many bytes."""
+        """Drops the results of the oldest finished jobs while results exceed their byte limit."""
         done = [
             (id, job)
             for id, job in self._jobs.items()
@@ -349,7 +361,7 @@ class Judging:
 
 
 def decode(data: bytes | msgspec.Raw, kind: type[_T]) -> _T:
-    """A request's body. Raises InputError."""
+    """Decodes a request's body. Raises InputError."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -400,5 +412,5 @@ def _worded(
 
 
 def totals(results: list[Scored], make_verdict: str) -> Results:
-    """The results with their sum."""
+    """Returns the results with their total usage."""
     return Results(results, make_verdict, sum((one.usage for one in results), Usage()))

@@ -30,9 +30,9 @@ class Service:
 
     Args:
         app: The ASGI application.
-        admission: Which requests are inside, and which wait.
-        judge_queue: Asks the judge.
-        judging: Reads requests and keeps jobs.
+        admission: The queue that admits requests.
+        judge_queue: The queue in front of the judge.
+        judging: Parses requests and runs jobs.
         metrics: The metrics.
         reward: The reward.
     """
@@ -48,8 +48,8 @@ class Service:
         """Stops admitting requests and waits until every admitted request and job is answered.
 
         Args:
-            seconds: The longest wait, in seconds. After it, waiting requests are answered that the
-                service ends, and judgements under way are cancelled.
+            seconds: The longest wait, in seconds. After it, waiting requests get an error and
+                running judgements are cancelled.
         """
         self.admission.close()
         try:
@@ -73,9 +73,11 @@ def make_service(
     """Builds the HTTP service of a reward, without starting it.
 
     Args:
-        reward: The reward. `on_unscored="raise"` becomes `"abstain"`: over HTTP the status says it.
+        reward: The reward. `on_unscored="raise"` becomes `"abstain"`, because the HTTP status
+            reports the error.
         spec: The settings. None: the defaults.
-        concurrency: The most judgements at once. None: as many as the judge's model takes.
+        concurrency: The maximum number of concurrent judgements. None: the concurrency of the
+            judge's model.
 
     Returns:
         The service; its `app` is an ASGI application.
@@ -92,7 +94,7 @@ def make_service(
     except ImportError as missing:
         raise MissingExtraError(missing.name or "starlette", "serve") from None
     spec = spec or ServiceSpec()
-    # over HTTP the error is the status, which abstaining brings too
+    # over HTTP the status reports the error, also for an abstaining reward
     if reward.spec.on_unscored == "raise":
         reward = Reward(reward.judge, replace(reward.spec, on_unscored="abstain"), reward.watch)
     tokens = spec.tokens()
@@ -155,7 +157,7 @@ def _add_gauges(
 
 def _log_judgement(result: RewardResult | BaseException, spec: ServiceSpec) -> None:
     if isinstance(result, BaseException):
-        _log.warning("the judge broke: %s", type(result).__name__)
+        _log.warning("the judge failed: %s", type(result).__name__)
     elif spec.log == "verdicts":
         verdict = result.verdict
         word = verdict.unscored or ("success" if verdict.success else "failure")

@@ -1,8 +1,8 @@
 """The reward APIs of OpenRLHF, slime and NeMo-Gym.
 
-None of the three can say "no reward" in an answer of status 200 but NeMo-Gym, with its failure
-class. So the others get an error status for a trajectory without a verdict: their clients try
-again, and then leave the reward out.
+Of the three, only NeMo-Gym can express "no reward" in a response of status 200, by its failure
+class. The others therefore get an error status for a trajectory without a verdict: their clients
+retry and then drop the reward.
 """
 
 from __future__ import annotations
@@ -25,14 +25,19 @@ from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 
 class OpenRLHF(msgspec.Struct):
-    """A request of OpenRLHF's client: whole texts, their prompts and labels, in the same order."""
+    """A request of OpenRLHF's client: lists of whole texts, their prompts and labels, in the same
+    order.
+    """
 
     query: list[str]
     prompts: list[str]
     labels: list[Any] | None = None
 
     def trajectories(self, parser: RequestParser) -> list[Trajectory]:
-        """The labels' trajectories, else those made of prompt and response. Raises InputError."""
+        """Returns the trajectories in the labels, or else ones made of prompt and response.
+
+        Raises InputError.
+        """
         labels = self.labels if self.labels is not None else [None] * len(self.query)
         if not len(self.query) == len(self.prompts) == len(labels):
             raise InputError(
@@ -48,8 +53,8 @@ class OpenRLHF(msgspec.Struct):
 
 
 def openrlhf_answer(results: Sequence[RewardResult]) -> dict[str, Any]:
-    """`scores` are between 0 and 1, for its dynamic filtering; `extra_logs` has the same keys
-    always.
+    """Returns `scores` in [0, 1], as its dynamic filtering requires, and `extra_logs` with constant
+    keys.
     """
     numbers = [result.numbers for result in results]
     rewards = [_number(result) for result in results]
@@ -62,31 +67,33 @@ def openrlhf_answer(results: Sequence[RewardResult]) -> dict[str, Any]:
 
 
 class Slime(msgspec.Struct):
-    """A request of slime's client: a prompt (a text, or a chat), the response, and the label."""
+    """A request of slime's client: a prompt (a text or a chat), the response, and the label."""
 
     response: str
     prompt: str | list[dict[str, Any]] = ""
     label: Any = None
 
     def trajectory(self, parser: RequestParser) -> Trajectory:
-        """The label's trajectory, else one made of prompt and response. Raises InputError."""
+        """Returns the trajectory in the label, or else one made of prompt and response. Raises
+        InputError.
+        """
         return parser.of_value(self.label) or parser.answered(self.prompt, self.response)
 
 
 def slime_answer(result: RewardResult, *, detail: bool) -> Any:
-    """The number, or a table for its reward-key."""
+    """Returns the reward as a number, or a table for slime's reward key."""
     reward = _number(result)
     return {"reward": reward, **result.numbers} if detail else reward
 
 
 def _number(result: RewardResult) -> float:
-    assert result.reward is not None  # what has none was refused before
+    assert result.reward is not None  # results without a reward were rejected before
     return result.reward
 
 
 class NemoGym(msgspec.Struct):
-    """A request of NeMo-Gym: what was asked of the model, what it answered (as OpenAI's Responses),
-    and the row's fields.
+    """A request of NeMo-Gym: the model's input, its response (OpenAI's Responses), and the row's
+    fields.
     """
 
     responses_create_params: dict[str, Any]
@@ -94,8 +101,9 @@ class NemoGym(msgspec.Struct):
     trajectory: Any = None
 
     def made(self, parser: RequestParser) -> Trajectory:
-        """The trajectory of the row's field `trajectory`, else one made of the response and its
-        calls. Raises InputError.
+        """Returns the trajectory in the row's field `trajectory`, or else one made of the response.
+
+        Raises InputError.
         """
         return parser.of_value(self.trajectory) or _Responses(parser).trajectory(
             self.responses_create_params, self.response
@@ -106,25 +114,28 @@ _CLASS, _ERROR = "_ng_failure_class", "_ng_failure_judge_error"
 
 
 def nemo_answer(row: dict[str, Any], result: RewardResult) -> dict[str, Any]:
-    """The row with its reward. A row without a verdict has the failure class that keeps it out of
-    the metrics; the reward of 0 beside it is what the schema asks for.
+    """Returns the row with its reward.
+
+    A row without a verdict has the failure class that excludes it from the metrics; its reward of 0
+    only satisfies the schema.
     """
     if result.reward is None:
         return nemo_failure(row, result.problem)
-    # of a row that failed before
+    # from a row that failed before
     judged = {key: value for key, value in row.items() if key not in (_CLASS, _ERROR)}
     return {**judged, "reward": result.reward, "reward_components": result.numbers}
 
 
 def nemo_failure(row: dict[str, Any], words: str) -> dict[str, Any]:
-    """The row as NeMo-Gym marks one whose judge failed."""
+    """Returns the row with NeMo-Gym's marker for a failed judge."""
     return {**row, "reward": 0.0, _CLASS: "judge_failed", _ERROR: words}
 
 
 @dataclass(slots=True)
 class _Responses:
-    """Makes steps of the items of a response: a call is an action, what came back is what was seen
-    next.
+    """Converts the items of a response to steps.
+
+    A call is an action, and its result is the next observation.
     """
 
     parser: RequestParser
@@ -186,8 +197,9 @@ class _Responses:
         )
 
     def _actions(self, item: dict[str, Any], seen: Observation) -> list[Action]:
-        """What one item did: a call of a computer has a list of actions, and had a single one in
-        the tool's preview.
+        """Returns the actions of one item.
+
+        A computer call has a list of actions; in the tool's preview it had a single one.
         """
         size = self._size(seen)
         if item["type"] == "function_call":

@@ -1,6 +1,7 @@
 """A uvicorn server with idle-connection limits that drains on the first signal.
 
-Only `prill.service.server` imports it, since uvicorn comes with the extra `serve`.
+Only `prill.service.server` imports this module, because uvicorn is installed with the extra
+`serve`.
 """
 
 from __future__ import annotations
@@ -21,22 +22,24 @@ from prill.service.guard import problem
 from prill.service.last_resort import LastResort
 from prill.service.spec import ServiceSpec
 
-_HEAD_SECONDS = 20.0  # that a client may take to send the first lines of a request
-# longer than the pools of the trainers' clients keep a connection, so that none is closed under a
-# request
+_HEAD_SECONDS = 20.0  # in which a client must send the request line and headers
+# longer than the connection pools of trainers' clients keep a connection, so that none is closed
+# during a request
 _KEEP_ALIVE = 75
-# that a client may take to read the rest of its answer when its connection is to end
+# in which a client must read the rest of its response when its connection is closing
 _SEND_SECONDS = 30
-_FORCED_SECONDS = 2.0  # from a second signal to the end
-_SPARE = 256  # connections beyond those that requests may wait on: for probes, metrics and the page
+_FORCED_SECONDS = 2.0  # from a second signal to the exit
+_SPARE = 256  # connections beyond those of requests: for probes, metrics and the page
 
 
 class BoundedConnection(H11Protocol):
-    """A connection that has to begin a request in time, and to be read from: otherwise half a line
-    a minute would hold it for ever, and an answer that nobody reads the end of the service.
+    """A connection with time limits for sending a request and for reading the response.
 
-    What uvicorn itself would refuse in plain words, too many connections and what is no HTTP, is
-    refused as all else is.
+    Without them, a slow sender could hold a connection forever, and an unread response could block
+    shutdown.
+
+    Uvicorn's own plain-text refusals (too many connections, malformed HTTP) become JSON errors like
+    all others.
     """
 
     def __init__(self, *args: Any, service: Service, limit: int, **settings: Any) -> None:
@@ -45,12 +48,12 @@ class BoundedConnection(H11Protocol):
         self._ending: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """It has to send a request in time."""
+        """Starts the timer for the first request."""
         super().connection_made(transport)
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Hands what came to the service, or to what refuses where there are too many
+        """Passes data to the service, or to the refusing application if there are too many
         connections.
         """
         self.app = (
@@ -60,8 +63,8 @@ class BoundedConnection(H11Protocol):
         self._watch()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses malformed HTTP."""
-        body = problem("http", "this is no HTTP request that can be read")
+        """Rejects malformed HTTP."""
+        body = problem("http", "malformed HTTP request")
         headers = [
             ("content-type", "application/json"),
             ("content-length", str(len(body))),
@@ -76,25 +79,25 @@ class BoundedConnection(H11Protocol):
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is left to be waited for."""
+        """Cancels the timer."""
         super().connection_lost(exc)
         if self._ending is not None:
             self._ending.cancel()
 
     def on_response_complete(self) -> None:
-        """The answer is sent, as far as the client reads it."""
+        """Starts the timer for an unread response after the response was sent."""
         super().on_response_complete()
         if self.transport.is_closing():
             self._end_unread()
 
     def timeout_keep_alive_handler(self) -> None:
-        """No other request came."""
+        """Closes a connection that sent no further request."""
         super().timeout_keep_alive_handler()
         self._end_unread()
 
     def _end_unread(self) -> None:
-        """A closed connection waits for what its client has not read, for ever where it never
-        does.
+        """Closes a connection whose client does not read the response; otherwise it would stay
+        open.
         """
         if self._ending is not None:
             self._ending.cancel()
@@ -110,7 +113,7 @@ class BoundedConnection(H11Protocol):
 
     def _end(self) -> None:
         self._ending = None
-        # between two requests: that has a limit of its own
+        # between two requests, where a separate limit applies
         idle = self.timeout_keep_alive_task is not None
         if not idle and (self.cycle is None or self.cycle.response_complete):
             self.transport.abort()
@@ -127,8 +130,8 @@ class DrainingServer(uvicorn.Server):
         started: Callable[[], None],
         last: LastResort | None,
     ) -> None:
-        # Of the grace period, what is left to end connections that nobody reads from, and then the
-        # process.
+        # The part of the grace period that is reserved for closing unread connections and then
+        # ending the process.
         spare = min(_SEND_SECONDS, spec.grace / 4)
         super().__init__(_settings(service, spec, spare))
         self._service, self._ending, self._begun, self._last = service, ending, started, last
@@ -136,14 +139,14 @@ class DrainingServer(uvicorn.Server):
         self._drain: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts to listen, and says so."""
+        """Starts to listen, and announces the address."""
         await super().startup(sockets)
-        # not sooner: who reads the address may send a signal at once, and uvicorn listens to them
-        # only now
+        # Announce the address only now: a caller may send a signal at once, and uvicorn handles
+        # signals from here on.
         self._begun()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal to end."""
+        """Handles a signal to shut down."""
         if self._service.admission.closed:
             self.should_exit = self.force_exit = True
             if self._last is not None:
@@ -152,13 +155,13 @@ class DrainingServer(uvicorn.Server):
             self._service.admission.close()
             if self._last is not None:
                 self._last.end_within(self._forced_after)
-            # it may be early: the server is still starting
+            # the signal may arrive while the server is still starting
             asyncio.get_running_loop().call_soon_threadsafe(self._begin)
 
     def _begin(self) -> None:
         self._drain = asyncio.create_task(self._service.drain(self._drain_seconds))
         self._drain.add_done_callback(self._drained)
-        self._ending()  # last: its words may have nowhere to go, where a terminal was closed say
+        self._ending()  # last: writing the message may fail, for example if the terminal was closed
 
     def _drained(self, task: asyncio.Task[None]) -> None:
         self.should_exit = True
@@ -171,10 +174,10 @@ def _settings(service: Service, spec: ServiceSpec, spare: float) -> uvicorn.Conf
         http=connection,  # type: ignore[arg-type]
         lifespan="off",
         log_config=None,
-        access_log=False,  # its lines would show the addresses as they came, keys included
+        access_log=False,  # its lines would contain the request URLs, including keys
         server_header=False,
         backlog=4096,
         timeout_keep_alive=_KEEP_ALIVE,
-        # from when all is answered: for clients that do not read it
+        # after all responses: for clients that do not read them
         timeout_graceful_shutdown=max(1, int(spare / 2)),
     )

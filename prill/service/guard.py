@@ -1,7 +1,7 @@
 """Middleware: checks host, token, path and size before a request is read.
 
-Nothing of a request is read before it has a place, so that what waits costs a connection and no
-memory.
+The body of a request is read only after admission, so that a waiting request costs a connection and
+no memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from prill.service.metrics import Metrics
 from prill.service.spec import ServiceSpec, is_loopback
 
 CONTEXT = "prill.request"
-# for probes of a cluster, which have no token; they tell nothing but their answer
+# for cluster probes, which have no token; they reveal only their status
 _OPEN = ("/healthz", "/readyz")
 _RETRY_AFTER = 5.0  # seconds
 _HEADERS = {
@@ -44,8 +44,8 @@ log = logging.getLogger("prill.service")
 
 @dataclass(slots=True)
 class RequestContext:
-    """Who asks, until when an answer is of use (a time of the event loop), and what was sent with
-    the memory that it holds.
+    """The client of a request, its deadline (a time of the event loop), its body, and its memory
+    reservation.
     """
 
     client: str
@@ -54,7 +54,7 @@ class RequestContext:
     _body: bytes = b""
 
     def take(self) -> bytes:
-        """The body, once: whoever has it lets it go when it is read."""
+        """Returns the body and drops the reference, so that it can be freed once it is parsed."""
         body, self._body = self._body, b""
         return body
 
@@ -68,12 +68,12 @@ class _RefusedError(Exception):
 
 
 def problem(code: str, message: str) -> bytes:
-    """The body of error responses."""
+    """Returns the body of an error response."""
     return msgspec.json.encode({"error": {"code": code, "message": message}})
 
 
 def refusal(status: int, code: str, message: str, after: float | None = None) -> Response:
-    """An error response; `after` is the Retry-After in seconds."""
+    """Returns an error response; `after` is the Retry-After in seconds."""
     headers = {} if after is None else {"retry-after": str(max(1, round(after)))}
     if status == 401:
         headers["www-authenticate"] = "Bearer"
@@ -81,8 +81,9 @@ def refusal(status: int, code: str, message: str, after: float | None = None) ->
 
 
 class Guard:
-    """The application behind its guard. `holds` says for each path that brings work how long a
-    request is held.
+    """An ASGI application that checks requests before the wrapped application.
+
+    `holds` maps each scoring path to how long a request may be held.
     """
 
     def __init__(
@@ -102,14 +103,14 @@ class Guard:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request, or refuses it."""
+        """Handles a request, or rejects it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         await self._answered(scope, send, lambda noted: self._admit(scope, receive, noted))
 
     async def crowded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuses requests while there are too many connections, and closes theirs."""
+        """Rejects requests while there are too many connections, and closes theirs."""
 
         async def refuse(noted: Send) -> None:
             raise _RefusedError(503, "busy", "there are too many connections", closes=True)
@@ -119,7 +120,7 @@ class Guard:
     async def _answered(
         self, scope: Scope, send: Send, answer: Callable[[Send], Awaitable[None]]
     ) -> None:
-        """Sends what `answer` sends, or the refusal that it raises, and notes it."""
+        """Sends the response of `answer`, or the rejection that it raises, and records it."""
         began, status = time.monotonic(), 0
 
         async def noted(message: Message) -> None:
@@ -155,7 +156,7 @@ class Guard:
             if scope["path"] in _OPEN
             else self._checked_token(request.headers, request.query_params)
         )
-        # From here on nobody meets the key, whatever writes addresses down.
+        # Remove the key from the URL, so that no log can contain it.
         query = [
             (name, value) for name, value in request.query_params.multi_items() if name != "key"
         ]
@@ -179,8 +180,10 @@ class Guard:
             await self._while_there(scope, receive, send)
 
     async def _while_there(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers, unless the client hangs up before: then its place is free at once. Raises
-        ClientDisconnect.
+        """Runs the application until it responds or the client disconnects, which frees its slot at
+        once.
+
+        Raises ClientDisconnect.
         """
         answered = False
 
@@ -208,16 +211,18 @@ class Guard:
             await asyncio.gather(*work, return_exceptions=True)
 
     def _client(self, request: Request, token: int | None) -> str:
-        """Who takes turns with others: the holder of a token where there are several, else an
-        address. No name that clients give themselves: one that has two hundred would have two
-        hundred turns.
+        """Returns the client for fair queueing: the token's holder if there are several tokens,
+        else the network address.
+
+        Names that clients choose are ignored, because a client with many names would get many
+        turns.
         """
         if token is not None and len(self._tokens) > 1:
             return f"token {token}"
         return find_network(request.client.host if request.client else "unknown")
 
     def _checked_size(self, headers: Headers) -> int:
-        """The length that the request says it has, 0 where it says none."""
+        """Returns the declared content length, 0 if there is none."""
         if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise _RefusedError(415, "not_json", "send JSON, with Content-Type: application/json")
         if headers.get("content-encoding", "identity") != "identity":
@@ -231,15 +236,16 @@ class Guard:
         return size
 
     def _check_host(self, headers: Headers) -> None:
-        """Against pages whose own name was made to lead here: only this machine's names will do,
-        while only it is served.
+        """Rejects unknown Host headers, against DNS rebinding.
+
+        Only names of this machine are accepted if the service listens on loopback only.
 
         Starlette's TrustedHostMiddleware takes a list of names; here every address of this
-        machine's own network is one.
+        machine's own network is valid.
         """
         hosts = headers.getlist("host")
         if len(hosts) != 1:
-            raise _RefusedError(400, "host", "one Host header, please")
+            raise _RefusedError(400, "host", "send exactly one Host header")
         if self.spec.is_loopback:
             name = hosts[0].lower()
             bare = name if name.endswith("]") else name.rpartition(":")[0] or name
@@ -247,10 +253,10 @@ class Guard:
                 raise _RefusedError(403, "host", "this address is not served here")
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != hosts[0]:
-            raise _RefusedError(403, "origin", "pages of other sites may not ask here")
+            raise _RefusedError(403, "origin", "requests from pages of other sites are rejected")
 
     def _checked_token(self, headers: Headers, query: QueryParams) -> int | None:
-        """Which of the tokens was shown; None where none is asked for."""
+        """Returns the index of the token that was sent; None if no token is required."""
         if not self._tokens:
             return None
         shown = query.getlist("key")[0] if "key" in query else ""
@@ -285,7 +291,7 @@ class Guard:
             size += len(part)
             if size > self.spec.max_body:
                 raise self._too_large()
-            if size > held.size:  # it did not say how long it is
+            if size > held.size:  # it declared no length
                 if not held.can_grow(size):
                     raise BusyError("requests of others take all the memory there is for them", 2)
                 held.resize(size)
@@ -294,7 +300,10 @@ class Guard:
 
 
 def find_network(address: str) -> str:
-    """An address as that of a client: who has one of version 6 has billions, those of a /64."""
+    """Returns the network of a client's address.
+
+    A client with IPv6 has billions of addresses, those of a /64.
+    """
     try:
         ip = IPv6Address(address.partition("%")[0])
     except ValueError:
@@ -303,9 +312,7 @@ def find_network(address: str) -> str:
 
 
 def _check_framing(headers: Headers) -> None:
-    """Two lengths of one body are two bodies to somebody on the way: the rest of it may be taken
-    for another request.
-    """
+    """Rejects a body with two declared lengths, which allows request smuggling."""
     if "content-length" in headers and "transfer-encoding" in headers:
         words = "Content-Length together with Transfer-Encoding: a body has one length"
         raise _RefusedError(400, "http", words, closes=True)

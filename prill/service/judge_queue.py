@@ -25,21 +25,21 @@ from prill.types import Trajectory
 _T = TypeVar("_T")
 Source = Literal["judged", "shared", "remembered"]
 MAX_REMEMBERED, MAX_REMEMBERED_BYTES = 4096, 16_000_000
-# judgements that were given up and have not ended, for each slot; with more, none is begun
+# Judgements that timed out but are still running, per slot; beyond this number none is started.
 MAX_HUNG = 4
-MAX_WORDS = 1000  # characters of what is told of an error
+MAX_WORDS = 1000  # characters of an error message
 ENDING = "the service is ending"
 _JUDGE_SECONDS = 600.0
 
 
 class JudgeError(Exception):
-    """The judge failed without a verdict: its endpoint is gone, or it has a bug."""
+    """The judge failed without a verdict: its endpoint is unreachable, or it has a bug."""
 
 
 @dataclass(eq=False, slots=True)
 class _Work:
-    """One trajectory to judge, and who asked first; `waiters` counts the requests that want its
-    result.
+    """One trajectory to judge and its first client; `waiters` counts the requests that wait for
+    it.
     """
 
     key: str
@@ -50,7 +50,7 @@ class _Work:
     since: float = field(default_factory=time.monotonic)
     began: float = 0.0
     limit: asyncio.TimerHandle | None = None
-    held: Reservation | None = None  # once nobody waits for it any more
+    held: Reservation | None = None  # set once no request waits for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,14 @@ class Answer:
 
 
 class JudgeQueue:
-    """Judges what requests bring, as many at a time as the judge's model takes calls.
+    """Judges trajectories with bounded concurrency.
 
-    Equal trajectories (by the key of verdict files) that are under way at the same time are judged
-    once, and the latest verdicts are remembered, so that a client that comes again after a 503 is
-    answered at once. What could not be judged is not remembered. A judgement that takes longer than
-    `judge_seconds` is given up: it is unscored (`timeout`) and its slot is free. `judged` is told
-    every result with its seconds in the queue and at the judge. `budget` counts the bytes of what
-    is still at the judge when nobody waits for it any more, or it was given up.
+    Equal trajectories (by the key of verdict files) that are in progress at the same time are
+    judged once. The latest verdicts are cached, so that a client that retries after a 503 is
+    answered at once; failures are not cached. A judgement that takes longer than `judge_seconds` is
+    abandoned: it is unscored (`timeout`) and its slot is freed. `judged` is called with every
+    result and its seconds in the queue and at the judge. `budget` counts the bytes of trajectories
+    that are still being judged although they were abandoned or no request waits for them.
     """
 
     def __init__(
@@ -101,22 +101,22 @@ class JudgeQueue:
 
     @property
     def waiting(self) -> int:
-        """Trajectories that wait for the judge."""
+        """Returns the number of trajectories that wait for the judge."""
         return len(self._queue)
 
     @property
     def in_flight(self) -> int:
-        """Trajectories at the judge."""
+        """Returns the number of trajectories being judged."""
         return len(self._running)
 
     @property
     def hung(self) -> int:
-        """Judgements that were given up and have not ended."""
+        """Returns the number of abandoned judgements that are still running."""
         return len(self._hung)
 
     def is_stalled(self, seconds: float) -> bool:
-        """Whether every slot has been taken for longer than that, or so many judgements hang that
-        none is begun.
+        """Returns whether every slot has been busy for longer than that, or too many judgements
+        hang.
         """
         now = time.monotonic()
         old = sum(now - work.began > seconds for work in self._running.values())
@@ -125,8 +125,9 @@ class JudgeQueue:
     async def result(
         self, trajectory: Trajectory, client: str, deadline: float, *, is_large: bool = False
     ) -> Answer:
-        """The reward of a trajectory. Raises BusyError at the deadline, a time of the event loop,
-        InputError and JudgeError.
+        """Returns the reward of a trajectory.
+
+        Raises BusyError at the deadline (a time of the event loop), InputError and JudgeError.
         """
         if self._closed:
             raise JudgeError(ENDING)
@@ -155,7 +156,7 @@ class JudgeQueue:
             raise BusyError("not judged within the time that this client waits", self._pace())
         outcome = work.future.result()
         if isinstance(outcome, JudgeError):
-            raise JudgeError(str(outcome))  # one for each who waits: raising it writes into it
+            raise JudgeError(str(outcome))  # a new one for each waiter, because raising modifies it
         return Answer(outcome, key, source)
 
     def close(self) -> None:
@@ -170,7 +171,7 @@ class JudgeQueue:
     async def _key(self, trajectory: Trajectory, is_large: bool) -> str:
         judge = self.reward.judge
         screenshots = judge.screenshots(trajectory)
-        # Files are read for the key: other requests go on meanwhile.
+        # The key requires reading files: let other requests proceed meanwhile.
         if screenshots or is_large:
             return await off_loop(
                 lambda: verdict_key(judge.info, trajectory, screenshots), is_large=is_large
@@ -178,7 +179,7 @@ class JudgeQueue:
         return verdict_key(judge.info, trajectory, ())
 
     def _leave(self, work: _Work) -> None:
-        """Nobody waits for it: unless it is at the judge, it is not judged."""
+        """Drops a judgement that no request waits for, unless it is already running."""
         before = len(self._queue)
         self._queue.remove(work.client, work)
         if len(self._queue) < before:
@@ -213,7 +214,7 @@ class JudgeQueue:
         return result
 
     def _end(self, task: asyncio.Task[RewardResult | BaseException]) -> None:
-        if (held := self._hung.pop(task, None)) is not None:  # it was given up before
+        if (held := self._hung.pop(task, None)) is not None:  # it was abandoned before
             held.release()
             return
         work = self._running.pop(task)
@@ -232,14 +233,14 @@ class JudgeQueue:
     ) -> None:
         work = self._running.pop(task)
         self._hung[task] = self._budget.reserve(work.client, trajectory_bytes(work.trajectory))
-        task.cancel()  # a judge may not listen to it
+        task.cancel()  # a judge may ignore the cancellation
         self._settle(work, outcome)
 
     def _timed_out(self, work: _Work, words: str) -> RewardResult:
         return self.reward.unscored(work.trajectory, "timeout", words)
 
     def _settle(self, work: _Work, outcome: RewardResult | BaseException) -> None:
-        """Tells all who wait for a judgement what came of it."""
+        """Passes the outcome of a judgement to all waiters."""
         now = time.monotonic()
         self._under_way.pop(work.key, None)
         if work.limit is not None:
@@ -257,14 +258,12 @@ class JudgeQueue:
 
     def _remember(self, key: str, result: RewardResult) -> None:
         if result.verdict.unscored is None:
-            # parts from a reward function of one's own may hold anything
+            # results of custom reward functions may contain anything
             with suppress(TypeError, ValueError):
                 self._remembered.put(key, result, len(msgspec.json.encode(result)))
 
     def _pace(self) -> float:
-        """When the queue should have moved: the time of what waits now, by the latest judgements,
-        within a minute.
-        """
+        """Returns the expected seconds until the current queue is done, up to a minute."""
         if not self._paces:
             return 2.0
         mean = sum(self._paces) / len(self._paces)
@@ -272,18 +271,21 @@ class JudgeQueue:
 
 
 async def _outcome(work: Awaitable[_T]) -> _T | BaseException:
-    """What came of what a judge does, errors included: they are the failure of one trajectory."""
+    """Awaits a judge's work and returns its result or error, so that an error affects one
+    trajectory only.
+    """
     try:
         return await work
     except asyncio.CancelledError:
         raise
-    except BaseException as error:  # noqa: BLE001 - SystemExit and its like would end the service
+    except BaseException as error:  # noqa: BLE001 - SystemExit would end the service
         return error.with_traceback(None)
 
 
 def _words(error: BaseException) -> str:
-    """What clients are told of a judge's error: our own words, and of others only their type, since
-    theirs may quote a page.
+    """Returns the error message for clients.
+
+    Other packages' errors are reduced to their type, because their messages may quote a page.
     """
     words = (
         str(error)

@@ -7,16 +7,17 @@ import threading
 
 
 class LastResort:
-    """Ends the process at the time that was set, by a thread: also where a judge holds the event
-    loop, or does not listen to its cancellation, or keeps a thread that the interpreter would wait
-    for.
+    """Ends the process after a timeout, from a thread.
+
+    It works even if a judge blocks the event loop, ignores its cancellation, or keeps a thread that
+    the interpreter would wait for.
     """
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
 
     def end_within(self, seconds: float, code: int = 1) -> None:
-        """The process ends after so many seconds, with that exit code, unless `stop` is called
+        """Ends the process with that exit code after a number of seconds, unless `stop` is called
         before.
         """
         threading.Thread(
@@ -24,7 +25,7 @@ class LastResort:
         ).start()
 
     def stop(self) -> None:
-        """The end came by itself."""
+        """Cancels the timeout after a normal shutdown."""
         self._stopped.set()
 
     def _wait(self, seconds: float, code: int) -> None:

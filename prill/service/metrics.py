@@ -18,22 +18,22 @@ from prill.refine.rewards import RewardResult, Watch, WatchReport
 from prill.refine.rewards.watch.signs import FIGURES
 from prill.types import Usage
 
-# A request may be held for minutes.
+# A request may take minutes.
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 180.0, 300.0)
 SCORE_BOUNDS = tuple(tenth / 10 for tenth in range(1, 11))
-_MAX_ID = 80  # characters of an id that are kept for the page
+_MAX_ID = 80  # characters of an id on the status page
 _NO_ANSWER = frozenset({"transport", "timeout"})
-# the other reasons come before any call
+# the other reasons occur before any call
 _ANSWERED = frozenset({None, "refusal", "truncated", "parse", "context"})
 _PROBE_EVERY, _PROBE_SECONDS = 10.0, 3.0
-# seconds after a judgement broke; then requests may try the judge again, or nobody would ever find
-# it back
+# Seconds after a failed judgement during which the service reports itself as not ready; afterwards
+# requests may try the judge again.
 _UNREADY = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """One verdict of the latest, without any of its words."""
+    """A recent verdict, without its text."""
 
     at: float
     id: str
@@ -45,8 +45,9 @@ class Latest:
 
 @dataclass(slots=True)
 class JudgeHealth:
-    """How the latest judgements went; `trouble` says what is wrong, and is empty where nothing
-    is.
+    """The outcomes of recent judgements.
+
+    `trouble` describes the current problem; it is empty if there is none.
     """
 
     started: float = field(default_factory=time.monotonic)
@@ -57,8 +58,10 @@ class JudgeHealth:
     finished: deque[float] = field(default_factory=lambda: deque(maxlen=10_000))
 
     def note(self, result: RewardResult | BaseException) -> None:
-        """One that broke is trouble until another succeeds; failures to answer are, once there are
-        so many in a row that it is not what they ask.
+        """Records a judgement.
+
+        An error is a problem until another judgement succeeds; missing replies are, once there are
+        so many in a row that the requests cannot be the cause.
         """
         now = time.monotonic()
         self.finished.append(now)
@@ -80,16 +83,16 @@ class JudgeHealth:
 
     @property
     def just_broke(self) -> bool:
-        """Whether the latest judgement broke, and not long ago."""
+        """Returns whether the latest judgement failed, a short time ago."""
         return bool(self.trouble) and time.monotonic() - self.broke_at < _UNREADY
 
     @property
     def just_answered(self) -> bool:
-        """Whether a judgement had an answer lately."""
+        """Returns whether a judgement received a reply recently."""
         return time.monotonic() - self.answered_at < _UNREADY
 
     def rate(self, seconds: float = 60.0) -> float:
-        """Judgements a second, of the latest so many seconds."""
+        """Returns the judgements per second over the last seconds."""
         now = time.monotonic()
         since = max(now - seconds, self.started)
         return sum(at >= since for at in self.finished) / max(1.0, now - since)
@@ -103,7 +106,9 @@ class Probe:
         self._asked_at, self._trouble = float("-inf"), ""
 
     async def trouble(self) -> str:
-        """Why the endpoint cannot be reached; empty where it can or that is unknown."""
+        """Returns why the endpoint is unreachable; empty if it is reachable or its state is
+        unknown.
+        """
         async with self._asking:
             if time.monotonic() - self._asked_at > _PROBE_EVERY:
                 try:
@@ -118,12 +123,12 @@ class Probe:
 
 
 class Metrics:
-    """The counts since the start, in a registry of their own."""
+    """The counters since the start, in a registry of their own."""
 
     def __init__(self, watch: Watch | None = None) -> None:
         self.watch, self.health, self.usage = watch, JudgeHealth(), Usage()
         self.latest: deque[Latest] = deque(maxlen=50)
-        self.gauges: list[tuple[str, Callable[[], float]]] = []  # what is the case now, in words
+        self.gauges: list[tuple[str, Callable[[], float]]] = []  # current values
         self.registry = registry = CollectorRegistry()
 
         def counter(name: str, words: str, *labels: str) -> Counter:
@@ -148,7 +153,7 @@ class Metrics:
         registry.register(_Spending(self))
 
     def gauge(self, name: str, words: str, value: Callable[[], float]) -> None:
-        """Adds what is looked up when somebody asks."""
+        """Adds a gauge whose value is computed when metrics are collected."""
         Gauge(f"prill_{name}", words, registry=self.registry).set_function(value)
         self.gauges.append((words, value))
 
@@ -186,7 +191,9 @@ class Metrics:
 
 
 def counts(metric: Counter | Histogram, suffix: str = "_total") -> dict[str, float]:
-    """What a metric counted, by the value of its label; that of the empty one where it has none."""
+    """Returns the counts of a metric by the value of its label; the key is empty if it has no
+    label.
+    """
     samples = [
         sample
         for family in metric.collect()
@@ -197,7 +204,7 @@ def counts(metric: Counter | Histogram, suffix: str = "_total") -> dict[str, flo
 
 
 class _Spending(Collector):
-    """What others count: what models cost, and what a watch found."""
+    """Collects figures that other objects count: model usage, and the results of a watch."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -218,8 +225,8 @@ class _Spending(Collector):
 
 
 def _of_watch(report: WatchReport) -> Iterator[Metric]:
-    """What the watch found: an alarm for each sign, the figures behind them, and the canaries by
-    what came of them.
+    """Yields the metrics of a watch: an alarm for each sign, the figures behind them, and canaries
+    by outcome.
     """
     alarms = GaugeMetricFamily(
         "prill_watch_alarm",

@@ -1,4 +1,4 @@
-"""The status page: load, recent results, score distribution. It runs no script."""
+"""The status page: load, recent results, score distribution. It contains no script."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from prill.ui.templates import percent, render_page
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A tenth of the scores, and its height of 80 at most."""
+    """A bar for a tenth of the scores, with a height of at most 80."""
 
     height: float
     words: str
 
 
 def status_page(metrics: Metrics, judge: str, *, ending: bool = False) -> str:
-    """The page as HTML, with everything inside. Ids and names come from clients, and are shown as
-    text.
+    """Returns the self-contained page as HTML.
+
+    Ids and names come from clients and are escaped.
     """
     outcomes, spent, trouble = counts(metrics.verdicts), metrics.spent, metrics.health.trouble
     success, unscored = outcomes.get("success", 0), outcomes.get("unscored", 0)
@@ -53,7 +54,7 @@ def status_page(metrics: Metrics, judge: str, *, ending: bool = False) -> str:
 
 
 def _bars(up_to: dict[str, float]) -> list[Bar]:
-    """Of the counts up to each bound; none where nothing was counted."""
+    """Returns the bars of cumulative counts; none if nothing was counted."""
     so_far = [up_to[str(bound)] for bound in SCORE_BOUNDS]
     tenths = [count - before for count, before in zip(so_far, [0.0, *so_far], strict=False)]
     most = max(tenths)

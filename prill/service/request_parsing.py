@@ -1,7 +1,7 @@
 """Parses requests into trajectories, inline or by reference below the media root.
 
-Paths are followed through links and must end inside the root. Images are read once, here: what is
-judged is what was checked. No address is ever fetched.
+Paths are resolved through links and must end inside the root. Images are read once, here, so that
+the judge receives exactly what was checked. No URL is ever fetched.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from prill.refine.rewards import IndexedTrajectories, single_step
 from prill.refine.rewards.serialization import collect_pictures
 from prill.types import Observation, Trajectory
 
-MAX_ID = 1000  # bytes of the id of a trajectory: verdicts, queues and pages carry it
-_NOWHERE = Path("/nonexistent")  # the root of those who have none: no file is below it
+MAX_ID = 1000  # bytes of a trajectory's id, which verdicts, queues and pages contain
+_NOWHERE = Path("/nonexistent")  # the root if no media root is set: no file is below it
 _MARK = "inline image "
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What the images of a request come to."""
+    """The totals of a request's images."""
 
     bytes: int = 0
     pixels: int = 0
@@ -39,8 +39,9 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class RequestParser:
-    """Reads the trajectories of a request from its JSON. Raises InputError that says what is wrong,
-    and where.
+    """Parses the trajectories of a request from its JSON.
+
+    Raises InputError that says what is wrong, and where.
     """
 
     media_root: Path | None = None
@@ -51,12 +52,14 @@ class RequestParser:
     _seen: _Seen = field(default_factory=_Seen)
 
     def for_request(self) -> RequestParser:
-        """The same for another request, whose images are counted from 0."""
+        """Returns a parser for another request, with image counts reset."""
         return replace(self, _seen=_Seen())
 
     def trajectory(self, record: Any, images: dict[str, str] | None = None) -> Trajectory:
-        """The trajectory of a record as in trajectories.jsonl. A screenshot is a data URL, a name
-        in `images` (whose values are base64), or a path below the media root.
+        """Parses a record as in trajectories.jsonl.
+
+        A screenshot is a data URL, a name in `images` (whose values are base64), or a path below
+        the media root.
         """
         if not isinstance(record, dict):
             raise InputError(f"a trajectory is a JSON object, got {type(record).__name__}")
@@ -75,7 +78,9 @@ class RequestParser:
         )
 
     def recorded(self, path: str, id: str | None = None) -> Trajectory:
-        """One of a trajectory file below the media root: that with the id, or the only one."""
+        """Returns a trajectory of a file below the media root: the one with the id, or the only
+        one.
+        """
         root, file = self._below(path)
         check_id(id or "")
         try:
@@ -88,9 +93,10 @@ class RequestParser:
         return self._with_images(found, root, {})
 
     def of_value(self, value: Any) -> Trajectory | None:
-        """What a label or a row's field stands for: a record, the JSON of one, `file.jsonl#id`, or
-        a table of path and id. None where it is plainly something else, such as an answer to
-        compare with.
+        """Parses the value of a label or row field: a record, its JSON, `file.jsonl#id`, or a table
+        of path and id.
+
+        The result is None if the value is plainly something else, such as a reference answer.
         """
         if isinstance(value, str) and value.lstrip().startswith("{"):
             try:
@@ -98,8 +104,8 @@ class RequestParser:
             except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
                 raise InputError(f"the label begins like JSON and is none: {error}") from None
         if isinstance(value, str):
-            # What names a recording is never taken for an answer, also where it cannot be read:
-            # packed, or without an id.
+            # A reference to a recording is never taken for an answer, even if it cannot be read
+            # (because it is compressed or lacks an id).
             file, _, name = value.partition("#")
             return (
                 self.recorded(file, name or None)
@@ -118,8 +124,8 @@ class RequestParser:
         )
 
     def answered(self, prompt: str | Sequence[Mapping[str, Any]], response: str) -> Trajectory:
-        """A prompt (a text, or a chat with images inside) and what was answered to it, as a
-        trajectory of one step.
+        """Makes a trajectory of one step from a prompt (a text, or a chat with images) and its
+        response.
         """
         images: list[Any] = (
             []
@@ -133,7 +139,9 @@ class RequestParser:
         return single_step(prompt, response, images)
 
     def _below(self, path: str) -> tuple[Path, str]:
-        """The media root, and the file that a path below it leads to; links are followed first."""
+        """Returns the media root, and the file that a path below it resolves to; links are followed
+        first.
+        """
         if self.media_root is None:
             raise InputError(
                 "paths are not served here: the service was started without a media root; send "
@@ -146,7 +154,7 @@ class RequestParser:
             file = os.path.realpath(os.path.join(root, path), strict=True)
         except (OSError, ValueError):
             file = ""
-        # One message for both: whether a file outside exists is nobody's business.
+        # One message for both cases, so that clients cannot probe for files outside.
         if not file or os.path.commonpath((file, root)) != str(root) or not os.path.isfile(file):
             raise InputError(f"path {path!r}: there is no such file below the media root")
         return root, file
@@ -155,7 +163,7 @@ class RequestParser:
         self, trajectory: Trajectory, root: Path, inline: dict[str, str]
     ) -> Trajectory:
         count = 0
-        # an image lasts as long as an observation that names it; its bytes are not kept
+        # an image lives as long as an observation that names it; its bytes are not kept
         kept: dict[str, Observation] = {}
 
         def load(path: str, at: str) -> str:
@@ -184,7 +192,9 @@ class RequestParser:
         return data
 
     def check(self, data: bytes, at: str) -> None:
-        """The header alone tells the size: a decompression bomb is never unpacked."""
+        """Checks an image's size by its header alone, so that a decompression bomb is never
+        unpacked.
+        """
         width, height = open_image(BytesIO(data), f"at `{at}`").size
         if width * height > self.max_pixels:
             raise InputError(
@@ -229,7 +239,7 @@ def _only(file: str, path: str) -> Trajectory:
 
 
 def decoded_image(text: str, at: str) -> bytes:
-    """The bytes of a data URL, or of base64. Raises InputError."""
+    """Decodes a data URL or base64 text. Raises InputError."""
     return _decoded(_base64_of(text), at)
 
 
@@ -238,7 +248,7 @@ def _base64_of(text: str) -> str:
 
 
 def _decoded(text: str, at: str) -> bytes:
-    # the standard library's takes twenty times as long, and lets no other thread run
+    # the standard library's decoder takes twenty times as long and holds the GIL
     from pybase64 import b64decode
 
     try:
@@ -248,8 +258,9 @@ def _decoded(text: str, at: str) -> bytes:
 
 
 def _without_inline(value: Any, images: dict[str, str], names: dict[str, str]) -> Any:
-    """The record with a name in place of every image that came along, one for each content, which
-    go into `names`. Raises InputError for an address.
+    """Returns the record with names in place of inline images.
+
+    There is one name for each content; they are added to `names`. Raises InputError for a URL.
     """
     if isinstance(value, list):
         return [_without_inline(part, images, names) for part in value]

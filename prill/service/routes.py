@@ -36,14 +36,14 @@ from prill.service.schemas import describe, document
 from prill.service.spec import ServiceSpec
 from prill.types import Trajectory
 
-# What is wrong with the trajectory, not with the judge: the same request would end the same way.
+# Reasons that lie in the trajectory, not in the judge: the same request would fail again.
 _OF_INPUT = frozenset({"input", "no_evidence"})
 
 
 def make_app(
     spec: ServiceSpec, judging: Judging, admission: AdmissionQueue, metrics: Metrics
 ) -> Starlette:
-    """The application."""
+    """Makes the ASGI application."""
     info = judging.judge_queue.reward.judge.info
     judge = info.name + (f" ({info.model})" if info.model else "")
     scores, trainers = _Scores(judging, judge), _Trainers(judging)
@@ -83,7 +83,7 @@ def _reply(record: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(record), status, media_type="application/json")
 
 
-# Each error that a handler raises, as the refusal that it is.
+# Error handlers: each returns the error response for one exception type.
 
 
 async def _broken_input(request: Request, error: Exception) -> Response:
@@ -108,7 +108,7 @@ async def _not_here(request: Request, error: Exception) -> Response:
 
 
 async def _broken(request: Request, error: Exception) -> Response:
-    # Never what it said: it may quote a request.
+    # Never include the exception's message: it may quote a request.
     return refusal(500, "internal", "an error of the service: its log says where")
 
 
@@ -128,7 +128,7 @@ def _context(request: Request) -> RequestContext:
 
 
 class _Scores:
-    """The service's own contract."""
+    """The service's own API."""
 
     def __init__(self, judging: Judging, judge: str) -> None:
         self._judging, self._judge = judging, judge
@@ -150,7 +150,7 @@ class _Scores:
 
 
 class _Trainers:
-    """The contracts of OpenRLHF, slime and NeMo-Gym."""
+    """The APIs of OpenRLHF, slime and NeMo-Gym."""
 
     def __init__(self, judging: Judging) -> None:
         self._judging = judging
@@ -214,7 +214,7 @@ def _without_reward(result: RewardResult) -> Response:
 
 
 class _Status:
-    """How the service is: for probes, Prometheus and people."""
+    """The service's status: for probes, Prometheus and people."""
 
     def __init__(
         self,
@@ -258,5 +258,5 @@ class _Status:
         if self._metrics.health.just_broke:
             return self._metrics.health.trouble
         if not self._metrics.health.just_answered and await self._probe.trouble():
-            return "the judge's endpoint cannot be reached"  # not where it is: anybody may ask
+            return "the judge's endpoint cannot be reached"  # no address: any client may ask
         return ""

@@ -134,9 +134,7 @@ _REFUSED = {
 
 @cache
 def _schemas() -> dict[str, Any]:
-    """Every record with the records inside it, references resolved: each stands whole where it is
-    used.
-    """
+    """Returns the schemas of all records, with references resolved inline."""
     types = (ScoreRequest, ScoreItem, Results, JobStatus, OpenRLHF, Slime, NemoGym, Trajectory)
     _, parts = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     item = parts["ScoreItem"]["properties"]
@@ -144,13 +142,13 @@ def _schemas() -> dict[str, Any]:
         "anyOf": [{"$ref": "#/components/schemas/Trajectory"}, {"type": "null"}],
         "default": None,
     }
-    # read one by one
+    # parsed one by one
     parts["ScoreRequest"]["properties"]["items"]["items"] = {
         "$ref": "#/components/schemas/ScoreItem"
     }
     for name, example in _EXAMPLES.items():
         parts[name]["examples"] = [example]
-    # A finished turn is a trajectory itself; descriptions are about Python after their first line.
+    # A finished turn is a trajectory itself; after their first line, descriptions concern Python.
     for part in parts.values():
         if "description" in part:
             part["description"] = part["description"].partition("\n")[0]
@@ -158,7 +156,7 @@ def _schemas() -> dict[str, Any]:
 
 
 def document(version: str, paths: dict[str, Any]) -> dict[str, Any]:
-    """The OpenAPI document; `paths` has operations by path and method."""
+    """Returns the OpenAPI document; `paths` has operations by path and method."""
     info = {"title": "prill reward service", "version": version}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": _schemas()}}
 
@@ -172,7 +170,7 @@ def describe(
     missing: bool = False,
     busy: bool = False,
 ) -> dict[str, Any]:
-    """An operation, for the document."""
+    """Returns an operation for the document."""
     title, words = _WORDS[name]
     schema = {"$ref": f"#/components/schemas/{answer.__name__}"} if answer else _ANSWERS[name]
     responses: dict[str, Any] = {

@@ -19,7 +19,7 @@ from prill.service.last_resort import LastResort
 from prill.service.spec import ServiceSpec
 
 _log = logging.getLogger("prill.service")
-_LEFT_SECONDS = 2.0  # from the last answer to the end
+_LEFT_SECONDS = 2.0  # from the last response to the exit
 
 
 def say(url: str) -> None:
@@ -35,20 +35,22 @@ def serve(
     announce: Callable[[str], None] = say,
     ending: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serves a reward until SIGINT or SIGTERM. New requests then get 503, and the process ends when
-    all others are answered.
+    """Serves a reward until SIGINT or SIGTERM.
+
+    After the signal, new requests get 503, and the process exits once all others are answered.
 
     A second signal ends it at once.
 
     Args:
         reward: The reward.
         spec: The settings. None: the defaults.
-        concurrency: The most judgements at once. None: as many as the judge's model takes.
+        concurrency: The maximum number of concurrent judgements. None: the concurrency of the
+            judge's model.
         announce: Called with the service's address, which holds no token.
-        ending: Called when the service begins to stop.
+        ending: Called when the shutdown begins.
 
     Raises:
-        UsageError: The port is taken, or the settings are incomplete.
+        UsageError: The port is in use, or the settings are incomplete.
         MissingExtraError: The packages of the extra `serve` are not installed.
     """
     last = LastResort()
@@ -69,18 +71,19 @@ async def serve_async(
 ) -> None:
     """Serves a reward in a running event loop until a signal arrives or `stop` is set.
 
-    The process is never ended by force: what does not listen to its end is left.
+    The process is never killed: judgements that ignore their cancellation are left running.
 
     Args:
-        reward: What requests get.
-        spec: Where the service listens, and what it refuses.
-        concurrency: Judgements at once; None: as many calls as the judge's model takes.
-        announce: Is told the address, without any token, once it is served.
-        ending: Called when the end begins.
-        stop: Begins the end once it is set.
+        reward: The reward.
+        spec: The settings. None: the defaults.
+        concurrency: The maximum number of concurrent judgements. None: the concurrency of the
+            judge's model.
+        announce: Called with the service's address, which holds no token.
+        ending: Called when the shutdown begins.
+        stop: An event; setting it starts the shutdown.
 
     Raises:
-        UsageError: The port is taken, or settings are not enough.
+        UsageError: The port is in use, or the settings are incomplete.
         MissingExtraError: The packages of the extra `serve` are not installed.
     """
     await _serve(reward, spec or ServiceSpec(), concurrency, announce, ending, None, stop)
@@ -96,8 +99,8 @@ async def _serve(
     stop: asyncio.Event | None = None,
 ) -> None:
     service = make_service(reward, spec, concurrency=concurrency)
-    if last is not None:  # a process of its own: what is loaded by now stays
-        gc.freeze()  # collections, which stop everything, look at what requests bring
+    if last is not None:  # in a dedicated process, modules loaded so far stay loaded
+        gc.freeze()  # so that collections, which pause everything, scan only objects of requests
     listening = _listen(spec)
     with listening:
         host, port = listening.getsockname()[:2]
@@ -115,7 +118,7 @@ async def _serve(
             if waiting is not None:
                 waiting.cancel()
     if last is not None:
-        # all is answered: what is left are judgements that do not listen to their end
+        # all requests are answered: only judgements that ignore their cancellation are left
         last.end_within(_LEFT_SECONDS, 0)
 
 
@@ -126,8 +129,10 @@ def make_server(
     started: Callable[[], None] = lambda: None,
     last: LastResort | None = None,
 ) -> Any:
-    """The uvicorn server; its first signal drains. `started` is called when it runs and hears
-    signals, and `last` ends the process where nothing else does. Raises MissingExtraError.
+    """Makes the uvicorn server, which drains on the first signal.
+
+    `started` is called when it runs and handles signals, and `last` ends the process if nothing
+    else does. Raises MissingExtraError.
     """
     try:
         from prill.service.draining import DrainingServer
@@ -138,8 +143,9 @@ def make_server(
 
 
 def _without_words(record: logging.LogRecord) -> bool:
-    """An error that nobody caught is logged as where it happened: its message may quote what a
-    client sent.
+    """Reduces the log record of an uncaught error to its location.
+
+    The message may quote what a client sent.
     """
     if record.exc_info and record.exc_info[0] is not None:
         kind, _, places = record.exc_info
@@ -157,7 +163,7 @@ def _listen(spec: ServiceSpec) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((spec.host, spec.port))
-        listening.listen(4096)  # a client that comes before the server runs waits here
+        listening.listen(4096)  # a client that connects before the server runs waits here
     except OSError as error:
         listening.close()
         raise UsageError(

@@ -20,15 +20,15 @@ _Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceSpec(Config):
-    """Where the service listens, how long it holds requests, and what it refuses.
+    """The settings of the service: its address, its time limits, and its request limits.
 
-    How long a trainer's client waits is its own setting, and what it does after that is bad:
-    OpenRLHF gives up after 180 s and five tries a second apart, slime after 120 s and ten. So a
-    request is held a little less long than its client waits.
+    Each trainer's client has its own timeout, and handles it badly: OpenRLHF gives up after 180 s
+    and five attempts a second apart, slime after 120 s and ten. A request is therefore held
+    slightly shorter than its client waits.
 
     Raises:
-        UsageError: The settings do not go together, `media_root` does not exist, or `max_held` is
-            less than a request may take.
+        UsageError: Settings conflict, `media_root` does not exist, or `max_held` is less than a
+            request may take.
     """
 
     host: Annotated[
@@ -120,7 +120,7 @@ class ServiceSpec(Config):
     ] = "quiet"
 
     def check(self) -> None:
-        """Refuses settings that do not go together."""
+        """Validates settings that depend on each other."""
         if self.token_env and self.token_file:
             raise UsageError(
                 "token_env and token_file: give one of them", parameters=("token_env", "token_file")
@@ -139,16 +139,16 @@ class ServiceSpec(Config):
 
     @property
     def longest_hold(self) -> float:
-        """Seconds that a request is held at most, whatever client sent it."""
+        """Returns the longest time in seconds that a request of any client is held."""
         return max(self.hold, self.hold_openrlhf, self.hold_slime)
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach the address."""
+        """Returns whether only this machine can reach the address."""
         return is_loopback(self.host)
 
     def tokens(self) -> tuple[str, ...]:
-        """The accepted tokens; empty where no token is required.
+        """Returns the accepted tokens; empty if no token is required.
 
         Raises:
             UsageError: A token is missing, cannot be read or is too weak.
@@ -190,7 +190,7 @@ def _is_good(token: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address is loopback."""
+    """Returns whether a host name or address is loopback."""
     if host == "localhost":
         return True
     try:

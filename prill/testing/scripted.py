@@ -18,12 +18,12 @@ Line = str | Reply | Exception
 
 
 class ScriptedModel:
-    """A language model that plays a list of replies, or answers with a function of the messages.
+    """A language model that returns a list of replies, or calls a function of the messages.
 
     `seen` holds the messages of every call, in order.
 
     Args:
-        script: Replies, or a function that makes one of the messages. A reply is a text, a `Reply`,
+        script: Replies, or a function from the messages to a reply. A reply is a text, a `Reply`,
             or an exception to raise.
         name: The model's name.
     """
@@ -41,7 +41,7 @@ class ScriptedModel:
 
     @property
     def name(self) -> str:
-        """The name that verdicts record as the model."""
+        """Returns the name that verdicts record as the model."""
         return self._name
 
     async def complete(
@@ -52,8 +52,9 @@ class ScriptedModel:
         max_tokens: int = 1024,
         prompt: str = "",
     ) -> Reply:
-        """The next reply; its fields are parsed by `form`, when that is given and the reply has
-        none.
+        """Returns the next reply.
+
+        Its fields are parsed by `form`, if that is given and the reply has none.
 
         Raises:
             UsageError: There are no more replies.
@@ -76,10 +77,12 @@ class ScriptedModel:
 
 
 class ReplayEnvironment:
-    """Shows the states of a recorded trajectory in order, regardless of the actions. The episode
-    ends with the last state.
+    """An environment that returns a recorded trajectory's states in order, regardless of the
+    actions.
 
-    `actions` holds what was done since the last reset, `closed` whether it was closed.
+    The episode ends with the last state.
+
+    `actions` holds the actions since the last reset, `closed` whether it was closed.
 
     Args:
         trajectory: The recorded trajectory.
@@ -91,7 +94,7 @@ class ReplayEnvironment:
         self.closed = False
 
     async def reset(self, task: Task) -> Observation:
-        """The first state.
+        """Returns the first state.
 
         Raises:
             EnvironmentFailedError: The trajectory has no states.
@@ -104,11 +107,11 @@ class ReplayEnvironment:
         return self.trajectory.observations[0]
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """Returns the next state and whether it is the last; then the last one again."""
+        """Returns the next state and whether it is the last; after the end, the last one again."""
         self.actions.append(action)
         states = self.trajectory.observations
         return states[min(len(self.actions), len(states) - 1)], len(self.actions) >= len(states) - 1
 
     async def close(self) -> None:
-        """Notes that it was called."""
+        """Records that it was closed."""
         self.closed = True

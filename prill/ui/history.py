@@ -11,12 +11,12 @@ _T = TypeVar("_T")
 
 
 class ConflictError(UsageError):
-    """Another page has changed the decision that was to be replaced or taken back."""
+    """Another page has changed the decision that was to be replaced or undone."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedDecision(Generic[_T]):
-    """A decision about the item at `index`: its number, the number and the decision that it
+    """A decision about the item at `index`: its number, and the number and decision that it
     replaced.
     """
 
@@ -27,8 +27,9 @@ class SavedDecision(Generic[_T]):
 
 
 class History(Generic[_T]):
-    """What was saved since the server started. The version of an item is the number of its newest
-    decision; 0: none yet.
+    """The decisions saved since the server started.
+
+    The version of an item is the number of its newest decision; 0: none yet.
     """
 
     def __init__(self) -> None:
@@ -37,26 +38,27 @@ class History(Generic[_T]):
         self._numbered = 0
 
     def version(self, index: int) -> int:
-        """The number that a page must know to replace the decision about an item."""
+        """Returns the number that a page must send to replace the decision about an item."""
         return self._versions.get(index, 0)
 
     def is_current(self, index: int, version: int | None) -> bool:
-        """Whether a page that shows this version shows what is on disk; None stands for who does
-        not ask.
+        """Returns whether a page with this version shows the current decision; None skips the
+        check.
         """
         return version is None or version == self.version(index)
 
     def add(self, index: int, before: _T | None) -> None:
-        """Notes a decision that is on disk now."""
+        """Records a decision that was saved."""
         self._numbered += 1
         self._saved.append(SavedDecision(index, self._numbered, self.version(index), before))
         self._versions[index] = self._numbered
 
     def find(self, version: int | None) -> SavedDecision[_T] | None:
-        """The decision of this number, or the newest of all; None when there is none, or it was
-        taken back.
+        """Returns the decision of this number, or the newest of all.
 
-        Raises ConflictError when a newer one has replaced it.
+        The result is None if there is none, or it was undone.
+
+        Raises ConflictError if a newer one has replaced it.
         """
         decision = next(
             (decision for decision in reversed(self._saved) if version in (None, decision.version)),
@@ -69,6 +71,6 @@ class History(Generic[_T]):
         return decision
 
     def drop(self, decision: SavedDecision[_T]) -> None:
-        """Forgets a decision that was taken back."""
+        """Removes a decision that was undone."""
         self._saved.remove(decision)
         self._versions[decision.index] = decision.version_before

@@ -1,4 +1,4 @@
-// What all pages of prill share: elements, and what was done drawn on a screenshot. Whatever text a page shows goes in as text,
+// Shared by all pages of prill: elements, and actions drawn on a screenshot. Page text is always inserted as text,
 // never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -25,12 +25,12 @@ function actionWords(action) {
   return action.text || [action.kind, action.target, action.value && `"${action.value}"`].filter(Boolean).join(" ");
 }
 
-// What the agent says of itself is no evidence, wherever it says it.
+// The agent's statements about itself are not evidence.
 function claims(action) {
   return ["answer", "stop", "message"].includes(action.kind);
 }
 
-// Marks in the picture's own pixels: a ring for a point, an arrow for a swipe, a tag for typed text.
+// Marks in image pixels: a ring for a point, an arrow for a swipe, a tag for typed text.
 function overlay(action, width, height) {
   const marks = [];
   const unit = Math.min(width, height) / 100;
@@ -59,7 +59,7 @@ function tag(action, width, height, unit) {
   const fits = Math.max(4, Math.floor((width - 4 * unit) / (size * 0.62)) - 2);
   const text = action.value.length > fits ? `${action.value.slice(0, fits - 1)}…` : action.value;
   const wide = (text.length + 1.2) * size * 0.62;
-  // Below the ring, or above it where the picture ends: never over it.
+  // Below the ring, or above it at the image's edge, so that it never covers the ring.
   const [x, y] = action.point ? [action.point[0] * width, action.point[1] * height] : [2 * unit, height - 11 * unit];
   const tall = 1.7 * size;
   const below = y + 6 * unit;

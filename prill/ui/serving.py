@@ -1,8 +1,8 @@
 """Serves a page on this machine only, protected by a token in the URL.
 
 Every path begins with the token, so nothing depends on cookies, which browsers share between the
-ports of a machine. The `Host` header is checked against DNS rebinding; what changes anything must
-be JSON from the page itself. Pictures and page texts are named by place, never by path.
+ports of a machine. The `Host` header is checked against DNS rebinding; changes must be JSON from
+the page itself. Images and page texts are identified by index, never by path.
 """
 
 from __future__ import annotations
@@ -30,19 +30,21 @@ Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 
 
 class Site(Protocol):
-    """A page with its styles and scripts, and what it may ask for."""
+    """A page with its styles and scripts, and its routes."""
 
     @property
     def command(self) -> str:
-        """The command that printed the address, for those who open another one."""
+        """Returns the command that printed the address, for messages to people who open another
+        one.
+        """
         ...
 
     def files(self) -> Mapping[str, str]:
-        """What the browser loads, by name; "" is the page itself."""
+        """Returns the files that the browser loads, by name; "" is the page itself."""
         ...
 
     def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]:
-        """Paths, each with what answers GET and what answers POST."""
+        """Yields paths, each with its handlers of GET and POST."""
         ...
 
 
@@ -50,7 +52,7 @@ PLACE = "{index:[0-9]{1,9}}"
 _LOOPBACK = "127.0.0.1"
 _MAX_BODY = 1_000_000
 _TYPES = {"": "text/html", "css": "text/css", "js": "text/javascript"}
-# By content: an SVG or HTML file that calls itself a picture could run scripts.
+# Detected by content: an SVG or HTML file with an image's name could run scripts.
 _PICTURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -71,8 +73,9 @@ _HEADERS = {
 
 @contextlib.asynccontextmanager
 async def serving(site: Site, port: int = 0) -> AsyncIterator[str]:
-    """Serves the page while open; gives its address, with a token made for this time. Raises
-    UsageError on a taken port.
+    """Serves the page for the duration of the block and yields its URL with a new token.
+
+    Raises UsageError if the port is in use.
 
     `port` 0 lets the system choose.
     """
@@ -91,7 +94,7 @@ async def serving(site: Site, port: int = 0) -> AsyncIterator[str]:
         ) from None
     token = secrets.token_urlsafe(32)
     bound: int = listening.getsockname()[1]
-    # Paths hold the token, so requests are not logged.
+    # Paths contain the token, so requests are not logged.
     runner = web.AppRunner(
         application(site, bound, token),
         access_log=None,
@@ -108,7 +111,7 @@ async def serving(site: Site, port: int = 0) -> AsyncIterator[str]:
 
 
 def application(site: Site, port: int, token: str) -> web.Application:
-    """The routes, behind a guard that asks every request for the token and for a loopback name with
+    """Makes the application: routes behind a guard that requires the token and a loopback host with
     this port.
     """
     from aiohttp import web
@@ -158,7 +161,7 @@ def application(site: Site, port: int, token: str) -> web.Application:
 
 
 async def picture_response(path: str | None) -> web.StreamResponse:
-    """A picture, or 404 for what is missing and 415 for what is none, whatever it calls itself."""
+    """Returns an image; 404 if it is missing, 415 if its content is not an image."""
     from aiohttp import web
 
     if not path:
@@ -178,8 +181,9 @@ async def picture_response(path: str | None) -> web.StreamResponse:
 async def change_response(
     request: web.Request, asked: type[_Request], change: Callable[[_Request], Awaitable[object]]
 ) -> web.StreamResponse:
-    """What a change leaves, or why it was not made: 400 not understood, 409 decided on what is out
-    of date, 507 not written.
+    """Returns the result of a change, or an error.
+
+    400: invalid; 409: based on an outdated version; 507: not written.
     """
     try:
         return json_response(await change(msgspec.json.decode(await request.read(), type=asked)))
@@ -192,7 +196,7 @@ async def change_response(
 
 
 def json_response(record: object, status: int = 200) -> web.Response:
-    """A response with the record as JSON."""
+    """Returns a response with the record as JSON."""
     from aiohttp import web
 
     return web.Response(

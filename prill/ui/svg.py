@@ -8,10 +8,10 @@ Attribute = str | int | float | bool | None
 
 
 def el(name: str, *children: str | None, **attributes: Attribute) -> Markup:
-    """One element. A child that is no Markup is escaped; None is left out.
+    """Returns one element. A child that is not Markup is escaped; None is omitted.
 
-    `class_` is written class, other underscores become hyphens; an attribute that is None or False
-    is left out.
+    `class_` becomes class, other underscores become hyphens; an attribute that is None or False is
+    omitted.
     """
     written = "".join(
         _attribute(key, value)
@@ -25,9 +25,7 @@ def el(name: str, *children: str | None, **attributes: Attribute) -> Markup:
 def picture(
     title: str, size: tuple[float, float], *marks: Markup, font_size: int, **attributes: Attribute
 ) -> str:
-    """An SVG file of its own, white behind its marks: no fonts, scripts or styles from
-    elsewhere.
-    """
+    """Returns a self-contained SVG file with a white background."""
     parts = [el("title", title), el("rect", width="100%", height="100%", fill="white"), *marks]
     drawn = el(
         "svg",

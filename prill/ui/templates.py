@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-_ROOT = Path(__file__).parents[1]  # templates, styles and scripts are named from here
+_ROOT = Path(__file__).parents[1]  # templates, styles and scripts are relative to it
 _LOOK = "ui/look.css"
 
 
@@ -24,10 +24,10 @@ def render_page(
     images: str = "",
     **values: object,
 ) -> str:
-    """One HTML file with its styles and scripts inside, all named by their path in the package.
+    """Returns one HTML file with embedded styles and scripts, all named by their path in the
+    package.
 
-    Its policy lets no script run but these, and nothing be fetched but images from the sources
-    `images`.
+    Its content security policy allows only these scripts, and images from the sources `images`.
     """
     from markupsafe import Markup
 
@@ -54,28 +54,28 @@ def render_page(
 
 
 def render(template: str, **values: object) -> str:
-    """A template, named by its path in the package, with these values."""
+    """Renders a template, named by its path in the package, with these values."""
     return _environment().get_template(template).render(values)
 
 
 @cache
 def read_part(path: str) -> str:
-    """A style or a script, named by its path in the package."""
+    """Reads a style or a script, named by its path in the package."""
     return (_ROOT / path).read_text(encoding="utf-8")
 
 
 def percent(part: float, whole: float) -> str:
-    """A share in per cent; a dash of nothing."""
+    """Formats a fraction as a percentage; a dash if the total is 0."""
     return f"{part / whole:.0%}" if whole else "–"
 
 
 def dollars(value: float) -> str:
-    """An amount in US dollars, small ones with two digits that count."""
+    """Formats US dollars; small amounts have two significant digits."""
     return f"${value:,.2f}" if value >= 0.1 or not value else f"${value:.2g}"
 
 
 def seconds(value: float) -> str:
-    """A time in seconds, short ones in milliseconds."""
+    """Formats a time in seconds, short ones in milliseconds."""
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
 
 

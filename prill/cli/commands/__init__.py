@@ -1,4 +1,4 @@
-"""The table of commands, a module for each group: configuration, run and presentation."""
+"""The table of commands, one module per group: configuration, run and presentation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GROUPS: Mapping[str, str] = {
     "data": "files",
     "papers": "agents and tables of the papers",
 }
-# In the order in which `prill --help` shows them.
+# In the order of `prill --help`.
 COMMANDS: Mapping[str, Command] = {
     name: command
     for group in (judge, trust, improve, play, data, papers)
@@ -26,7 +26,7 @@ COMMANDS: Mapping[str, Command] = {
 
 
 def overview() -> str:
-    """The help of `prill` itself: every command in a line, by groups."""
+    """Returns the help of `prill` itself: one line per command, by group."""
     found = {name: (command.group, command.purpose) for name, command in COMMANDS.items()}
     lines = [
         "usage: prill COMMAND [options]",

@@ -1,4 +1,4 @@
-"""What an entry in the table of commands is, and words that several entries share."""
+"""The record type of the command table, and option names that several commands share."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ class Command:
     """One command.
 
     Attributes:
-        group: Where `prill --help` shows it.
-        purpose: What it does, a phrase.
-        config: `module:Class` of its configuration.
-        show: `module:function` that takes the configuration and the switches, and gives the exit
-            code.
-        words: How its command line differs from the rule.
-        examples: Commands on top of its help.
-        epilog: What its help ends with.
-        dry_run: Whether it can tell what it would do.
+        group: The group in `prill --help`.
+        purpose: A phrase that describes the command.
+        config: The `module:Class` of its configuration.
+        show: The `module:function` that takes the configuration and the switches, and returns the
+            exit code.
+        words: Exceptions from the derived command line.
+        examples: Example commands at the top of its help.
+        epilog: The text at the end of its help.
+        dry_run: Whether it supports a dry run.
     """
 
     group: str
@@ -34,11 +34,11 @@ class Command:
 
 
 def names(words: str, part: str = "") -> frozenset[str]:
-    """The words of a text, each behind `part`."""
+    """Returns the words of a text, each prefixed with `part`."""
     return frozenset(part + name for name in words.split())
 
 
-# Options that work and are not listed in `--help`, as few people need them.
+# Options that work but are not listed in `--help`, because few users need them.
 JUDGE = names(
     "away form image_detail image_format patience probability reasoning_effort towards samples"
 )
@@ -47,7 +47,7 @@ MORE_OF_MODEL = names(
     "total_timeout",
     "model.",
 )
-# Of environments and models: docs/how-to/environments.md has them.
+# Options of environments and models that docs/how-to/environments.md documents.
 EPISODES = (
     names(
         "after_action answer_timeout before_screenshot boot_timeout downloads hars idle location "
@@ -62,10 +62,10 @@ EPISODES = (
     )
 )
 
-# Options about labels, as `prill.io.truth` has them.
+# Options for labels, defined in `prill.io.truth`.
 LABELS = {"source": "S", "truth": "RULE|NAME"}
 
-# What another part has under the same name, and is meant more often.
+# Options whose short name refers to another part's option.
 WHOLE = names(
     "environment.max_tokens environment.timeout environment.seed policy.swipe_up policy.device "
     "model.device policy.model.device"

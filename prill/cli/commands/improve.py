@@ -1,4 +1,4 @@
-"""Commands that make agents better by verdicts."""
+"""Commands that use verdicts to improve agents."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping, Set
 from prill.cli.commands.base import EPISODES, JUDGE, LABELS, WHOLE, Command, names
 from prill.cli.words import Words
 
-# Settings of a training that have a meaning for some kinds only, or that few need; they work all
-# the same.
+# Training settings that apply to some model types only, or that few users need; they are hidden but
+# work.
 _TRAINING = {
     "beta1",
     "beta2",

@@ -93,7 +93,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "show": Command(
         "judge",
-        "one verdict with what models were asked and answered",
+        "one verdict with its model calls",
         "prill.runs.show:ShowConfig",
         "prill.cli.judging:show",
         Words(("id",), {}, metavars={"id": "ID", "verdicts": "V", "trajectories": "T"}),

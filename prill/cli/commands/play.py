@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from prill.cli.commands.base import EPISODES, WHOLE, Command
 from prill.cli.words import Words
 
-# Of WebArena: what a check of its sites has no use for.
+# WebArena options that do not affect a check of its sites.
 _SHOWN = frozenset(
     {
         *(

@@ -1,4 +1,4 @@
-"""Commands that tell how far judges can be trusted."""
+"""Commands that measure how reliable judges are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records a policy in an environment, with the environment's labels."""
+"""Rollouts: plays a policy in an environment and records trajectories and labels."""
 
 from __future__ import annotations
 

@@ -17,8 +17,9 @@ from prill.policies.scripted.policy import Behaviour
 
 @dataclass(frozen=True)
 class Case:
-    """One episode to record. `behaviour` is how the scripted policy is to act; None for any other
-    policy.
+    """One episode to record.
+
+    `behaviour` is how the scripted policy acts; None for any other policy.
     """
 
     task: str
@@ -27,11 +28,12 @@ class Case:
     behaviour: Behaviour | None = None
 
     def id(self, environment: str, settings: str) -> str:
-        """Names the episode: the same case under the same settings has the same id, so that a run
-        can be taken up.
+        """Returns the episode's id.
 
-        `settings` is a fingerprint of them, or empty. For the scripted policy the id does not tell
-        how it was meant to go.
+        The same case under the same settings has the same id, so that a run can be resumed.
+
+        `settings` is a fingerprint of the settings, or empty. The id does not reveal the behaviour
+        of the scripted policy.
         """
         if self.behaviour is None:
             return f"{self.task}-s{self.seed}-a{self.attempt}-{settings}"
@@ -42,7 +44,7 @@ class Case:
 
 @dataclass(frozen=True)
 class PlanRow:
-    """One line of a plan: which task, which seed, and how the scripted policy is to behave."""
+    """One row of a plan: the task, the seed, and the scripted policy's behaviour."""
 
     task: str
     seed: int
@@ -50,21 +52,21 @@ class PlanRow:
 
     @property
     def case(self) -> Case:
-        """The row as a case."""
+        """Returns the row as a case."""
         return Case(self.task, self.seed, behaviour=self.behaviour)
 
 
 @dataclass(frozen=True)
 class CasePlan:
-    """What a plan file holds:
-    `episodes = [{task = "click-button", seed = 3, behaviour = "solve"}, …]`.
+    """The contents of a plan file: `episodes = [{task = "click-button", seed = 3, behaviour =
+    "solve"}, …]`.
     """
 
     episodes: tuple[PlanRow, ...]
 
 
 def read_plan(path: str | Path) -> tuple[Case, ...]:
-    """The rows of a plan file. Raises UsageError that names the place."""
+    """Reads the rows of a plan file. Raises UsageError that names the position."""
     try:
         rows = msgspec.convert(read_toml(path), CasePlan).episodes
     except msgspec.ValidationError as error:
@@ -83,7 +85,7 @@ def cases(
     attempts: Sequence[int],
     behaviours: Sequence[Behaviour | None],
 ) -> tuple[Case, ...]:
-    """Every combination once, task by task. Raises UsageError for more than a run can hold."""
+    """Returns every combination once, task by task. Raises UsageError if there are too many."""
     if (count := len(tasks) * len(seeds) * len(attempts) * len(behaviours)) > MAX_EPISODES:
         words = (
             f"{len(tasks):,} tasks, {len(seeds):,} seeds and {len(attempts):,} attempts are "

@@ -47,9 +47,9 @@ from prill.runs.plan import EarlierAttempts, RunPlan, recorded_in, times
 from prill.runs.rollout.cases import Case, cases, read_plan
 from prill.types import Usage
 
-_MAX_WORKERS = 1000  # environments in one process: beyond it memory ends, or open files
-# How a model is reached, and what its calls may cost, makes no other episode: all else that it is
-# told is in its ids.
+_MAX_WORKERS = 1000  # environments in one process; more exhaust memory or file descriptors
+# Model options that do not change an episode (how to reach the model, and cost limits). All other
+# options are part of episode ids.
 _OF_CALLS = frozenset(
     {
         *(
@@ -66,13 +66,13 @@ _OF_CALLS = frozenset(
         *("reasoning_effort", "image_detail", "image_format", "gguf"),
     }
 )
-# Options of policies that ids have as they are; all others as text.
+# Policy options that episode ids contain unchanged; all others are converted to text.
 _TYPED = frozenset({"reasoning", "max_tokens", "generation", "temperature", "model", "sites"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodesConfig(Config):
-    """Which episodes are played, and by whom."""
+    """The episodes to play: environment, policy, tasks, seeds and limits."""
 
     environment: Annotated[
         EnvironmentLike,
@@ -129,19 +129,20 @@ class EpisodesConfig(Config):
     ] = None
 
     def check(self) -> None:
-        """Seeds become one text."""
+        """Normalises the seeds to one text."""
         object.__setattr__(self, "seeds", to_words(self.seeds))
         numbers(str(self.seeds), "seeds")
 
     @property
     def place(self) -> EnvironmentConfig:
-        """The environment's configuration."""
+        """Returns the environment's configuration."""
         return cast(EnvironmentConfig, self.environment)
 
     @property
     def patience(self) -> float:
-        """Seconds in which nothing begins that end a run: for environments the same as for
-        endpoints.
+        """Returns the seconds without any start after which a run ends.
+
+        Environments and endpoints share this limit.
         """
         options = getattr(self.model, "options", {})
         return float(options.get("patience", PATIENCE)) if options else PATIENCE
@@ -149,12 +150,12 @@ class EpisodesConfig(Config):
 
 @dataclass(frozen=True)
 class PolicyPlan:
-    """The policy of a run: its name in records, its maker, and its fingerprint.
+    """The policy of a run: its name in records, its factory, and its fingerprint.
 
-    `name` is what the configuration calls it. `plays` are the tasks that it can do; None: any.
-    `page_text` is how it reads a page where the environment has several ways, `marking` how its
-    paper marks recorded steps. `asks_model`: calls are made for its steps. `usual` are the settings
-    of its paper for this environment, and `options` those that it was given.
+    `name` is the name in the configuration. `plays` are the tasks that it can play; None: any.
+    `page_text` is how it reads a page if the environment offers several forms, `marking` how its
+    paper marks recorded steps. `asks_model`: its steps call a model. `usual` are its paper's
+    settings for this environment, and `options` the options that it was given.
     """
 
     name: str
@@ -178,14 +179,15 @@ class RolloutSession:
         output: The folder of the run.
         environment: The environment's name.
         setting: The environments with their tasks and oracle.
-        pool: The environments as episodes borrow them.
-        plan: Who plays.
+        pool: The pool from which episodes borrow environments.
+        plan: The policy.
         rows: The episodes.
-        early_stop: Stops an agent that repeats itself; None: nothing does.
-        max_steps: Actions of an episode, at most.
-        settings: What holds of the settings that the agent's paper names, and the limits of an
-            episode.
-        run: What tells this run from others in the same folder: its episodes have ids of their own.
+        early_stop: The rule that stops an agent that repeats itself; None: no rule.
+        max_steps: The maximum number of actions per episode.
+        settings: The values in force of settings that the agent's paper specifies, and the episode
+            limits.
+        run: A key that distinguishes this run from others in the same folder; it is part of episode
+            ids.
     """
 
     config: EpisodesConfig
@@ -201,29 +203,29 @@ class RolloutSession:
     run: Sequence[object] = field(default=())
 
     def id(self, row: Case) -> str:
-        """Names the episode.
+        """Returns the id of an episode.
 
         Args:
             row: The episode.
 
         Returns:
-            Its id: the same for the same case under the same settings.
+            The id: the same for the same case under the same settings.
         """
         return row.id(
             self.environment, fingerprint([*self.run, self.setting.contents.get(row.task)])
         )
 
     def model(self, other: ModelLike | None = None) -> Any:
-        """A model with the run's settings.
+        """Makes a model with the run's settings.
 
         Args:
-            other: Its name, a description of it, or a made one; None: the run's own.
+            other: A model's name, description or instance; None: the run's own model.
 
         Returns:
             The model.
 
         Raises:
-            UsageError: Nothing names a model, or an option is none of its.
+            UsageError: No model is named, or an option is not an option of the model.
         """
         return shared_model(self.config.model, other, _calls(self.config))
 
@@ -239,23 +241,23 @@ async def session(
     behaviour: str | None = None,
     planned: bool = False,
 ) -> AsyncIterator[RolloutSession]:
-    """Context manager: makes the parts of a configuration and closes them; all models share one
+    """Context manager that makes the parts of a configuration and closes them; all models share one
     budget.
 
     Args:
-        config: Which episodes are played, and by whom.
-        output: The folder of the run, for screenshots and for what was spent.
-        attempts: Times that each task and seed is played.
-        first_play: The number of the first of them.
+        config: The episodes and the policy.
+        output: The run folder, for screenshots and the amount spent.
+        attempts: The number of attempts at each task and seed.
+        first_play: The number of the first attempt.
         plan: A file that lists the episodes of the scripted policy, instead of tasks and seeds.
-        behaviour: How the scripted policy plays: names with commas between.
-        planned: Nothing is played, and no file is written.
+        behaviour: The scripted policy's behaviours, separated by commas.
+        planned: Whether this is a dry run, which plays nothing and writes no file.
 
     Returns:
         The session, open while the block runs.
 
     Raises:
-        UsageError: The configuration cannot be carried out.
+        UsageError: The configuration is invalid.
     """
     with run_budget(config.budget_usd, folder=output, planned=planned):
         environment, workers = config.place, config.workers or 1
@@ -273,7 +275,7 @@ async def session(
                 parameters=("policy",),
             )
         behaviours = tuple(part.strip() for part in (behaviour or "").split(",") if part.strip())
-        with at_the_same_time():  # an oracle may ask a model while other episodes are played
+        with at_the_same_time():  # an oracle may call a model while other episodes are played
             who = plan_policy(
                 policy,
                 environment,
@@ -346,9 +348,7 @@ async def session(
 
 
 def _as_usual(environment: EnvironmentConfig, usual: Mapping[str, Any]) -> EnvironmentConfig:
-    """The environment with the settings of the agent's paper, where its configuration leaves them
-    open.
-    """
+    """Returns the environment with its paper's settings where the configuration sets none."""
     own = config_options(type(environment))
     open_ones = {
         key: value
@@ -361,7 +361,9 @@ def _as_usual(environment: EnvironmentConfig, usual: Mapping[str, Any]) -> Envir
 def _in_force(
     environment: EnvironmentConfig, usual: Mapping[str, Any], limits: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What holds of the settings that a paper names, as text or as they are."""
+    """Returns the values in force of the settings that a paper specifies, as text or as raw
+    values.
+    """
     own = config_options(type(environment))
     held = {
         key: getattr(environment, key) if key in own else value
@@ -372,12 +374,12 @@ def _in_force(
 
 
 def _calls(config: EpisodesConfig) -> int:
-    # an episode asks for one action at a time, so this never bounds devices
+    # an episode requests one action at a time, so this never limits devices
     return max(config.workers or 1, 16)
 
 
 def _listed_cases(plan: str | Path | None, who: PolicyPlan) -> tuple[Case, ...] | None:
-    """The episodes of a plan file; None without one."""
+    """Returns the episodes of a plan file; empty without one."""
     if plan is None:
         return None
     if who.name != "scripted":
@@ -423,19 +425,19 @@ class EpisodePlan:
     """The episodes of a session, as far as they are known before they are played.
 
     Args:
-        episodes: How many there are.
-        tasks: How many tasks they are of.
-        done: How many are on record already.
-        attempts: How often each may be played.
-        agent: Who plays.
+        episodes: The number of episodes.
+        tasks: The number of tasks.
+        done: The number of episodes already recorded.
+        attempts: The maximum number of attempts per episode.
+        agent: The agent's name.
         environment: The environment's name.
-        max_steps: Actions of an episode, at most.
-        timeout: Seconds of an episode, at most.
-        workers: Episodes at a time.
-        usage: What an episode asks of models; None: nothing is known of it.
-        recorded: What the folder holds.
-        graded: The environment has an oracle.
-        settings: The settings of the agent's paper that hold.
+        max_steps: The maximum number of actions per episode.
+        timeout: The maximum seconds per episode.
+        workers: The number of concurrent episodes.
+        usage: The model usage of an episode; None: unknown.
+        recorded: The attempts recorded in the folder.
+        graded: Whether the environment has an oracle.
+        settings: The settings of the agent's paper that are in force.
     """
 
     episodes: int
@@ -454,11 +456,11 @@ class EpisodePlan:
 
     @classmethod
     def of(cls, made: RolloutSession, attempts: int = 1) -> EpisodePlan:
-        """The plan of a session that was made.
+        """Returns the plan of a session.
 
         Args:
             made: The session.
-            attempts: How often each episode may be played.
+            attempts: The maximum number of attempts per episode.
 
         Returns:
             The plan.
@@ -486,21 +488,21 @@ class EpisodePlan:
 
     @property
     def todo(self) -> int:
-        """Episodes that are played, at most."""
+        """Returns the maximum number of episodes left to play."""
         return self.episodes * self.attempts - self.done
 
     @property
     def all_usage(self) -> Usage | None:
-        """Total model usage."""
+        """Returns the total model usage."""
         return times(self.usage, self.todo)
 
     @property
     def most_seconds(self) -> float:
-        """The longest possible run, by the time limit of an episode."""
+        """Returns the longest possible duration in seconds, by the time limit of an episode."""
         return math.ceil(self.todo / self.workers) * self.timeout
 
     def line(self) -> str:
-        """The plan in a line."""
+        """Returns the plan as one line."""
         often = f", up to {self.attempts} times each" if self.attempts > 1 else ""
         done = f", {self.done} done" if self.done else ""
         what = f"{self.episodes} episodes of {self.tasks} tasks{often}{done}"
@@ -512,7 +514,7 @@ class EpisodePlan:
         )
 
     def run_plan(self) -> RunPlan:
-        """The plan of a run that does nothing else."""
+        """Returns the plan of a run that only plays these episodes."""
         counts = {
             "episodes": self.episodes,
             "tasks": self.tasks,
@@ -528,7 +530,7 @@ class EpisodePlan:
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:
-    """Words settings for people: `early_stop off, viewport 1920x1080`."""
+    """Formats settings as text: `early_stop off, viewport 1920x1080`."""
     return ", ".join(
         f"{key} {('on' if value else 'off') if isinstance(value, bool) else as_text(value)}"
         for key, value in settings.items()
@@ -540,7 +542,7 @@ async def record_session(
     *,
     progress: Callable[[RecordTally], None] = lambda recorded: None,
 ) -> RecordTally:
-    """Records what a session plays.
+    """Plays and records the episodes of a session.
 
     Args:
         made: The session, which stays open.
@@ -570,7 +572,7 @@ def _episodes(made: RolloutSession) -> list[Episode[Any]]:
             task=partial(made.setting.task, name=row.task, seed=row.seed),
             policy=partial(made.plan.make, row),
             agent=made.plan.agent,
-            # How the script was told to behave is noted with the label only.
+            # The script's behaviour is recorded with the label only.
             note=row.behaviour,
             metadata={}
             if row.behaviour
@@ -582,7 +584,7 @@ def _episodes(made: RolloutSession) -> list[Episode[Any]]:
 
 
 def template_of_case(made: RolloutSession, row: Case) -> dict[str, int]:
-    """The template of the task, where the benchmark has one (WebArena)."""
+    """Returns the template of the task, if the benchmark has templates (WebArena)."""
     number = made.setting.templates.get(row.task)
     return {} if number is None else {TEMPLATE: number}
 
@@ -600,13 +602,13 @@ def plan_policy(
     """Makes the policy of a run, with its models.
 
     Args:
-        policy: What describes the policy, or a made one.
-        environment: Where it plays.
-        model: The model of the run, for a policy that names none.
-        temperature: At which the model draws; draws differ by seed and attempt.
-        workers: Episodes at a time.
-        concurrency: Most calls at once, for models that do not say otherwise.
-        behaviours: How the scripted policy is to play.
+        policy: The policy's description, or an instance.
+        environment: The environment it plays in.
+        model: The run's model, for a policy that names none.
+        temperature: The sampling temperature; sampling differs by seed and attempt.
+        workers: The number of concurrent episodes.
+        concurrency: The maximum number of concurrent calls, for models that set none.
+        behaviours: The scripted policy's behaviours.
 
     Raises:
         UsageError: The options do not describe a policy, or it cannot play there.
@@ -623,7 +625,7 @@ def plan_policy(
     given = {"behaviour": behaviours or None, "model": _name(model), "temperature": temperature}
     _refuse_foreign(name, own, given)
     if name == "scripted":
-        if options:  # how it behaves is a matter of the episode
+        if options:  # the behaviour is set per episode
             raise UsageError(
                 f"policy: the scripted policy has no options, got {', '.join(options)}",
                 parameters=("policy",),
@@ -632,7 +634,7 @@ def plan_policy(
             return _plan_scripts(scripts, behaviours)
     shown, asked = _get_model(own, options, model, concurrency) if asks else (None, None)
     options = {**_run_options(name, own, given, asks, environment), **options}
-    # A policy that draws by itself draws again for each seed and attempt.
+    # A policy that samples by itself samples again for each seed and attempt.
     drawn = [key for key in ("seed", "attempt") if key in own and key not in options]
 
     def make(case: Case) -> Policy:
@@ -659,7 +661,7 @@ def plan_policy(
         if key != "trajectories"
     }
     if asked is not None and shown is not None:
-        # A policy that draws by itself has a default of its own.
+        # A policy that samples by itself has its own default.
         degrees = (
             options.get("temperature", own["temperature"].default)
             if "temperature" in own
@@ -668,7 +670,7 @@ def plan_policy(
         fingerprint |= {"model": shown.pop("name"), "temperature": degrees, **_of_model(shown)}
     if isinstance(one, Fingerprinted):
         fingerprint["asked"] = one.fingerprint(environment.platform)
-        fingerprint.pop("adapter", None)  # its weights are in that; where they lie may change
+        fingerprint.pop("adapter", None)  # the fingerprint has its weights; the path may change
     last = name.rpartition(":")[2]
     return PolicyPlan(
         name,
@@ -687,15 +689,15 @@ def plan_policy(
 def shared_model(
     model: ModelLike | None, other: ModelLike | None, concurrency: int
 ) -> LanguageModel:
-    """Another model with the run's settings, or the run's own model.
+    """Makes another model with the run's settings, or returns the run's own model.
 
     Args:
-        model: The model of the run.
-        other: A name, a description or a made model, beside it.
-        concurrency: Most calls at once, unless it is said.
+        model: The run's model.
+        other: Another model's name, description or instance.
+        concurrency: The maximum number of concurrent calls, for models that set none.
 
     Raises:
-        UsageError: Nothing names a model, or an option is none of its.
+        UsageError: No model is named, or an option is not an option of the model.
     """
     return _shared(model, other, concurrency)[1]
 
@@ -706,7 +708,7 @@ def _shared(
     concurrency: int,
     given: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], LanguageModel]:
-    """The table of the model with its name, and the model."""
+    """Returns the model's table, including its name, and the model."""
     for one in (other, model if other is None else None):
         if one is not None and not isinstance(one, str | Mapping | ModelConfig):
             made = make_model(one, **(given or {}))
@@ -721,7 +723,7 @@ def _shared(
             "model is missing: name a model at the endpoint, or `embedded`", parameters=("model",)
         )
     names = model_options(name)
-    # The options of the run's model hold for another one as far as that has them.
+    # Options of the run's model apply to another model if it has them.
     usual = {key: value for key, value in of_run.items() if key in names or not named}
     table = {
         **({"concurrency": concurrency} if "concurrency" in names else {}),
@@ -746,8 +748,9 @@ def _name(model: ModelLike | None) -> Any:
 def _get_model(
     own: Mapping[str, Option], options: dict[str, Any], model: ModelLike | None, concurrency: int
 ) -> tuple[dict[str, Any] | None, LanguageModel | None]:
-    """The model that the policy asks, and its table; its options are taken out of those of the
-    policy.
+    """Makes the policy's model and returns it with its table.
+
+    The model's options are removed from those of the policy.
     """
     other = options.pop("model", None)
     named = _name(other) or _name(model)
@@ -766,7 +769,7 @@ def _run_options(
     asks: bool,
     environment: EnvironmentConfig,
 ) -> dict[str, Any]:
-    """The options of the policy that the run fills in."""
+    """Returns the policy options that the run sets."""
     options: dict[str, Any] = {}
     if given["temperature"] is not None and "temperature" in own:
         options["temperature"] = given["temperature"]
@@ -783,7 +786,7 @@ def _run_options(
 
 
 def _refuse_foreign(name: str, own: Mapping[str, Option], given: Mapping[str, Any]) -> None:
-    """Raises UsageError for an option of other policies, and names those."""
+    """Raises UsageError for an option of other policies, and names those policies."""
     for option, value in given.items():
         if value is None or option in own or (option == "temperature" and "model" in own):
             continue
@@ -795,7 +798,7 @@ def _refuse_foreign(name: str, own: Mapping[str, Option], given: Mapping[str, An
 
 
 def _plan_scripts(scripts: Scripts, behaviours: tuple[str, ...]) -> PolicyPlan:
-    """The solutions that an environment has for the scripted policy."""
+    """Makes the plan of the scripted policy from the environment's solutions."""
     if other := set(behaviours) - set(scripts.behaviours):
         there = " and ".join(scripts.behaviours)
         are = "is" if len(scripts.behaviours) == 1 else "are"
@@ -812,8 +815,10 @@ def _plan_scripts(scripts: Scripts, behaviours: tuple[str, ...]) -> PolicyPlan:
 
 
 def _of_model(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a model is told beside how it is reached, as ids know it; an adapter by its weights,
-    wherever they lie.
+    """Returns the model options that are part of episode ids.
+
+    Options for reaching the model are excluded; an adapter is identified by its weights, not its
+    path.
     """
     found = {
         f"model.{key}": as_text(value) for key, value in options.items() if key not in _OF_CALLS
@@ -826,8 +831,9 @@ def _of_model(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _drawn(temperature: float | None, model: LanguageModel, case: Case) -> LanguageModel:
-    """The model at a temperature: the same case draws the same where the endpoint heeds seeds,
-    another attempt otherwise.
+    """Returns the model at a sampling temperature.
+
+    The same case gets the same seed; another attempt gets another seed.
     """
     if not temperature:
         return model

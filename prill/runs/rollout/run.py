@@ -55,10 +55,10 @@ class RolloutResult:
     """Result of a rollout.
 
     Args:
-        counts: Episodes by how they ended.
-        output: The folder.
-        graded: The environment has an oracle.
-        agent: Who played, as records call it.
+        counts: Episodes by outcome.
+        output: The output folder.
+        graded: Whether the environment has an oracle.
+        agent: The agent's name in records.
     """
 
     counts: RecordTally
@@ -68,20 +68,21 @@ class RolloutResult:
 
     @property
     def complete(self) -> bool:
-        """Whether every episode ended without error and has a label where the environment gives
-        one.
+        """Returns whether every episode ended without error and has a label.
+
+        Labels are required only if the environment has an oracle.
         """
         counts = self.counts
         return not (counts.broken or counts.lost or (self.graded and counts.undecided))
 
     @property
     def interrupted(self) -> Path | None:
-        """The file of attempts that were interrupted; None without any."""
+        """Returns the file of interrupted attempts; None if there are none."""
         path = Path(self.output) / INTERRUPTED
         return path if path.exists() else None
 
     def trajectories(self) -> list[Trajectory]:
-        """The trajectories in the folder, those of earlier runs included."""
+        """Returns the trajectories in the folder, including those of earlier runs."""
         path = Path(self.output) / TRAJECTORIES
         return (
             [one for one in read_trajectories(path) if isinstance(one, Trajectory)]
@@ -90,13 +91,13 @@ class RolloutResult:
         )
 
     def labels(self) -> list[LabelRecord]:
-        """The labels in the folder, those of earlier runs included."""
+        """Returns the labels in the folder, including those of earlier runs."""
         path = Path(self.output) / LABELS
         return list(read_labels(path)) if path.exists() else []
 
     def to_pandas(self) -> Any:
-        """A row for each trajectory in the folder: id, goal, agent, steps, success, answer,
-        error.
+        """Returns a DataFrame with a row for each trajectory: id, goal, agent, steps, success,
+        answer, error.
         """
         success = {label.id: label.success for label in self.labels()}
         rows = [
@@ -116,7 +117,7 @@ class RolloutResult:
         )
 
     def table(self) -> dict[str, Any]:
-        """The counts and the folder, as `--json` prints them."""
+        """Returns the counts and the folder, as `--json` prints them."""
         return {**asdict(self.counts), "output": self.output}
 
     def __str__(self) -> str:
@@ -135,8 +136,9 @@ class RolloutResult:
 def rollout_session(
     config: RolloutConfig, *, planned: bool = False
 ) -> AbstractAsyncContextManager[RolloutSession]:
-    """The session of a configuration, as `prill.runs.rollout.episodes`; `planned`: nothing is
-    played. Raises UsageError.
+    """Makes the session of a configuration, as `prill.runs.rollout.episodes` does.
+
+    `planned`: a dry run. Raises UsageError.
     """
     return episodes_session(
         config,
@@ -154,20 +156,20 @@ async def rollout_async(
     *,
     progress: Callable[[int, RecordTally], None] = lambda total, recorded: None,
 ) -> RolloutResult:
-    """Plays episodes and records them in a folder, skipping what it already holds.
+    """Plays episodes and records them in a folder, skipping those already recorded.
 
     Args:
-        config: What to play, by whom, and where records go.
-        progress: Called with the number of all episodes and the counts so far, once before the
+        config: The environment, the policy, and the output folder.
+        progress: Called with the total number of episodes and the counts so far, once before the
             first and after each.
 
     Returns:
         The counts; `trajectories()` and `labels()` read the files.
 
     Raises:
-        UsageError: The configuration cannot be carried out, or nothing can be written.
-        EnvironmentFailedError: No environment is left that works.
-        EndpointError: The model's endpoint takes no call.
+        UsageError: The configuration is invalid, or the folder cannot be written.
+        EnvironmentFailedError: All environments failed.
+        EndpointError: The model's endpoint accepts no call.
     """
     _check(config)
     async with rollout_session(config) as made:
@@ -180,12 +182,13 @@ async def rollout_async(
 
 
 rollout = synchronous(rollout_async)
-"""`rollout_async`, waited for: the same parameters, in scripts and notebooks."""
+"""Runs `rollout_async` with the same parameters, for scripts and notebooks."""
 
 
 async def plan_episodes(config: RolloutConfig) -> EpisodePlan:
-    """Plans the episodes of a configuration; makes every part and plays nothing. Raises
-    UsageError.
+    """Plans the episodes of a configuration; makes every part and plays nothing.
+
+    Raises UsageError.
     """
     _check(config)
     async with rollout_session(config, planned=True) as made:
@@ -196,13 +199,13 @@ def plan_rollout(config: RolloutConfig) -> RunPlan:
     """Plans the run: its work and model calls, without making any.
 
     Args:
-        config: What to play, by whom, and where records go.
+        config: The environment, the policy, and the output folder.
 
     Returns:
-        Episodes to play, calls and cost.
+        The episodes to play, calls and cost.
 
     Raises:
-        UsageError: The configuration cannot be carried out.
+        UsageError: The configuration is invalid.
     """
     return wait_for(lambda: plan_episodes(config)).run_plan()
 
@@ -210,6 +213,6 @@ def plan_rollout(config: RolloutConfig) -> RunPlan:
 def _check(config: RolloutConfig) -> None:
     expect_place(str(config.output), "a folder")
     options = getattr(config.policy, "options", {})
-    played = options.get("trajectories")  # that are played again
+    played = options.get("trajectories")  # trajectories that are replayed
     inputs = [played] if isinstance(played, str | Path) else []
     check_output(Path(config.output) / TRAJECTORIES, "trajectories", inputs, continued=True)

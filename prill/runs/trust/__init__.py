@@ -1,1 +1,1 @@
-"""Runs that tell how far judges can be trusted."""
+"""Runs that measure how reliable judges are."""

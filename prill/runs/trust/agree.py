@@ -1,4 +1,4 @@
-"""Compare verdicts with labels, or predicted actions with recorded ones."""
+"""Compares verdicts with labels, or predicted actions with recorded ones."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ from prill.types import EvaluatorInfo, LabelRecord, Verdict
 if TYPE_CHECKING:
     import pandas
 
-_MAX_ROWS = 30  # of a table by parts
-# Of a table by parts: names and widths. "success" is the share of label successes.
+_MAX_ROWS = 30  # of a table by slices
+# Columns of a table by slices: names and widths. "success" is the fraction of label successes.
 _SLICE_COLUMNS = {
     "n": 7,
     "unscored": 10,
@@ -75,7 +75,7 @@ _SLICE_COLUMNS = {
     "recall": 8,
     "kappa": 8,
 }
-# A slice as columns of a data frame.
+# The DataFrame columns of a slice.
 _SLICE_TYPES: dict[str, type] = {
     "by": str,
     "value": str,
@@ -85,7 +85,7 @@ _SLICE_TYPES: dict[str, type] = {
     **dict.fromkeys(("accuracy", "balanced_accuracy", "precision", "recall", "kappa"), float),
     "small": bool,
 }
-# Options that are about verdicts and labels.
+# Options that apply to verdicts and labels only.
 _OF_VERDICTS = (
     "trajectories",
     "by",
@@ -174,10 +174,10 @@ class AgreeConfig(Config):
     ] = None
 
     def check(self) -> None:
-        """Checks options that depend on each other.
+        """Validates options that depend on each other.
 
         Raises:
-            UsageError: They do not.
+            UsageError: The options conflict.
         """
         given = [part.name for part in fields(self) if getattr(self, part.name) != part.default]
         if self.metric == "aitw" and (wrong := [name for name in given if name in _OF_VERDICTS]):
@@ -202,18 +202,18 @@ class AgreeResult:
     """Result of a comparison; printing it shows all tables.
 
     Args:
-        compared: The figures of verdicts against labels, or with metric aitw of actions against
+        compared: The figures of verdicts against labels or, with metric aitw, of actions against
             recorded ones.
-        corrections: Which labels were replaced; None: none were to be.
-        webarena: Success rates of WebArena's parts, as labelled and corrected.
-        annotators: How far people agree among themselves; None where no run has two of them.
-        slices: For each key of `by` its parts.
-        ranking: Agents by judge and by label; None without trajectories, or with one agent.
+        corrections: The labels that were replaced; None: no corrections were requested.
+        webarena: Success rates of WebArena's subsets, as labelled and corrected.
+        annotators: The agreement among annotators; None if no run has two of them.
+        slices: The slices for each key of `by`.
+        ranking: Agents ranked by judge and by label; None without trajectories, or with one agent.
         against: The comparison with another judge.
-        first_errors: With `steps`, how often the judge names the first wrong step.
-        disagreements: The trajectories that judge and labels differ on.
+        first_errors: With `steps`, how often the judge finds the first wrong step.
+        disagreements: The trajectories on which judge and labels differ.
         output: The file of disagreements.
-        suspects: Labels that are probably wrong; None: they were not asked for.
+        suspects: Labels that are probably wrong; None: not requested.
     """
 
     compared: Agreement | ActionMatching
@@ -230,7 +230,7 @@ class AgreeResult:
 
     @property
     def agreement(self) -> Agreement:
-        """The figures of verdicts against labels, as `prill.agreement` gives them.
+        """Returns the figures of verdicts against labels, as `prill.agreement` does.
 
         Raises:
             UsageError: The metric was aitw, which compares actions.
@@ -240,16 +240,16 @@ class AgreeResult:
         raise UsageError("metric aitw compares actions, not verdicts: `compared` has its figures")
 
     def table(self, by: str | None = None) -> Table:
-        """The figures, or the parts by one key.
+        """Returns the figures, or the slices by one key, as a table.
 
         Args:
-            by: A key of the configuration's `by`: the parts in place of the figures.
+            by: A key of the configuration's `by`: returns its slices in place of the figures.
 
         Returns:
-            One row a figure, with both ends of its 95 % interval; or one row a part.
+            One row per figure, with both ends of its 95 % interval; or one row per slice.
 
         Raises:
-            UsageError: The parts by that key were not asked for.
+            UsageError: Slices by that key were not requested.
         """
         if by is None:
             return (
@@ -266,22 +266,22 @@ class AgreeResult:
         return Table(tuple(_SLICE_TYPES), rows, _SLICE_TYPES)
 
     def to_pandas(self, by: str | None = None) -> pandas.DataFrame:
-        """The table as a data frame.
+        """Returns the table as a pandas DataFrame.
 
         Args:
-            by: A key of the configuration's `by`: the parts in place of the figures.
+            by: A key of the configuration's `by`: returns its slices in place of the figures.
 
         Returns:
-            One row a figure or a part, with columns of types that can be null.
+            One row per figure or slice, with nullable column types.
 
         Raises:
             MissingExtraError: pandas is not installed; the message says how to install it.
-            UsageError: The parts by that key were not asked for.
+            UsageError: Slices by that key were not requested.
         """
         return self.table(by).to_pandas()
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON; disagreements and suspects by number."""
+        """Returns the result as a JSON object; disagreements and suspects as counts."""
         figures: dict[str, Any] = msgspec.to_builtins(self.compared)
         if not isinstance(self.compared, Agreement):
             return figures
@@ -302,7 +302,7 @@ class AgreeResult:
         return {**figures, **sections, "disagreements": self.differing()}
 
     def differing(self) -> dict[str, int]:
-        """How many disagreements there are of each kind."""
+        """Returns the number of disagreements of each type."""
         counts = Counter(record.kind for record in self.disagreements)
         return {kind: counts[kind] for kind in ("false positive", "false negative", "unscored")}
 
@@ -321,10 +321,10 @@ def agree(config: AgreeConfig) -> AgreeResult:
     """Compares verdicts with labels, or predicted actions with recorded ones.
 
     Args:
-        config: The files, what counts as the truth, and which tables to make as well.
+        config: The files, the source of truth, and further tables to make.
 
     Returns:
-        The figures with 95 % intervals, and the tables that were asked for.
+        The figures with 95 % intervals, and the requested tables.
 
     Raises:
         UsageError: There is nothing to compare, or a file cannot be read or written.
@@ -360,7 +360,7 @@ def agree(config: AgreeConfig) -> AgreeResult:
         runs = _of_steps(runs, whole) if runs is not None else None
     tasks = None if runs is None else runs.tasks
     pairing = pair(verdicts, labels, config.source, config.truth)
-    # Ties too: without them people would seem to agree better than they do.
+    # Include ties: without them, annotators would seem to agree more than they do.
     compared = {*pairing.undecided_ids, *(p.verdict.id for p in pairing.pairs)}
     against = other = None
     if config.against:
@@ -399,12 +399,15 @@ def agree(config: AgreeConfig) -> AgreeResult:
 
 
 agree_async = asynchronous(agree)
-"""`agree` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+"""Runs `agree` in a thread, with the same parameters, for programs with an event loop."""
 
 
 @dataclass(frozen=True)
 class KnownRuns:
-    """What the trajectory file says of each id. `parts` has one map for each key of `by`."""
+    """The metadata that a trajectory file holds for each id.
+
+    `parts` has one map for each key of `by`.
+    """
 
     tasks: dict[str, str] = field(default_factory=dict)
     task_ids: dict[str, str] = field(default_factory=dict)
@@ -414,8 +417,9 @@ class KnownRuns:
 
 
 def read_runs(path: str | Path, keys: Iterable[str]) -> KnownRuns:
-    """What a trajectory file says of its runs, with their parts by each of `keys`; broken lines are
-    logged.
+    """Reads the metadata of a trajectory file's runs, with their slices by each of `keys`.
+
+    Broken lines are logged.
 
     Raises:
         UsageError: No trajectory has a key, or the file cannot be read.
@@ -443,7 +447,7 @@ def read_runs(path: str | Path, keys: Iterable[str]) -> KnownRuns:
 
 
 def _of_steps(runs: KnownRuns, labels: Iterable[LabelRecord]) -> KnownRuns:
-    """What is known of each step: what is known of its trajectory."""
+    """Returns the metadata of each step, which is that of its trajectory."""
     steps = {
         step_id(label.id, step.index): label.id for label in labels for step in label.steps or ()
     }
@@ -460,7 +464,7 @@ def _webarena(
 ) -> tuple[SuccessRate, ...]:
     try:
         configs = load_configs()
-    # the benchmark's task file is not installed: the rate is told without its parts
+    # the benchmark's task file is not installed: report the rate without its subsets
     except UsageError:
         configs = ()
     task_ids, parts = runs.task_ids if runs else None, task_parts(configs)
@@ -469,7 +473,7 @@ def _webarena(
     )
 
 
-# The result for a person to read; sections only where they apply
+# The result as text; sections appear only where they apply
 
 
 def _page(result: AgreeResult, agreement: Agreement) -> Iterator[str]:
@@ -512,7 +516,7 @@ def _judge(evaluator: EvaluatorInfo) -> str:
 
 
 def _name(text: str, width: int) -> str:
-    # Names come from files of others: no control sequence of theirs reaches the terminal.
+    # Agent names come from others' files; remove control sequences before they reach the terminal.
     plain = "".join(c if c.isprintable() else "?" for c in text)
     return plain if len(plain) <= width else plain[: width - 1] + "…"
 

@@ -1,4 +1,6 @@
-"""Of several attempts at a task the best by a judge, and what such picks are worth."""
+"""Picks the best of several attempts at each task by a judge, and estimates the value of such
+picks.
+"""
 
 from __future__ import annotations
 
@@ -57,10 +59,10 @@ class BestConfig(Config):
     ] = None
 
     def check(self) -> None:
-        """Checks options that depend on each other.
+        """Validates options that depend on each other.
 
         Raises:
-            UsageError: They do not.
+            UsageError: The options conflict.
         """
         if self.attempts is not None and self.labels is None:
             raise UsageError("attempts needs labels", parameters=("labels",))
@@ -74,9 +76,9 @@ class BestResult(Tabular):
         evaluator: The judge.
         picks: The pick of each task, in the order of the file.
         curve: The true success of the best of N attempts; empty without labels.
-        tasks: How many tasks the curve is of.
-        unlabelled: How many attempts have no decided label; the curve leaves them out.
-        fitted: On how many of the labelled attempts the judge was fitted.
+        tasks: The number of tasks behind the curve.
+        unlabelled: The number of attempts without a decided label, which the curve excludes.
+        fitted: The number of labelled attempts that the judge was fitted on.
         output: The file of the picked attempts.
     """
 
@@ -89,7 +91,7 @@ class BestResult(Tabular):
     output: str | None = None
 
     def table(self) -> Table:
-        """One row a task."""
+        """Returns one row per task."""
         rows = tuple(
             (p.task, p.id, p.value, p.success, len(p.tied), p.attempts, p.unscored)
             for p in self.picks
@@ -97,7 +99,7 @@ class BestResult(Tabular):
         return Table(tuple(_COLUMNS), rows, _COLUMNS)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON."""
+        """Returns the result as a JSON object."""
         return {part.name: msgspec.to_builtins(getattr(self, part.name)) for part in fields(self)}
 
     def __str__(self) -> str:
@@ -111,10 +113,10 @@ def best(config: BestConfig) -> BestResult:
     """Picks the best attempt at each task by a judge's verdicts.
 
     Args:
-        config: The files, and how far the curve goes.
+        config: The files, and the largest N of the curve.
 
     Returns:
-        The picks, and with labels the true success of the best of N attempts.
+        The picks and, with labels, the true success of the best of N attempts.
 
     Raises:
         UsageError: No attempt has a verdict, none has a label, or a file cannot be read or written.
@@ -170,7 +172,7 @@ def best(config: BestConfig) -> BestResult:
 
 
 best_async = asynchronous(best)
-"""`best` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+"""Runs `best` in a thread, with the same parameters, for programs with an event loop."""
 
 
 def _page(result: BestResult) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Compare two agents' runs on the same tasks by their verdicts; a gate for CI."""
+"""Compares two agents' runs on the same tasks by their verdicts; usable as a CI gate."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from prill.types import EvaluatorInfo, Verdict
 from prill.ui.report.difference import difference_svg
 
 Change = Literal["to failure", "to success", "none", "mixed", "unscored"]
-_MAX_ROWS = 30  # of a list of flips
+_MAX_ROWS = 30  # of a list of changed tasks
 _MAX_REASON = 300  # characters
 _COLUMNS: dict[str, type] = {
     **{"task": str, "change": str, "runs_a": int, "runs_b": int, "rate_a": float, "rate_b": float},
@@ -99,10 +99,10 @@ class CompareConfig(Config):
     ] = None
 
     def check(self) -> None:
-        """Checks options that depend on each other.
+        """Validates options that depend on each other.
 
         Raises:
-            UsageError: They do not.
+            UsageError: The options conflict.
         """
         if self.require is not None:
             Requirement.parse(self.require)
@@ -118,14 +118,14 @@ class CompareConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRun:
-    """One run.
+    """One run in a comparison.
 
     Args:
         id: The trajectory's id.
-        success: The share of its verdicts (or its label) that say success; None: unscored.
-        unscored: Why; None: it is scored.
-        reason: The judge's reason, at most 300 characters of it.
-        link: Where the report shows it; None: no report was named.
+        success: The fraction of its verdicts (or its label) that are success; None: unscored.
+        unscored: The reason why it is unscored; None: it is scored.
+        reason: The first 300 characters of the judge's reason.
+        link: The URL of the run in the report; None: no report was named.
     """
 
     id: str
@@ -137,12 +137,12 @@ class ComparedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedTask:
-    """One task that both agents have runs of.
+    """One task on which both agents have runs.
 
     Args:
         task: Its name.
-        change: From A to B, by the majority of the scored runs; `mixed`: half of one agent's
-            runs; `unscored`: an agent has no scored run.
+        change: The change from A to B, by the majority of the scored runs; `mixed`: half of one
+            agent's runs; `unscored`: an agent has no scored run.
         a: The runs of A.
         b: The runs of B.
     """
@@ -155,14 +155,15 @@ class ComparedTask:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedSide:
-    """What is known of one agent's runs.
+    """The runs of one agent, in numbers.
 
     Args:
         file: The verdict file.
         evaluator: The judge.
-        runs: How many runs there are.
-        unscored: How many the judge did not score, by reason; `no verdict` has none at all.
-        strangers: How many verdicts are of runs that the trajectories lack.
+        runs: The number of runs.
+        unscored: The number of runs the judge did not score, by reason; `no verdict` means that
+            there is no verdict at all.
+        strangers: The number of verdicts on runs that the trajectory files lack.
     """
 
     file: str
@@ -178,15 +179,15 @@ class CompareResult(Tabular):
 
     Args:
         a: A's file, judge and runs.
-        b: B's.
-        by_verdicts: The difference by verdicts; None where no task has scored runs of both, and
-            labels decide.
-        by_labels: The same by labels; None without labels on runs of both.
-        judge_error: How much of the difference by verdicts is the judge's error, where labels are
-            known: the mean of verdict less label of B, less that of A.
-        tasks: The tasks that both agents have runs of.
-        decision: Whether B meets the requirement; None: there was none.
-        config: What was asked.
+        b: B's file, judge and runs.
+        by_verdicts: The difference by verdicts; None if no task has scored runs of both, and labels
+            decide.
+        by_labels: The difference by labels; None without labels on runs of both.
+        judge_error: The part of the difference by verdicts that is the judge's error, if labels are
+            known: the mean of verdict minus label of B, minus that of A.
+        tasks: The tasks on which both agents have runs.
+        decision: Whether B meets the requirement; None: no requirement was set.
+        config: The configuration of the run.
     """
 
     a: ComparedSide
@@ -200,14 +201,14 @@ class CompareResult(Tabular):
 
     @property
     def main(self) -> AgentDifference:
-        """The difference that the requirement is about: by verdicts, or by labels."""
+        """Returns the difference that the requirement applies to: by verdicts, or by labels."""
         found = self.by_labels if self.config.outcome == "labels" else self.by_verdicts
         assert found is not None
         return found
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """The interval that the requirement is decided by; None: there is none."""
+        """Returns the interval that decides the requirement; None if there is none."""
         figure = self.main.difference
         if self.config.unscored == "bounds" and self.main.bounds is not None:
             return self.main.bounds_interval
@@ -215,22 +216,22 @@ class CompareResult(Tabular):
 
     @property
     def same_judge(self) -> bool:
-        """Whether one judge, with the same settings, judged both."""
+        """Returns whether the same judge with the same settings judged both."""
         return self.a.evaluator == self.b.evaluator
 
     def changed(self, change: Change) -> tuple[ComparedTask, ...]:
-        """Picks the tasks with a change.
+        """Returns the tasks with a given change.
 
         Args:
             change: The change, such as `"to failure"`.
 
         Returns:
-            The tasks.
+            The tasks with that change.
         """
         return tuple(task for task in self.tasks if task.change == change)
 
     def table(self) -> Table:
-        """One row a task."""
+        """Returns one row per task."""
         rows = tuple(
             (
                 task.task,
@@ -244,13 +245,13 @@ class CompareResult(Tabular):
         return Table(tuple(_COLUMNS), rows, _COLUMNS)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON."""
+        """Returns the result as a JSON object."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         del values["config"]
         return {name: msgspec.to_builtins(value) for name, value in values.items()}
 
     def svg(self) -> str:
-        """The difference with its intervals, as the text of an SVG file."""
+        """Returns the chart of the difference with its intervals, as SVG text."""
         rows = [(name, figure, ends) for name, figure, ends in _rows(self)]
         margin = Requirement.parse(self.config.require).margin if self.config.require else None
         return difference_svg("Success of B less that of A", rows, margin)
@@ -266,7 +267,7 @@ def compare(config: CompareConfig) -> CompareResult:
     """Compares two agents' success on the same tasks.
 
     Args:
-        config: The files, the requirement, and what to write.
+        config: The files, the requirement, and the reports to write.
 
     Returns:
         The difference with a 95 % interval, the tasks that changed, and the decision.
@@ -332,9 +333,7 @@ def compare(config: CompareConfig) -> CompareResult:
 
 
 compare_async = asynchronous(compare)
-"""`compare` in a thread, for a program that has an event loop: the same parameters, to be
-awaited.
-"""
+"""Runs `compare` in a thread, with the same parameters, for programs with an event loop."""
 
 
 @dataclass(frozen=True)
@@ -349,17 +348,17 @@ class _Side:
     strangers: int
 
     def scores(self, id: str) -> tuple[bool, ...]:
-        """The scored verdicts on a run."""
+        """Returns the scored verdicts on a run."""
         verdicts = self.verdicts.get(id, ())
         return tuple(verdict.success for verdict in verdicts if verdict.success is not None)
 
     def labelled(self, id: str) -> tuple[bool, ...]:
-        """The decided label of a run, if it has one."""
+        """Returns the decided label of a run, if it has one."""
         label = self.labels.get(id)
         return () if label is None else (label,)
 
     def unscored(self, id: str, by_labels: bool) -> str | None:
-        """Why a run is unscored; None: it is scored."""
+        """Returns why a run is unscored; None if it is scored."""
         if by_labels:
             return None if self.labelled(id) else "no label"
         if self.scores(id):
@@ -368,7 +367,7 @@ class _Side:
         return str(verdicts[0].unscored) if verdicts else "no verdict"
 
     def summary(self, by_labels: bool) -> ComparedSide:
-        """The runs in numbers."""
+        """Returns the runs in numbers."""
         ids = [id for ids in self.tasks.values() for id in ids]
         reasons = Counter(why for id in ids if (why := self.unscored(id, by_labels)) is not None)
         return ComparedSide(
@@ -381,7 +380,7 @@ class _Side:
 
 
 def _read_side(config: CompareConfig, place: int) -> _Side:
-    """What the files say of A (0) or of B (1)."""
+    """Reads the files of A (0) or B (1)."""
     path, again = ((config.a, config.a_again), (config.b, config.b_again))[place]
     evaluator, latest = latest_verdicts(read_verdicts(path))
     verdicts = {id: [verdict] for id, verdict in latest.items()}
@@ -431,7 +430,10 @@ def _difference(
     *,
     needed: bool,
 ) -> AgentDifference | None:
-    """The difference by one kind of outcome; where none is needed, None for lack of runs."""
+    """Returns the difference by one type of outcome.
+
+    If the difference is optional, the result is None for lack of runs.
+    """
     runs = [
         TaskRuns(name[1], [a(id) for id in mine], [b(id) for id in theirs])
         for name, (mine, theirs) in sorted(tasks.items())
@@ -442,7 +444,9 @@ def _difference(
 
 
 def _judge_error(tasks: Iterable[tuple[bool, str]], a: _Side, b: _Side) -> Figure | None:
-    """The mean of verdict less label of B, less that of A, over tasks where both are known."""
+    """Returns the mean of verdict minus label of B, minus that of A, over tasks where both are
+    known.
+    """
     found = []
     for name in tasks:
         errors = [
@@ -501,7 +505,7 @@ def _name(task: tuple[bool, str] | None) -> str:
 
 
 def _decision_line(result: CompareResult) -> str:
-    """The requirement, what became of it, and why."""
+    """Returns a line with the requirement, its decision, and the reason."""
     requirement = Requirement.parse(result.config.require or "")
     ends = result.ends
     if ends is None:
@@ -535,7 +539,7 @@ def _cautions(result: CompareResult) -> Iterator[str]:
 
 
 def _rows(result: CompareResult) -> Iterator[tuple[str, Figure, tuple[float, float] | None]]:
-    """Figures with their names, and the bounds with unscored runs."""
+    """Yields figures with their names, and the bounds with unscored runs."""
     if (found := result.by_verdicts) is not None:
         yield "B - A, by verdicts", found.difference, found.bounds_interval
     if (found := result.by_labels) is not None:
@@ -586,7 +590,7 @@ def _page(result: CompareResult) -> Iterator[str]:
 
 
 def _told(run: ComparedRun) -> str:
-    """A run on one line."""
+    """Formats a run as one line."""
     share = run.success or 0.0
     what = {1.0: "success", 0.0: "failure"}.get(share, f"success {share:.2f}")
     words = [
@@ -631,13 +635,15 @@ def _unscored(result: CompareResult) -> Iterator[str]:
         )
 
 
-# What XML 1.0 cannot hold.
+# Characters that XML 1.0 does not allow.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def _junit(result: CompareResult) -> str:
-    """The requirement as a test that can fail, and each task as one that tells what changed: tasks
-    change by chance, too, so that none of them fails by itself.
+    """Returns a JUnit report: the requirement as a test that can fail, and each task as a test
+    case.
+
+    Tasks also change by chance, so a single task never fails.
     """
     from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
@@ -678,7 +684,7 @@ def _xml(text: str) -> str:
 
 
 def _markdown(result: CompareResult) -> str:
-    """The summary for a page of a pull request."""
+    """Returns the summary as Markdown, for a pull request."""
     main = result.main
     head = "difference" if result.decision is None else result.decision
     lines = [f"## prill compare: {head}", ""]

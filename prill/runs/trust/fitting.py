@@ -67,7 +67,7 @@ from prill.ui.report.plots import learning_svg, reliability_svg
 if TYPE_CHECKING:
     pass
 
-_BAR = 20  # characters of a bar in the diagram of text
+_BAR = 20  # characters of a bar in the text diagram
 _ENDS = ("", "_low", "_high")
 _HELD_OUT: dict[str, type] = {
     "runs": str,
@@ -92,7 +92,7 @@ _BINS: dict[str, type] = {
 }
 
 
-# A judge fitted to labelled runs
+# Fitting a judge to labelled runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,10 +168,10 @@ class FitConfig(Config):
     goals: GoalsOption = None
 
     def check(self) -> None:
-        """Checks options that depend on each other.
+        """Validates options that depend on each other.
 
         Raises:
-            UsageError: They do not.
+            UsageError: The options conflict.
         """
         if self.families and not self.harden:
             raise UsageError(
@@ -190,13 +190,12 @@ class FitResult(Tabular):
 
     Args:
         model: The judge's weights and its card.
-        output: The file that it is in.
-        out_of_fold: The verdict file of judges fitted without the run's task; None: none was asked
-            for.
-        broken: What could not be read of the trajectories, a message each.
-        stack: The stacked judge that the file holds, where verdicts of others were given; `model`
-            is its student.
-        curve: The student's figures with fewer labels, where a learning curve was asked for.
+        output: The file that holds it.
+        out_of_fold: The verdict file of judges fitted without the run's task; None: not requested.
+        broken: A message for each trajectory that could not be read.
+        stack: The stacked judge in the file, if verdicts of other judges were given; `model` is its
+            student.
+        curve: The student's figures with fewer labels, if a learning curve was requested.
     """
 
     model: StudentModel
@@ -207,8 +206,9 @@ class FitResult(Tabular):
     curve: tuple[CurvePoint, ...] = ()
 
     def table(self) -> Table:
-        """One row a part of the runs: how the judge does there, fitted on other tasks; shares are
-        in [0, 1].
+        """Returns one row per slice of the runs, with figures of judges fitted on other tasks.
+
+        Fractions are in [0, 1].
         """
         rows = (
             (
@@ -230,12 +230,13 @@ class FitResult(Tabular):
         return "\n".join((*stacked, *_card(self.model), *_curve(self.curve)))
 
     def svg(self) -> str:
-        """The learning curve, as the text of an SVG file."""
+        """Returns the learning curve as SVG text."""
         return learning_svg(f"{self.model.kind}: figures by number of labels", self.curve)
 
     def curve_table(self) -> Table:
-        """One row a number of labels: figures on tasks held out, the mean of the divisions with the
-        lowest and the highest.
+        """Returns one row per number of labels: figures on held-out tasks.
+
+        A figure is the mean over the divisions, with the lowest and the highest.
         """
         rows = []
         for point in self.curve:
@@ -255,13 +256,13 @@ def fit(config: FitConfig) -> FitResult:
     """Fits a judge to labelled trajectories and writes it as one JSON file.
 
     Args:
-        config: Which trajectories and labels, what kind of judge, and where it goes.
+        config: The trajectories and labels, the type of judge, and the output file.
 
     Returns:
         The judge with its card: figures from runs that it was not fitted on.
 
     Raises:
-        UsageError: There are too few labelled runs, no label fits, or a file cannot be read or
+        UsageError: There are too few labelled runs, no label matches, or a file cannot be read or
             written.
         MissingExtraError: scikit-learn is not installed.
     """
@@ -270,7 +271,7 @@ def fit(config: FitConfig) -> FitResult:
 
 
 fit_async = asynchronous(fit)
-"""`fit` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+"""Runs `fit` in a thread, with the same parameters, for programs with an event loop."""
 
 
 def _fitted(config: FitConfig, trajectories: Sequence[str]) -> FitResult:
@@ -287,7 +288,7 @@ def _fitted(config: FitConfig, trajectories: Sequence[str]) -> FitResult:
     harden = tuple(config.families or HARDENED_FAMILIES) if config.harden else ()
     kind, evidence_only = config.kind, config.evidence_only
     with closing(TrajectoryReader(trajectories)) as reader:
-        # For what hardening costs the same runs are read once more, as they would be without it.
+        # Read the same runs again without hardening, to measure what hardening costs.
         readable = list(_good(reader, broken)) if harden else _good(reader, broken)
         runs, left_out = examples(readable, gold, kind, evidence_only, harden)
     plain = examples(readable, gold, kind, evidence_only)[0] if harden else ()
@@ -337,7 +338,7 @@ def _fitted(config: FitConfig, trajectories: Sequence[str]) -> FitResult:
 
 
 def _stacked(config: FitConfig, student: Fit, runs: Sequence[FitExample]) -> StackFit:
-    """The stacked judge; refuses verdicts of a judge that was fitted on these runs."""
+    """Fits the stacked judge; rejects verdicts of a judge that was fitted on these runs."""
     judges = []
     for path in config.with_verdicts:
         try:
@@ -387,7 +388,7 @@ def _held_out(model: StudentModel) -> Iterator[tuple[str, StudentHeldOut]]:
 
 
 def _card(model: StudentModel) -> Iterator[str]:
-    """What a person should know before trusting the judge."""
+    """Yields the judge's card as lines of text."""
     facts = model.card
     claims = ", without the agent's claims" if model.evidence_only else ""
     hardened = ", hardened" if model.hardened else ""
@@ -454,7 +455,9 @@ def _curve(points: Sequence[CurvePoint]) -> Iterator[str]:
 
 
 def _attacks(attacks: Mapping[str, Attacked]) -> Iterator[str]:
-    """For each family the failures called successes, by judges fitted without their tasks."""
+    """Yields, for each attack family, the failures judged as successes by judges fitted without
+    their tasks.
+    """
     if not attacks:
         return
     yield f"{'failures called successes':<36}{'runs':>6}{'before':>11}{'attacked':>10}{'fitted without that family':>28}"  # noqa: E501
@@ -476,7 +479,7 @@ def _row(name: str, figures: StudentHeldOut) -> str:
     return f"{name:<36}{figures.runs:>6}{figures.successes:>11}{cells}{figures.abstained:>10}"
 
 
-# Scores as probabilities, and a threshold
+# Calibrating scores to probabilities, and choosing a threshold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -522,10 +525,10 @@ class CalibrateConfig(Config):
     seed: Annotated[int, Meta(ge=0, description="for the folds of the cross-validation")] = 0
 
     def check(self) -> None:
-        """Checks options that depend on each other.
+        """Validates options that depend on each other.
 
         Raises:
-            UsageError: They do not.
+            UsageError: The options conflict.
         """
         if (self.cost_fp is None) != (self.cost_fn is None):
             raise UsageError(
@@ -540,7 +543,7 @@ class CalibrateConfig(Config):
 
     @property
     def goal(self) -> Goal:
-        """The criterion of the threshold."""
+        """Returns the criterion for the threshold."""
         costs = (
             None if self.cost_fp is None or self.cost_fn is None else (self.cost_fp, self.cost_fn)
         )
@@ -549,11 +552,11 @@ class CalibrateConfig(Config):
 
 @dataclass(frozen=True)
 class CalibrateResult(Tabular):
-    """A calibration and how good it is; a notebook shows its reliability diagram.
+    """A calibration and its quality; a notebook shows its reliability diagram.
 
     Args:
-        figures: The calibration, the threshold, and what both do on runs held out.
-        output: The file that the calibration is in.
+        figures: The calibration, the threshold, and their figures on held-out runs.
+        output: The file that holds the calibration.
     """
 
     figures: CalibrationResult
@@ -561,22 +564,25 @@ class CalibrateResult(Tabular):
 
     @property
     def calibration(self) -> Calibration:
-        """The map from scores to probabilities: `calibration(score)` gives one, in [0, 1]."""
+        """Returns the map from scores to probabilities: `calibration(score)` returns one in [0,
+        1].
+        """
         return self.figures.calibration
 
     @property
     def threshold(self) -> float:
-        """The lowest calibrated score that counts as success."""
+        """Returns the lowest calibrated score that counts as success."""
         return self.calibration.threshold
 
     def svg(self) -> str:
-        """The reliability diagram, before and after, as the text of an SVG file."""
+        """Returns the reliability diagram, before and after, as SVG text."""
         title = f"{self.calibration.evaluator.name}, {self.calibration.map.method}"
         return reliability_svg(title, self.figures.before, self.figures.after)
 
     def table(self) -> Table:
-        """One row a tenth of the scores, before and after: runs, their mean score, and their share
-        of successes.
+        """Returns one row per tenth of the scores, before and after calibration.
+
+        A row has the number of runs, their mean score, and their success rate.
         """
         rows = (
             (when, b.low, b.high, b.count, b.mean_score, b.success_rate)
@@ -593,19 +599,17 @@ class CalibrateResult(Tabular):
 
 
 def calibrate(config: CalibrateConfig) -> CalibrateResult:
-    """Fits a map from one judge's scores to probabilities, chooses a threshold, and writes both as
-    a calibration file.
+    """Fits a calibration of one judge's scores, chooses a threshold, and writes both to a file.
 
     Args:
-        config: Which verdicts and labels, what the threshold is for, and where the calibration
-            goes.
+        config: The verdicts and labels, the criterion for the threshold, and the output file.
 
     Returns:
-        The calibration with figures from runs that the map was not fitted to.
+        The calibration, with figures from runs that it was not fitted to.
 
     Raises:
-        UsageError: Labels are too few, no threshold reaches the precision, or a file cannot be read
-            or written.
+        UsageError: There are too few labels, no threshold reaches the precision, or a file cannot
+            be read or written.
         MissingExtraError: scikit-learn is not installed.
     """
     inputs = [config.verdicts, config.labels, config.trajectories]
@@ -633,13 +637,11 @@ def calibrate(config: CalibrateConfig) -> CalibrateResult:
 
 
 calibrate_async = asynchronous(calibrate)
-"""`calibrate` in a thread, for a program that has an event loop: the same parameters, to be
-awaited.
-"""
+"""Runs `calibrate` in a thread, with the same parameters, for programs with an event loop."""
 
 
 def _page(result: CalibrationResult) -> Iterator[str]:
-    """The calibration for a person to read."""
+    """Yields the calibration as lines of text."""
     fit = result.calibration
     yield f"Judge: {fit.evaluator.name} {fit.evaluator.version}" + (
         f", {fit.evaluator.model}" if fit.evaluator.model else ""
@@ -692,8 +694,8 @@ def _figures(operating: Operating, *, bound: bool = False) -> str:
     if operating.precision is None:
         return "nothing is called a success"
     recall = "-" if operating.recall is None else f"{operating.recall:.3f}"
-    # The runs that a threshold was chosen on say too much of it: there the rule says what is
-    # certain.
+    # Figures on the runs that a threshold was chosen on are too optimistic; the rule states the
+    # guaranteed bound.
     least = f"; at least {operating.bound:.3f} with 95 % confidence" if bound else ""
     return (
         f"precision {operating.precision:.3f} ({operating.right} of "

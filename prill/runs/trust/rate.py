@@ -1,4 +1,4 @@
-"""Success rates from verdicts on all runs and labels on some of them."""
+"""Estimates success rates from verdicts on all runs and labels on some of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from prill.runs.base import asynchronous, preformatted
 from prill.runs.trust.agree import read_runs
 from prill.types import EvaluatorInfo, LabelRecord
 
-_MAX_ROWS = 30  # of a table by parts
+_MAX_ROWS = 30  # of a table by slices
 _FIGURES = ("ppi", "rogan_gladen", "labels_alone")
 _COLUMNS: dict[str, type] = {
     **{"by": str, "value": str, "n": int, "labelled": int, "clusters": int, "unscored": int},
@@ -76,10 +76,10 @@ class RateConfig(Config):
     ] = None
 
     def check(self) -> None:
-        """Checks options that depend on each other.
+        """Validates options that depend on each other.
 
         Raises:
-            UsageError: They do not.
+            UsageError: The options conflict.
         """
         if self.by and not self.trajectories:
             raise UsageError(
@@ -96,14 +96,15 @@ class RateResult(Tabular):
         evaluator: The judge.
         source: The source of the labels.
         all: The rate of all runs.
-        parts: For each key of `by` its parts, the largest first.
-        unscored: How many runs the judge did not score, by reason; `no verdict` has none at all.
-        undecided: How many labels decide nothing, and are taken for none.
-        strangers: How many decided labels are of other runs.
-        clustered_by: What intervals take for independent: `task` or `trajectory`.
-        fitted: On how many of the labelled runs the judge was fitted.
-        weighted: Whether labels count by the inverse of their chance to be drawn.
-        config: What was asked.
+        parts: The slices for each key of `by`, the largest first.
+        unscored: The number of runs the judge did not score, by reason; `no verdict` means that
+            there is no verdict at all.
+        undecided: The number of undecided labels, which are ignored.
+        strangers: The number of decided labels on other runs.
+        clustered_by: The unit that intervals treat as independent: `task` or `trajectory`.
+        fitted: The number of labelled runs that the judge was fitted on.
+        weighted: Whether labels are weighted by the inverse of their inclusion probability.
+        config: The configuration of the run.
     """
 
     evaluator: EvaluatorInfo
@@ -119,12 +120,12 @@ class RateResult(Tabular):
     config: RateConfig
 
     def table(self) -> Table:
-        """One row for all runs and one a part; null where undefined."""
+        """Returns one row for all runs and one per slice; null where undefined."""
         rows = [self.all, *(part for parts in self.parts.values() for part in parts)]
         return Table(tuple(_COLUMNS), tuple(map(_row, rows)), _COLUMNS)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON."""
+        """Returns the result as a JSON object."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         del values["config"]
         return {name: msgspec.to_builtins(value) for name, value in values.items()}
@@ -140,7 +141,7 @@ def rate(config: RateConfig) -> RateResult:
     """Estimates success rates from verdicts on all runs and labels on some.
 
     Args:
-        config: The files, which parts are told apart, and what unscored runs do.
+        config: The files, the slices, and the treatment of unscored runs.
 
     Returns:
         The rate by PPI++, by Rogan and Gladen, and by labels alone, with 95 % intervals.
@@ -207,14 +208,15 @@ def rate(config: RateConfig) -> RateResult:
 
 
 rate_async = asynchronous(rate)
-"""`rate` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+"""Runs `rate` in a thread, with the same parameters, for programs with an event loop."""
 
 
 def _chances(
     config: RateConfig, records: Sequence[LabelRecord], labelled: set[str]
 ) -> dict[str, float] | None:
-    """The chance of each labelled run to be drawn; None where no label has one. Raises UsageError
-    where labels of one draw stand among others.
+    """Returns the inclusion probability of each labelled run; None if no label has one.
+
+    Raises UsageError if labels of one draw are mixed with others.
     """
     found: dict[str, set[float | None]] = {}
     for record in records:

@@ -82,8 +82,8 @@ _COLUMNS: dict[str, type] = {
         for name in _SHIFT
     },
 }
-_SLACK = 1e-9  # points: a change in points is a sum of binary fractions
-# Gets the attack under way, the verdicts that there are, and how many to expect.
+_SLACK = 1e-9  # percentage points: a change in points is a sum of binary fractions
+# Called with the current attack, the verdicts so far, and the expected number.
 Progress = Callable[[str, int, int], None]
 
 
@@ -154,9 +154,9 @@ class RedteamResult(Tabular):
     Args:
         figures: The effect of every attack.
         output: The folder with verdicts, table and picture.
-        unread: How many trajectories could not be read.
-        too_far: The attack that adds more than the configuration's `max_shift`; None: none does, or
-            there is no limit.
+        unread: The number of trajectories that could not be read.
+        too_far: The attack that exceeds the configuration's `max_shift`; None: none does, or no
+            limit is set.
     """
 
     figures: RedTeam
@@ -166,23 +166,26 @@ class RedteamResult(Tabular):
 
     @property
     def worst(self) -> AttackEffect:
-        """The attack that adds most false positives."""
+        """Returns the attack that adds the most false positives."""
         return worst_by_family(self.figures)[0]
 
     @property
     def unscored(self) -> bool:
-        """Whether a verdict is unscored, so that trajectories are left out of the shares."""
+        """Returns whether a verdict is unscored, so that trajectories are excluded from the
+        rates.
+        """
         return any(
             effect.became_unscored or effect.unscored_before for effect in self.figures.effects
         )
 
     def svg(self) -> str:
-        """The change by strength, a panel for each family, as the text of an SVG file."""
+        """Returns the chart of the change by strength, a panel for each family, as SVG text."""
         return shift_svg(self.figures)
 
     def table(self) -> Table:
-        """One row an attack, in every strength: shares before and after in [0, 1], the change with
-        its 95 % interval.
+        """Returns one row per attack and strength.
+
+        Rates before and after are in [0, 1]; the change has its 95 % interval.
         """
         rows = []
         for effect in self.figures.effects:
@@ -205,24 +208,22 @@ class RedteamResult(Tabular):
 async def redteam_async(
     config: RedteamConfig, *, progress: Progress = lambda attack, done, expected: None
 ) -> RedteamResult:
-    """Judges trajectories as they are and under each attack, and measures how far the verdicts
-    move.
+    """Judges trajectories unchanged and under each attack, and measures how the verdicts change.
 
-    What the output folder holds already is not judged again, so the same configuration takes a
-    stopped run up.
+    Verdicts already in the output folder are kept, so the same configuration resumes a stopped run.
 
     Args:
-        config: Who is attacked, with what, on which labelled trajectories.
-        progress: Called after every verdict with the attack, the verdicts so far and how many to
-            expect.
+        config: The judge, the attacks, and the labelled trajectories.
+        progress: Called after every verdict with the attack, the verdicts so far, and the expected
+            number.
 
     Returns:
-        The effect of every attack; the folder has it as JSON, Markdown and SVG.
+        The effect of every attack; the folder also holds it as JSON, Markdown and SVG.
 
     Raises:
-        UsageError: The configuration cannot be carried out, nothing could be read, or `max_shift`
-            is given and no failure was judged with and without an attack.
-        EndpointError: The model's endpoint takes no call.
+        UsageError: The configuration is invalid, nothing could be read, or `max_shift` is set and
+            no failure was judged with and without an attack.
+        EndpointError: The model's endpoint accepts no call.
     """
     folder = Path(config.output)
     with opened_trajectories(config) as trajectories:
@@ -252,15 +253,16 @@ async def redteam_async(
 
 
 redteam = synchronous(redteam_async)
-"""`redteam_async`, waited for: the same parameters, in scripts and notebooks."""
+"""Runs `redteam_async` with the same parameters, for scripts and notebooks."""
 
 
 def plan_redteam(config: RedteamConfig) -> RunPlan:
-    """Plans the run, without calling a model: the trajectories are judged as they are, and once for
-    each attack that applies.
+    """Plans the run without calling a model.
+
+    Each trajectory is judged once unchanged, and once for each attack that applies.
 
     Raises:
-        UsageError: The configuration cannot be carried out.
+        UsageError: The configuration is invalid.
     """
     with opened_trajectories(config) as trajectories:
         return _planned(config, trajectories)
@@ -287,7 +289,7 @@ def _planned(config: RedteamConfig, trajectories: Sequence[str]) -> RunPlan:
             )
             fresh = fresh if keys else plan
         else:
-            plan = fresh  # an attack makes a trajectory no shorter that nobody has seen yet
+            plan = fresh  # an attack never makes a trajectory that was not seen before shorter
         todo, done, usages = todo + plan.todo, done + plan.done, [*usages, plan.usage]
     whole = JudgingPlan(todo, done, together(usages), len(selection) > 0, plan.problems)
     return whole.run_plan(
@@ -296,7 +298,7 @@ def _planned(config: RedteamConfig, trajectories: Sequence[str]) -> RunPlan:
 
 
 def _prepare(config: RedteamConfig, trajectories: Sequence[str]) -> None:
-    """Says what is wrong with files and labels before any call is made."""
+    """Validates files and labels before any call is made."""
     expect_place(config.output, "a folder")
     for name, content in _FILES.items():
         check_output(Path(config.output) / name, content, [*trajectories, config.labels])
@@ -366,9 +368,7 @@ def _too_far(figures: RedTeam, max_shift: float | None) -> str | None:
 
 
 def markdown(result: RedTeam) -> str:
-    """The worst strength of every family as a Markdown table, with what it does not show below
-    it.
-    """
+    """Returns the worst strength of every family as a Markdown table, with notes on its limits."""
     effects = worst_by_family(result)
     evaluator = result.evaluator
     judge = ", ".join(
@@ -417,7 +417,9 @@ def _lines(effects: Sequence[AttackEffect]) -> list[str]:
 
 
 def _left_out(effects: Sequence[AttackEffect]) -> list[str]:
-    """Who was left out, and who abstained, a line for all attacks with the same counts."""
+    """Yields how many runs were left out or abstained, one line per group of attacks with equal
+    counts.
+    """
     attacks: dict[str, list[str]] = {}
     for effect in effects:
         counts = {

@@ -12,8 +12,8 @@ _NAME = 36  # characters
 
 
 def stack_card(model: StackModel) -> Iterator[str]:
-    """What a person should know of a stacked judge: its figures, what each part is worth, and whom
-    to ask at what cost.
+    """Yields the card of a stacked judge: its figures, the value of each part, and the cost of
+    calling each.
     """
     card = model.card
     names = ", ".join(printable(worth.name) for worth in card.worth)

@@ -1,8 +1,8 @@
-"""OpenAI's files and batches API of the mock server.
+"""The files and batches API of OpenAI, as the mock server implements it.
 
-A batch is done after as many looks at it as `batch_looks` says. A share `batch_expired` of its
-requests is never carried out, and a share `batch_failed` fails; both go to the error file, as
-OpenAI's do. Batches with such requests end as expired.
+A batch is done after `batch_looks` status requests. A fraction `batch_expired` of its requests is
+never executed, and a fraction `batch_failed` fails; both go to the error file, as with OpenAI.
+Batches with such requests end as expired.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _encode = msgspec.json.encode
-# The status and the body that answer the body of a request.
+# Maps the body of a request to a status and a response body.
 Answer = Callable[[bytes], tuple[int, bytes]]
 
 
@@ -40,7 +40,7 @@ class _Batch:
     problem: str | None = None
 
     def record(self) -> dict[str, Any]:
-        """As the API shows it."""
+        """Returns the batch as the API shows it."""
         errors = {"object": "list", "data": [{"message": self.problem}]} if self.problem else None
         return {
             "id": self.id,
@@ -69,7 +69,7 @@ class BatchDesk:
         self._batches: dict[str, _Batch] = {}
 
     def add_routes(self, app: web.Application) -> None:
-        """Makes an application serve them."""
+        """Adds the routes to an application."""
         app.router.add_post("/v1/files", self.upload)
         app.router.add_get("/v1/files/{id}/content", self.content)
         app.router.add_post("/v1/batches", self.create)
@@ -77,7 +77,7 @@ class BatchDesk:
         app.router.add_get("/v1/batches/{id}", self.look)
 
     async def upload(self, http: web.Request) -> web.Response:
-        """Takes a file."""
+        """Handles a file upload."""
         from aiohttp import web
 
         if (refusal := self._refusal(http)) is not None:
@@ -94,14 +94,14 @@ class BatchDesk:
         )
 
     async def content(self, http: web.Request) -> web.Response:
-        """The content of a file."""
+        """Returns the content of a file."""
         from aiohttp import web
 
         data = self._files.get(http.match_info["id"])
         return _refused(404, "no such file") if data is None else web.Response(body=data)
 
     async def create(self, http: web.Request) -> web.Response:
-        """Begins a batch."""
+        """Creates a batch."""
         wanted = msgspec.json.decode(await http.read())
         if (
             wanted.get("input_file_id") not in self._files
@@ -118,7 +118,7 @@ class BatchDesk:
         return json_answer(batch.record())
 
     async def list(self, http: web.Request) -> web.Response:
-        """All batches."""
+        """Returns all batches."""
         if (refusal := self._refusal(http)) is not None:
             return refusal
         return json_answer(
@@ -130,7 +130,7 @@ class BatchDesk:
         )
 
     async def look(self, http: web.Request) -> web.Response:
-        """One batch, which is carried out at the last look that it waits for."""
+        """Returns one batch, which is executed at the last status request that it waits for."""
         batch = self._batches.get(http.match_info["id"])
         if batch is None:
             return _refused(404, "no such batch")

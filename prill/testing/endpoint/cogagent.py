@@ -1,9 +1,9 @@
 """Mock versions of the CogAgent authors' servers.
 
 18B: `openai_demo/openai_api.py` of THUDM/CogVLM. 9B: `app/openai_demo.py` of THUDM/CogAgent. Both
-decode pictures only from URLs that begin with `data:image/jpeg;base64,`; an exception inside them
-is a 500 in plain text. Their replies here act once, in each model's own words; the 9B model ends
-when the question tells of an action.
+decode images only from URLs that begin with `data:image/jpeg;base64,`; an exception inside them is
+a 500 in plain text. The mock replies contain one action, in each model's own format; the 9B model
+ends when the question mentions a previous action.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ from typing import Any, Literal
 from prill.testing.endpoint.requests import Prompt, Rejection, Request, problem
 
 Generation = Literal["18b", "9b"]
-MODELS = {"18b": "cogvlm-chat-17b", "9b": "CogAgent"}  # by which name each lists itself
-# What a reply may have where a request does not say; for the 9B model, its question and picture
-# count in it.
+MODELS = {"18b": "cogvlm-chat-17b", "9b": "CogAgent"}  # the name under which each lists itself
+# The default limit of a reply; the 9B model's limit includes its question and image.
 _MAX_TOKENS = 1024
 _PICTURE_TOKENS = 1_600
 _ACTED = re.compile(r"^0\. ", re.MULTILINE)
 
 
 def crash(generation: Generation, request: Request, prompt: Prompt) -> Rejection | None:
-    """The answer to a request over which the server fails; None where it does not."""
+    """Returns the error of a request that crashes the server; None if it does not."""
     if prompt.last_role == "assistant":
         return Rejection(400, "malformed", problem("Invalid request"))
-    if generation == "18b":  # it leaves other pictures out, and then takes the last of none
+    if generation == "18b":  # it ignores other images, and then takes the last of an empty list
         fails = prompt.has_system or not prompt.jpegs
-    else:  # it fetches other pictures by their URL, and its limit includes what was asked
+    else:  # it fetches other images by URL, and its limit includes the prompt
         fails = prompt.images > prompt.jpegs or (request.max_tokens or _MAX_TOKENS) <= _tokens(
             prompt
         )
@@ -36,7 +35,7 @@ def crash(generation: Generation, request: Request, prompt: Prompt) -> Rejection
 
 
 def reply(generation: Generation, prompt: Prompt) -> str:
-    """What the model says: only the last message was read."""
+    """Returns the model's reply; only the last message is read."""
     if generation == "18b":
         return "Plan: 1. Press it.\nNext Action: Press it.\nGrounded Operation:tap [[500,250]]"
     if _ACTED.search(prompt.last_text):
@@ -48,8 +47,8 @@ def reply(generation: Generation, prompt: Prompt) -> str:
 
 
 def restate(generation: Generation, record: dict[str, Any], prompt: Prompt) -> dict[str, Any]:
-    """A completion in OpenAI's form as these servers put it: no reason why it ended, and counts
-    that are none.
+    """Converts an OpenAI completion to these servers' form: without finish reason and token
+    counts.
     """
     record["model"] = MODELS[generation]
     choice, asked = record["choices"][0], _tokens(prompt)

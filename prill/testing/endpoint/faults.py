@@ -36,11 +36,12 @@ _MARK = re.compile(r"\btruth=(success|failure)\b")
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """The settings of the mock server. Rates are shares of the requests, between 0 and 1, and sum
-    to 1 at most.
+    """The settings of the mock server.
+
+    Rates are fractions of the requests, between 0 and 1, and sum to at most 1.
 
     Raises:
-        UsageError: A rate is outside [0, 1], the rates sum to more than 1, or a form is not known.
+        UsageError: A rate is outside [0, 1], the rates sum to more than 1, or a form is unknown.
     """
 
     latency: Annotated[
@@ -179,7 +180,7 @@ class Faults:
 
 
 def settings() -> list[tuple[str, type, str, float | int | bool | str]]:
-    """Name, type, meaning and default of every setting."""
+    """Returns the name, type, description and default of every setting."""
     hints = get_type_hints(Faults, include_extras=True)
     plain = Faults()
     return [
@@ -189,8 +190,10 @@ def settings() -> list[tuple[str, type, str, float | int | bool | str]]:
 
 
 def fate(faults: Faults, prompt: str, count: int) -> tuple[str, float]:
-    """What happens to the `count`-th request with this prompt: one of FAULTS or "ok", and a draw in
-    [0, 1) for its details.
+    """Returns the fault of the `count`-th request with this prompt, and a draw in [0, 1) for its
+    details.
+
+    The fault is one of FAULTS or "ok".
     """
     outcome, detail = _random_pair(f"{faults.seed} {prompt} {count}")
     for name in FAULTS:
@@ -201,13 +204,13 @@ def fate(faults: Faults, prompt: str, count: int) -> tuple[str, float]:
 
 
 def marked_truth(text: str) -> str:
-    """Reads the verdict that a text asks for by `truth=success` or `truth=failure`.
+    """Reads the verdict that a text requests by `truth=success` or `truth=failure`.
 
     Args:
         text: The text of a request.
 
     Returns:
-        `"success"` or `"failure"`. Without a mark, one drawn from the text's hash.
+        `"success"` or `"failure"`. Without a mark, it is derived from the text's hash.
     """
     if "truth=" in text and (mark := _MARK.search(text)):
         return mark[1]
@@ -215,14 +218,17 @@ def marked_truth(text: str) -> str:
 
 
 def certainty(text: str) -> float:
-    """The probability that the log-probabilities of a reply give to its verdict, for the user's
-    text: 0.75 to 0.95.
+    """Returns the probability that a reply's log-probabilities give to its verdict.
+
+    It depends on the user's text and is between 0.75 and 0.95.
     """
     return 0.75 + 0.2 * _random_pair(text)[1]
 
 
 def compute_share(key: str) -> float:
-    """A number in [0, 1) that follows from the key, for the rates of what is no completion."""
+    """Returns a deterministic number in [0, 1) for a key, for the rates of requests other than
+    completions.
+    """
     return _random_pair(key)[0]
 
 

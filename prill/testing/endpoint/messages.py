@@ -1,7 +1,7 @@
-"""Anthropic's Message Batches API of the mock server.
+"""The Message Batches API of Anthropic, as the mock server implements it.
 
-As there, requests are looked at when the batch is carried out: a wrong one is an errored result.
-`batch_looks`, `batch_expired` and `batch_failed` as in OpenAI's batches.
+As with the original, requests are validated when the batch is executed: an invalid one gives an
+errored result. `batch_looks`, `batch_expired` and `batch_failed` work as in OpenAI's batches.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ _KNOWN = {
     "output_config",
 }
 _NEEDED = ("model", "max_tokens", "messages")
-# What structured outputs do not take (Anthropic's documentation, "JSON Schema limitations").
+# JSON Schema keywords that structured outputs reject (Anthropic's documentation, "JSON Schema
+# limitations").
 _BOUNDS = {"minimum", "maximum", "multipleOf", "minLength", "maxLength", "maxItems"}
 _STOPPED = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
 _encode = msgspec.json.encode
 
 
 class _InvalidRequestError(Exception):
-    """What is wrong with a request, in the API's words."""
+    """An invalid request, with the API's error message."""
 
 
 @dataclass
@@ -52,8 +53,10 @@ class _Batch:
 
 
 class MessagesDesk:
-    """The message batches of one server. A key has to be there (`Authorization`, or `x-api-key` as
-    older clients send it), and `anthropic-version`.
+    """The message batches of one server.
+
+    Requests must have a key (`Authorization`, or `x-api-key` as older clients send it) and
+    `anthropic-version`.
     """
 
     def __init__(self, faults: Faults, answer: Answer) -> None:
@@ -61,14 +64,14 @@ class MessagesDesk:
         self._batches: dict[str, _Batch] = {}
 
     def add_routes(self, app: web.Application) -> None:
-        """Makes an application serve them."""
+        """Adds the routes to an application."""
         app.router.add_post(_PATH, self.create)
         app.router.add_get(_PATH, self.list)
         app.router.add_get(_PATH + "/{id}", self.look)
         app.router.add_get(_PATH + "/{id}/results", self.results)
 
     async def create(self, http: web.Request) -> web.Response:
-        """Begins a batch."""
+        """Creates a batch."""
         if (refusal := self._refusal(http)) is not None:
             return refusal
         requests = msgspec.json.decode(await http.read()).get("requests") or []
@@ -83,14 +86,14 @@ class MessagesDesk:
         return json_answer(self._record(http, id))
 
     async def list(self, http: web.Request) -> web.Response:
-        """All batches, the newest first."""
+        """Returns all batches, the newest first."""
         if (refusal := self._refusal(http)) is not None:
             return refusal
         records = [self._record(http, id) for id in reversed(self._batches)]
         return json_answer({"data": records, "has_more": False, "first_id": None, "last_id": None})
 
     async def look(self, http: web.Request) -> web.Response:
-        """One batch, which is carried out at the last look that it waits for."""
+        """Returns one batch, which is executed at the last status request that it waits for."""
         if (refusal := self._refusal(http)) is not None:
             return refusal
         id = http.match_info["id"]
@@ -104,7 +107,7 @@ class MessagesDesk:
         return json_answer(self._record(http, id))
 
     async def results(self, http: web.Request) -> web.Response:
-        """The results, last one first: their order promises nothing."""
+        """Returns the results in reverse order, because the API guarantees no order."""
         from aiohttp import web
 
         if (refusal := self._refusal(http)) is not None:
@@ -186,8 +189,9 @@ class MessagesDesk:
 
 
 def _as_completion(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The request as one for a completion. Raises _InvalidRequestError, with what the Messages API
-    would say.
+    """Converts the request to a completion request.
+
+    Raises _InvalidRequestError with the Messages API's message.
     """
     if unknown := sorted(params.keys() - _KNOWN):
         raise _InvalidRequestError(f"{unknown[0]}: Extra inputs are not permitted")

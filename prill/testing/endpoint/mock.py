@@ -16,8 +16,10 @@ from prill.testing.endpoint.faults import Faults
 
 @dataclass(frozen=True)
 class Stats:
-    """What the server counted: `outcomes` by name ("ok" or a fault), `prompts` by hash, images and
-    tokens of completions, and the tokens that a provider would charge for.
+    """The server's counters.
+
+    `outcomes` by name ("ok" or a fault), `prompts` by hash, images and tokens of completions, and
+    the tokens that a provider would charge for.
     """
 
     requests: int
@@ -33,15 +35,15 @@ class Stats:
 
 
 class MockServer:
-    """The mock server in a child process:
-    `with MockServer(latency=0.2, rate_limit=0.1) as server: ... server.base_url`.
+    """The mock server in a child process: `with MockServer(latency=0.2, rate_limit=0.1) as server:
+    ... server.base_url`.
 
-    The server ends with the block, and with this process however that ends.
+    The server ends with the block, and with this process however it ends.
 
     Args:
         faults: The settings. None: the defaults.
         port: The port. 0: a free one.
-        **settings: Fields of `Faults` that win over those of `faults`.
+        **settings: Fields of `Faults` that override those of `faults`.
     """
 
     def __init__(self, faults: Faults | None = None, *, port: int = 0, **settings: Any) -> None:
@@ -52,12 +54,12 @@ class MockServer:
 
     @property
     def base_url(self) -> str:
-        """The address for clients, with /v1 at its end; empty before the start."""
+        """Returns the base URL for clients, with /v1 at its end; empty before the start."""
         return self._base_url
 
     @property
     def pid(self) -> int:
-        """The server's process id, while it runs."""
+        """Returns the server's process id, while it runs."""
         if self._process is None:
             raise EnvironmentFailedError("the mock server is not running")
         return self._process.pid
@@ -78,8 +80,8 @@ class MockServer:
                 command.append(flag)
             elif value is not False:
                 command.append(f"{flag}={value}")
-        # The child finds what this process finds: prill from a checkout, and the module of a truth
-        # function.
+        # The child can import what this process can: prill from a checkout, and the module of a
+        # truth function.
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
@@ -98,7 +100,7 @@ class MockServer:
         self.stop()
 
     def stop(self) -> None:
-        """End the server; safe to call twice."""
+        """Stops the server; safe to call twice."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -112,7 +114,7 @@ class MockServer:
             process.wait()
 
     def stats(self) -> Stats:
-        """The counts so far."""
+        """Returns the counts so far."""
         with urllib.request.urlopen(
             self._base_url.removesuffix("/v1") + "/stats", timeout=30
         ) as answer:

@@ -1,7 +1,7 @@
 """Provider profiles: how OpenAI-compatible servers differ.
 
-Each entry imitates what its provider documents, or what was seen of it, as far as prill's client is
-concerned: which fields of a request it refuses and in which words, and in which form it answers.
+Each entry imitates what its provider documents, or its observed behaviour, as far as prill's client
+is concerned: which request fields it rejects with which message, and the form of its responses.
 Models, speed and prices are not imitated.
 """
 

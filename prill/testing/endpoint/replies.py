@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 
 OPPOSITE = {"success": "failure", "failure": "success"}
-# The other verdict is named on purpose: whoever reads words instead of the verdict, or half a
-# reply, is caught.
+# The other verdict is mentioned on purpose, to catch parsers that search for words instead of the
+# verdict, or accept half a reply.
 THOUGHTS = {
     "success": (
         "because what first looked like a failure was put right, and the last screen shows "
@@ -66,8 +66,8 @@ _COUNTED = (
     "requests", "in_flight", "peak_in_flight", "images", "prompt_tokens", "completion_tokens", "billed_prompt_tokens",  # noqa: E501
     "billed_completion_tokens", "outcomes", "prompts",
 )  # fmt: skip
-# What providers charge nothing for. They do charge for answers that their client did not wait for,
-# or did not get.
+# Outcomes that providers do not charge for. They do charge for responses that their client did not
+# wait for, or did not receive.
 _FREE = frozenset({"server_error", "html", "error_inside"})
 _HTML = (
     b"<!doctype html><html><head><title>502</title></head><body><h1>Bad gateway</h1></body></html>"
@@ -87,7 +87,7 @@ class MockEndpoint:
         self.prompts: Counter[str] = Counter()
 
     def application(self) -> web.Application:
-        """The aiohttp application."""
+        """Returns the aiohttp application."""
         from aiohttp import web
 
         app = web.Application(client_max_size=LARGEST_BODY)
@@ -100,7 +100,7 @@ class MockEndpoint:
         return app
 
     async def models(self, http: web.Request) -> web.Response:
-        """The list of models, or 401."""
+        """Returns the list of models, or 401."""
         if (refusal := self._key_refusal(http)) is not None:
             return refusal
         name = cogagent.MODELS[self._generation] if self.faults.cogagent else "mock"
@@ -110,8 +110,9 @@ class MockEndpoint:
         return _json(200, _encode({"object": "list", "data": [entry]}))
 
     async def embed(self, http: web.Request) -> web.Response:
-        """A vector for each text, by its words: texts that share words are near each other. Or
-        401.
+        """Returns a vector for each text, by its words, or 401.
+
+        Texts that share words are near each other.
         """
         self.requests += 1
         if (refusal := self._key_refusal(http)) is not None:
@@ -134,14 +135,16 @@ class MockEndpoint:
         return None if rejection is None else _json(rejection.status, rejection.body)
 
     async def stats(self, http: web.Request) -> web.Response:
-        """What was counted. `prompts`: how often each was sent, by its hash; images and tokens: of
-        well-formed completions. Billed: what a provider charges for, answers that nobody waited for
-        included.
+        """Returns the counters.
+
+        `prompts`: how often each was sent, by its hash; images and tokens: of well-formed
+        completions. Billed: what a provider charges for, including responses that no client waited
+        for.
         """
         return _json(200, msgspec.json.encode({name: getattr(self, name) for name in _COUNTED}))
 
     async def complete(self, http: web.Request) -> web.StreamResponse:
-        """One completion, or a fault."""
+        """Returns one completion, or a fault."""
         self.requests += 1
         self.in_flight += 1
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
@@ -179,7 +182,7 @@ class MockEndpoint:
             return self._reject(rejection)
         self.outcomes[outcome] += 1
         reply = self._reply(request, prompt, outcome, detail)
-        if outcome not in _FREE:  # whether the client waits for the answer or not
+        if outcome not in _FREE:  # whether or not the client waits for the response
             self.billed_prompt_tokens += prompt.tokens
             self.billed_completion_tokens += reply.tokens
         await asyncio.sleep(
@@ -205,8 +208,8 @@ class MockEndpoint:
         return _json(200, self._answer(request, prompt, reply))
 
     def answer_line(self, data: bytes) -> tuple[int, bytes]:
-        """Status and body for a request of a batch: the same as for one that is sent, but for what
-        befalls connections.
+        """Returns status and body for a request of a batch: the same as for a direct request,
+        except for connection faults.
         """
         try:
             request = decode_request(data)
@@ -309,8 +312,9 @@ class MockEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
-    """What is said, before it is put into the form of an answer. `thought`: tokens of thought
-    before it.
+    """The content of a reply before it is formatted.
+
+    `thought`: the number of reasoning tokens before it.
     """
 
     text: str | None
@@ -325,7 +329,7 @@ class _Reply:
 
 
 def import_function(place: str) -> Callable[[str], str]:
-    """The function that `module:name` means; raises UsageError when there is none."""
+    """Imports the function `module:name`; raises UsageError if there is none."""
     module, _, name = place.partition(":")
     try:
         function = getattr(importlib.import_module(module), name)
@@ -354,24 +358,23 @@ def _json(
 
 
 def embedding(text: str) -> list[float]:
-    """How often each of 64 kinds of words stands in the text, as a vector of length 1."""
+    """Returns the counts of 64 groups of words in the text, as a vector of length 1."""
     counts = Counter(zlib.crc32(word.encode()) % 64 for word in re.findall(r"\w+", text.lower()))
     length = math.sqrt(sum(count * count for count in counts.values())) or 1.0
     return [counts[kind] / length for kind in range(64)]
 
 
 def percent(truth: str, user_text: str) -> int:
-    """The probability of success that a reply states when it is asked for one: what its
-    log-probabilities would say.
+    """Returns the probability of success that a reply states on request.
+
+    It equals that of its log-probabilities.
     """
     sure = round(100 * certainty(user_text))
     return sure if truth == "success" else 100 - sure
 
 
 def hidden_thought(faults: Faults, request: Request) -> int:
-    """The tokens that are thought for: as many as are set, and a tenth of that where little effort
-    is asked for.
-    """
+    """Returns the number of reasoning tokens: the setting, or a tenth of it for low effort."""
     return faults.hidden_thought // (
         10 if request.reasoning_effort in ("none", "minimal", "low") else 1
     )
@@ -380,10 +383,11 @@ def hidden_thought(faults: Faults, request: Request) -> int:
 def reply_text(
     faults: Faults, word: str, truth: str, form: Mapping[str, Any] | None, number: int | None = None
 ) -> str:
-    """A reply with the verdict `word`: a JSON object where `form`, the response_format, asks for
-    one, else tagged lines.
+    """Returns a reply with the verdict `word`.
 
-    `number`: the probability that it states besides.
+    It is a JSON object if `form`, the response_format, requests one, else tagged lines.
+
+    `number` is the probability that it also states.
     """
     thoughts = THOUGHTS.get(truth, "because the last screen shows it")
     thoughts = (thoughts + " and so on" * faults.thought_tokens)[
@@ -427,10 +431,11 @@ def _filled(schema: Mapping[str, Any], word: str, thoughts: str) -> object:
 
 
 def make_logprobs(text: str, word: str, user_text: str, alternatives: int) -> dict[str, Any]:
-    """The `logprobs` object of a reply. At the verdict, `certainty(asked)` is shared by the word
-    and its first four letters.
+    """Returns the `logprobs` object of a reply.
 
-    The opposite verdict has what is left but for a thousandth, which goes to a token that begins no
+    At the verdict, the word and its first four letters share the probability `certainty(asked)`.
+
+    The opposite verdict has the rest except for a thousandth, which goes to a token that begins no
     verdict.
     """
     pieces, place = _pieces(text, word)
@@ -452,7 +457,9 @@ def make_logprobs(text: str, word: str, user_text: str, alternatives: int) -> di
 
 @lru_cache(256)
 def _pieces(text: str, word: str) -> tuple[list[str], int]:
-    """The tokens of a text, and the last place of a word among them; -1 where it is nowhere."""
+    """Returns the tokens of a text, and the last position of a word among them; -1 if it does not
+    occur.
+    """
     pieces = _TOKEN.findall(text)
     return pieces, max((i for i, piece in enumerate(pieces) if piece.strip() == word), default=-1)
 
@@ -463,7 +470,7 @@ def _sure(piece: str, alternatives: int) -> dict[str, Any]:
 
 
 def _entry(top: Mapping[str, float], alternatives: int) -> dict[str, Any]:
-    """A token, the first of `top`, with the likeliest at its place."""
+    """Returns a token, the first of `top`, with the likeliest alternatives."""
     entries: list[dict[str, Any]] = [
         {"token": t, "logprob": math.log(p), "bytes": list(t.encode())} for t, p in top.items()
     ]
@@ -482,7 +489,7 @@ def completion(
     refusal: str | None = None,
     logprobs: dict[str, Any] | None = None,
 ) -> bytes:
-    """The body of a 200 answer."""
+    """Returns the body of a 200 response."""
     reply_tokens = count_tokens(text or "")
     return b"".join(
         (
@@ -501,8 +508,8 @@ def completion(
 
 
 def restated(body: bytes, faults: Faults, thought: int) -> bytes:
-    """The answer in the forms that some servers give their parts; `thought`: the tokens thought for
-    before it.
+    """Returns the response in the forms of some servers; `thought` is the number of reasoning
+    tokens.
     """
     usual = (faults.logprobs_form, faults.usage_form, faults.content_form) == (
         "openai",

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 CHARS_PER_TOKEN = 4
 _encode = msgspec.json.encode
-# A 1280x720 picture at high detail in OpenAI's counting: 85 + 170 for each of 6 tiles of 512
-# pixels.
+# A 1280x720 image at high detail in OpenAI's counting: 85 + 170 for each of 6 tiles of 512 pixels.
 TOKENS_PER_IMAGE = 1105
 NO_IMAGES = (
     "Invalid content type. image_url is only supported by certain models.",  # OpenAI
@@ -28,16 +27,16 @@ NO_IMAGES = (
     "image input is not supported - hint: if this is unexpected, you may need to provide the "
     "mmproj",
 )
-_PICTURE = b'"url":"data:'  # in a text, its quotation marks would have backslashes
+_PICTURE = b'"url":"data:'  # inside a text, the quotation marks would be escaped
 _JPEG = _PICTURE + b"image/jpeg;base64,"
-# What quotations carry is redrawn for every call: two requests that differ in nothing else are one
-# prompt.
+# The delimiters of quotations are random for every call: requests that differ only in them count as
+# the same prompt.
 _CODE = re.compile(rb"\[[\w-]+ ([a-z]{7})\]")
 
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a message's content."""
+    """A part of a message's content."""
 
     type: str
     text: str = ""
@@ -45,7 +44,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Turn:
-    """A message."""
+    """One message."""
 
     role: str
     content: str | list[Part] | None = None
@@ -53,10 +52,11 @@ class Turn:
 
 @dataclass(frozen=True)
 class Request:
-    """A completion request, as far as the mock reads it. `messages` stays raw: its bytes are what a
-    prompt is known by.
+    """A completion request, limited to the fields that the mock reads.
 
-    `jpegs`: pictures whose URL says that they are JPEG, which their checksums do not tell.
+    `messages` stays raw, because its bytes identify a prompt.
+
+    `jpegs`: images whose URL declares JPEG, which their checksums do not show.
     """
 
     messages: msgspec.Raw
@@ -72,15 +72,17 @@ class Request:
 
     @property
     def limit(self) -> int | None:
-        """Most tokens of the reply."""
+        """Returns the maximum number of tokens of the reply."""
         return self.max_completion_tokens or self.max_tokens
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """The prompt of a request: its hash, the text of its first user message, its length, its
-    images, its system role; and whether it asks for one word, for a number, or for a look at images
-    of a certain detail. `last_…`: of its last message.
+    """The prompt of a request.
+
+    It has its hash, the text of its first user message, its length, its images, its system role;
+    and whether it asks for one word, for a number, or for images of a certain detail. `last_…`: of
+    its last message.
     """
 
     hash: str
@@ -97,13 +99,13 @@ class Prompt:
 
     @property
     def tokens_of_last(self) -> int:
-        """The tokens of the last message's text."""
+        """Returns the tokens of the last message's text."""
         return count_tokens(self.last_text)
 
 
 @dataclass(frozen=True)
 class Rejection:
-    """An answer of status 4xx and what /stats calls it."""
+    """A response of status 4xx and its name in /stats."""
 
     status: int
     outcome: str
@@ -116,8 +118,9 @@ _turns = msgspec.json.Decoder(list[Turn]).decode
 
 
 def decode_request(data: bytes) -> Request:
-    """The request, with a checksum in place of every picture. Raises MsgspecError and
-    UnicodeDecodeError.
+    """Decodes a request, with a checksum in place of every image.
+
+    Raises MsgspecError and UnicodeDecodeError.
     """
     jpegs = data.count(_JPEG)
     request = _decode(_without_pictures(data))
@@ -125,7 +128,7 @@ def decode_request(data: bytes) -> Request:
 
 
 def read_prompt(request: Request) -> Prompt:
-    """The prompt of a request."""
+    """Reads the prompt of a request."""
     raw = bytes(request.messages)
     if code := _CODE.search(raw):
         raw = raw.replace(code[1], b"")
@@ -159,8 +162,9 @@ def read_prompt(request: Request) -> Prompt:
 
 
 def _without_pictures(raw: bytes) -> bytes:
-    """The body with a checksum in place of every picture: half a megabyte that is then looked at
-    once, not ten times.
+    """Returns the body with a checksum in place of every image.
+
+    Half a megabyte is then scanned once instead of ten times.
     """
     pieces, end = list[bytes](), 0
     while (start := raw.find(_PICTURE, end)) >= 0:
@@ -178,7 +182,7 @@ def _without_pictures(raw: bytes) -> bytes:
 def key_rejection(
     faults: Faults, headers: Mapping[str, str], query: Mapping[str, str]
 ) -> Rejection | None:
-    """Why this server serves nothing to this client; None when it may."""
+    """Returns the error for a client without access; None if it has access."""
     if faults.refuse_key:
         words = (
             "Incorrect API key provided. You can find your API key at the place that you got "
@@ -198,7 +202,7 @@ def key_rejection(
 
 
 def find_rejection(faults: Faults, request: Request, prompt: Prompt) -> Rejection | None:
-    """Why this server will never take this request; None when it may."""
+    """Returns the error for a request that this server never accepts; None if it accepts it."""
 
     def bad(
         outcome: str, message: str, param: str | None = None, code: str | None = None
@@ -278,10 +282,10 @@ _BOUND = re.compile(rb'"(m(in|ax)(Items|Length|imum))":')
 
 
 def too_long(faults: Faults, tokens: int, reply: int) -> str:
-    """What a server says of a prompt that is too long for it.
+    """Returns a server's message about a prompt that is too long.
 
-    By "prompt is too long: N tokens > M maximum" and "exceeds the maximum number of tokens
-    allowed", litellm knows Anthropic's and Gemini's refusals.
+    litellm recognises Anthropic's and Gemini's messages by "prompt is too long: N tokens > M
+    maximum" and "exceeds the maximum number of tokens allowed".
     """
     window = faults.context
     return {
@@ -307,12 +311,11 @@ def too_long(faults: Faults, tokens: int, reply: int) -> str:
 
 
 def count_tokens(text: str) -> int:
-    """The mock's count of tokens: one for four characters."""
+    """Returns the mock's count of tokens: one for four characters."""
     return len(text) // CHARS_PER_TOKEN + 1
 
 
-# Names that Google's interfaces give to statuses, in the `status` of an error that google-genai and
-# litellm read.
+# Google's names of statuses, in the `status` of an error that google-genai and litellm read.
 _GOOGLES = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
@@ -323,7 +326,7 @@ _GOOGLES = {
 
 
 def in_form(rejection: Rejection, form: str) -> bytes:
-    """The body of a rejection, which is in OpenAI's form, in another one."""
+    """Converts the body of a rejection from OpenAI's form to another one."""
     error = msgspec.json.decode(rejection.body)
     if form == "list":
         status = rejection.status
@@ -352,12 +355,12 @@ def problem(
     param: str | None = None,
     code: str | None = None,
 ) -> bytes:
-    """The body of an error in OpenAI's form."""
+    """Returns the body of an error in OpenAI's form."""
     return _encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
 
 
 def json_answer(record: Mapping[str, Any], status: int = 200) -> web.Response:
-    """An answer that is a record."""
+    """Returns a JSON response with a record."""
     from aiohttp import web
 
     return web.Response(status=status, body=_encode(record), content_type="application/json")

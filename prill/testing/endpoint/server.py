@@ -4,9 +4,9 @@
     --retry-after 0.05 --drop 0.03
 
 prints its base URL and serves POST /v1/chat/completions, GET /v1/models and GET /stats until it is
-interrupted. What happens to a request depends on the seed, its messages and how often these were
-sent before: on nothing else. The verdict is the one that the user's text asks for by
-`truth=success` or `truth=failure`.
+interrupted. The fate of a request depends only on the seed, its messages and how often these were
+sent before. The verdict is the one that the user's text requests by `truth=success` or
+`truth=failure`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from prill.testing.endpoint.replies import MockEndpoint
 
 @asynccontextmanager
 async def serving(faults: Faults, port: int = 0) -> AsyncIterator[tuple[MockEndpoint, str]]:
-    """The endpoint, served on 127.0.0.1 by this event loop, and its base URL: quicker to start than
-    a process of its own.
+    """Serves the endpoint on 127.0.0.1 in this event loop and yields it with its base URL.
+
+    It starts faster than a separate process.
     """
     from aiohttp import web
 
     endpoint = MockEndpoint(faults)
-    # Handlers are cancelled when their client leaves: otherwise a stall would count as in flight
-    # long after its time-out.
+    # Handlers are cancelled when their client disconnects: otherwise a stall would count as in
+    # flight long after its timeout.
     runner = web.AppRunner(
         endpoint.application(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1
     )
@@ -46,8 +47,9 @@ async def serving(faults: Faults, port: int = 0) -> AsyncIterator[tuple[MockEndp
 
 
 async def serve(faults: Faults, port: int = 0, *, until_eof: bool = False) -> None:
-    """Serves on 127.0.0.1, prints the base URL once it listens, ends on SIGINT, SIGTERM or, where
-    asked, the end of stdin.
+    """Serves on 127.0.0.1 and prints the base URL once it listens.
+
+    It ends on SIGINT, SIGTERM or, if requested, the end of stdin.
     """
     async with serving(faults, port) as (_, url):
         print(url, flush=True)
@@ -59,7 +61,7 @@ async def _end(until_eof: bool) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
     if until_eof:
-        # The pipe from the parent ends with the parent, also when that is killed.
+        # The pipe from the parent is closed when the parent ends, even if it is killed.
         await loop.connect_read_pipe(lambda: _Ends(ended), sys.stdin)
     await ended.wait()
 
@@ -73,7 +75,7 @@ class _Ends(asyncio.Protocol):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve with the settings of the command line."""
+    """Serves with the settings of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m prill.testing.endpoint.server",
         description=__doc__,
@@ -99,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
     options = vars(parser.parse_args(arguments))
     port, until_eof = options.pop("port"), options.pop("until_eof")
-    gc.set_threshold(10_000)  # each look for garbage goes through all requests under way
+    gc.set_threshold(10_000)  # each collection scans all requests in progress
     try:
         asyncio.run(serve(Faults(**options), port, until_eof=until_eof))
     except (UsageError, OSError) as error:

@@ -1,4 +1,4 @@
-// The page for captions. Whatever comes from files or models is put in with textContent or value only.
+// The caption page. Text from files or models is inserted with textContent or value only.
 
 import { $, alone, ask, drafts, fit, isBusy, keep, nextDraft, saves, say, store } from "./common.js";
 
@@ -6,11 +6,11 @@ const WORDS = { accepted: "Accepted", mended: "Mended", rejected: "Rejected" };
 const TONES = { accepted: "success", mended: "not_sure", rejected: "failure" };
 
 let overview, card;
-let version; // of the decision on disk that the next one is to replace
-let shown = ""; // the text on disk, as the text field gives it back
+let version; // of the saved decision that the next one replaces
+let shown = ""; // the saved text, as the text field returns it
 document.title = "prill annotate: captions";
 
-// A choice is in a draft when it could not be saved.
+// A draft has a choice only if saving it failed.
 function keepDraft(choice = drafts.get(card.index)?.choice) {
   const text = $("caption").value;
   keep(card.index, choice || text.trim() !== shown.trim() ? { text, choice, version } : null);
@@ -40,7 +40,7 @@ function show(next) {
   showState();
 }
 
-// What others named reaches into nothing beside it with its marks for writing from right to left.
+// Isolate names from other sources, so that right-to-left marks in them do not affect neighbouring text.
 function isolated(name) {
   const made = document.createElement("bdi");
   made.textContent = name;
@@ -139,7 +139,7 @@ const undo = () => alone(async () => {
     await open(card.index);
     return say("It was taken back before.");
   }
-  const waiting = drafts.get(change.card.index); // what was typed since stays
+  const waiting = drafts.get(change.card.index); // text typed since then is kept
   const text = waiting?.text ?? change.undone;
   take(change.card);
   keep(card.index, text != null ? { ...waiting, text, version } : null);

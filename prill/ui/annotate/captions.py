@@ -1,4 +1,4 @@
-"""The caption review page: accept, edit or reject; every decision is saved before the next."""
+"""The caption review page: accept, edit or reject; every decision is saved before the next one."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptionDecision:
-    """What the person decided: `accept` with another text than the captioner's is a mended caption.
-    `version` is that of the card which it was decided on, None for any.
+    """A person's decision: `accept` with a text other than the captioner's is a corrected caption.
+
+    `version` is that of the card it was made on, None for any.
     """
 
     choice: Literal["accept", "reject"]
@@ -35,8 +36,10 @@ class CaptionDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptionCard:
-    """One caption as the page shows it. `decided` and `text` are the person's own, where there is a
-    decision; `version` is its number in this sitting, 0 for one from before.
+    """One caption as the page shows it.
+
+    `decided` and `text` are the person's own, if there is a decision; `version` is its number in
+    this session, 0 for an earlier one.
     """
 
     index: int
@@ -51,7 +54,9 @@ class CaptionCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptionOverview:
-    """The sitting as a whole; `at` is the first caption without a decision, or the first of all."""
+    """The state of the session; `at` is the first caption without a decision, or the first of
+    all.
+    """
 
     annotator: str
     captioner: str
@@ -61,10 +66,11 @@ class CaptionOverview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptionChange:
-    """What a decision, or taking one back, leaves: the new card, and the next without a decision;
-    None: there is none.
+    """The result of a decision or an undo: the new card, and the next one without a decision.
 
-    `undone` is the text of the decision that was taken back, where there was one.
+    The next one is None if all are decided.
+
+    `undone` is the text of the decision that was undone, if there was one.
     """
 
     card: CaptionCard
@@ -73,10 +79,11 @@ class CaptionChange:
 
 
 class CaptionSite:
-    """`captions` is a caption file, whose pictures lie where it says; decisions go to `log`, a
-    caption file of the person.
+    """The page for a caption file; decisions go to `log`, a caption file of the person.
 
-    `written` counts the decisions of this sitting. Raises UsageError or InputError for a file that
+    The images are at the paths that `captions` states.
+
+    `written` counts the decisions of this session. Raises UsageError or InputError for a file that
     cannot be used.
     """
 
@@ -96,15 +103,15 @@ class CaptionSite:
 
     @property
     def done(self) -> int:
-        """How many captions have a decision."""
+        """Returns the number of captions with a decision."""
         return sum(caption.id in self.decisions for caption in self.captions)
 
     def files(self) -> Mapping[str, str]:
-        """The page, its style and its scripts."""
+        """Returns the page, its style and its scripts."""
         return page_files("captions")
 
     def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]:
-        """Cards and pictures, by place."""
+        """Yields the routes of cards and images, by index."""
         return (
             ("api/overview", self._show_overview, None),
             (f"api/cards/{PLACE}", self._show_card, self._save),
@@ -113,7 +120,7 @@ class CaptionSite:
         )
 
     def card(self, index: int) -> CaptionCard:
-        """A caption by its place."""
+        """Returns a caption by its index."""
         caption = self.captions[index]
         decision = self.decisions.get(caption.id)
         text = (decision.caption if decision else None) or caption.caption or ""
@@ -129,8 +136,10 @@ class CaptionSite:
         )
 
     async def save(self, index: int, decision: CaptionDecision) -> CaptionChange:
-        """Writes a decision. Raises InputError for an empty caption that is accepted, ConflictError
-        when the card has another version by now, UsageError when the decision cannot be written.
+        """Saves a decision.
+
+        Raises InputError if an empty caption is accepted, ConflictError if the card has another
+        version by now, and UsageError if the decision cannot be written.
         """
         caption = self.captions[index]
         text = _typed(decision.caption)
@@ -152,7 +161,7 @@ class CaptionSite:
         async with self._writing:
             before = self.decisions.get(caption.id)
             if not self._history.is_current(index, decision.version):
-                if before == record:  # the answer to an earlier request was lost
+                if before == record:  # the response to an earlier request was lost
                     return CaptionChange(card=self.card(index), next=self._next(index))
                 saved = before.choice if before else "taken back"
                 raise ConflictError(f"It was {saved} on another page meanwhile.")
@@ -163,10 +172,11 @@ class CaptionSite:
         return CaptionChange(card=self.card(index), next=self._next(index))
 
     async def undo(self, version: int | None = None) -> CaptionChange | None:
-        """Takes the decision of this number back, or the last of this sitting; None when there is
-        nothing to undo.
+        """Undoes the decision of this number, or the last one of this session.
 
-        Raises ConflictError when another decision has replaced it, UsageError like `save`.
+        The result is None if there is nothing to undo.
+
+        Raises ConflictError if another decision has replaced it, and UsageError like `save`.
         """
         async with self._writing:
             step = self._history.find(version)
@@ -174,8 +184,8 @@ class CaptionSite:
                 return None
             caption = self.captions[step.index]
             undone = self.decisions[caption.id].caption
-            # Without a decision before, a line without one takes its place: nothing is ever taken
-            # out of the file.
+            # Without a previous decision, append a line without a decision: lines are never removed
+            # from the file.
             await asyncio.to_thread(
                 self.log.append, step.before or self._record(caption, None, None, False)
             )
@@ -235,8 +245,7 @@ class CaptionSite:
         caption = self.captions[self._index(request)]
         path = str(self.root / caption.image)
         try:
-            # The file may have come from others: no picture is shown but the one that was
-            # captioned.
+            # The file may come from others: only the image that was captioned is shown.
             is_it = await asyncio.to_thread(image_id, path) == caption.id
         except InputError:
             is_it = False
@@ -255,13 +264,14 @@ class CaptionSite:
 
 
 def _typed(text: str) -> str:
-    """A text as a browser's text field gives it back: every line ends in one way."""
+    """Normalises line ends as a browser's text field does."""
     return text.replace("\r\n", "\n").replace("\r", "\n").strip()
 
 
 def open_site(captions: str, decisions: str, annotator: str) -> tuple[CaptionSite, CaptionLog]:
-    """The page for a caption file, and the log of decisions, taken up where it ended. Raises
-    UsageError or InputError.
+    """Opens the page for a caption file, and the log of earlier decisions.
+
+    Raises UsageError or InputError.
     """
     before = read_decisions(decisions)
     log = CaptionLog(decisions, annotator)

@@ -1,8 +1,8 @@
-// What the pages of prill annotate share: asking the server, saying what is wrong, one thing at a time, what is not saved yet,
-// where the focus is, the size of pictures.
+// Shared by the pages of prill annotate: requests, error messages, serialised work, unsaved drafts,
+// focus handling, image size.
 
-const LARGEST = 2; // small screens are drawn at most twice their size
-const PATIENCE = 30000; // milliseconds that an answer may take
+const LARGEST = 2; // small screenshots are enlarged at most twofold
+const PATIENCE = 30000; // milliseconds; the timeout of a request
 const STORED = "unsaved";
 
 export const $ = (id) => document.getElementById(id);
@@ -11,7 +11,7 @@ let busy = false;
 
 export const isBusy = () => busy;
 
-// An error has the status of the answer as `status`.
+// An error has the HTTP status as `status`.
 export async function ask(path, body) {
   const options = body === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
   let answer, text;
@@ -26,7 +26,7 @@ export async function ask(path, body) {
   try {
     message = JSON.parse(text).error;
   } catch {
-    // Not from a route of ours: the text itself is all there is to say.
+    // The response is not from prill's routes: use its text.
   }
   throw Object.assign(new Error(message), { status: answer.status });
 }
@@ -37,7 +37,7 @@ export function say(text, mild = true) {
   $("alert").className = mild ? "mild" : "";
 }
 
-// A key pressed while the next one is still coming must not decide about it unseen.
+// Ignore keys while the next item is loading, so that they do not decide about it unseen.
 export async function alone(work) {
   if (busy) return;
   busy = true;
@@ -52,16 +52,16 @@ export async function alone(work) {
   }
 }
 
-// What was decided here and is not on disk, by place, and the numbers of what this page has saved. Both survive a reload.
+// Unsaved decisions by index, and the numbers of decisions that this page has saved. Both survive a reload.
 export const { drafts, saves } = stored();
 
 function stored() {
   try {
     const found = JSON.parse(sessionStorage.getItem(STORED));
-    // Another address is another sitting, whose places are others.
+    // Another URL is another session, with other indexes.
     if (found?.address === location.pathname) return { drafts: new Map(found.drafts), saves: found.saves };
   } catch {
-    // Without storage, what is not saved lives as long as the page.
+    // Without storage, unsaved decisions are lost with the page.
   }
   return { drafts: new Map(), saves: [] };
 }
@@ -78,11 +78,11 @@ export function store() {
   try {
     sessionStorage.setItem(STORED, JSON.stringify({ address: location.pathname, drafts: [...drafts], saves }));
   } catch {
-    // Full or forbidden: the browser still asks before it leaves the page.
+    // Storage is full or forbidden: the browser still asks before leaving the page.
   }
 }
 
-// Where the next one lies that is not saved, after `index` and then from the start.
+// Returns the next unsaved index, after `index` and then from the start.
 export function nextDraft(index) {
   const places = [...drafts.keys()].sort((a, b) => a - b);
   return places.find((place) => place > index) ?? places[0];
@@ -92,7 +92,7 @@ addEventListener("beforeunload", (event) => {
   if (drafts.size) event.preventDefault();
 });
 
-// A control pressed by the mouse takes no focus, and a text field loses it: the next key is the page's, and Enter saves.
+// Clicking a control takes focus from text fields without giving it to the control, so that the next key goes to the page, and Enter saves.
 addEventListener("mousedown", (event) => {
   if (!event.target.closest("button, summary") || event.target.closest("dialog")) return;
   event.preventDefault();

@@ -17,11 +17,12 @@ _OF_A_VERDICT = frozenset({"evaluator", "unscored"})
 
 
 class LabelLog(AppendLog[LabelRecord]):
-    """The labels of one annotator in a file that others may share; only this process writes it.
+    """The labels of one annotator in a label file that others may share; only this process writes
+    it.
 
-    A new label is appended; one that replaces or removes another makes the file again. Lines of
-    other annotators and sources keep their bytes and their order. `mine` is the newest label of
-    each id; `others` are the human labels of everybody else.
+    A new label is appended; replacing or removing one rewrites the file. Lines of other annotators
+    and sources keep their bytes and their order. `mine` is the newest label of each id; `others`
+    are the human labels of all other people.
     """
 
     def __init__(self, path: str | os.PathLike[str], annotator: str) -> None:
@@ -31,9 +32,7 @@ class LabelLog(AppendLog[LabelRecord]):
         super().__init__(path, LabelRecord, self._take, what="label", decode=_decode, durable=True)
 
     def put(self, record: LabelRecord) -> None:
-        """Writes a label; it survives the machine from here on. Raises UsageError, with the file as
-        before, when it cannot.
-        """
+        """Writes a label durably. Raises UsageError, with the file unchanged, if it cannot."""
         self._expect_ours()
         if record.id in self.mine:
             self.replace(self._without(record.id, encode(record)))
@@ -42,7 +41,7 @@ class LabelLog(AppendLog[LabelRecord]):
         self.mine[record.id] = record
 
     def remove(self, id: str) -> None:
-        """Takes this annotator's label of a trajectory out of the file."""
+        """Removes this annotator's label of a trajectory from the file."""
         self._expect_ours()
         self.replace(self._without(id))
         self.mine.pop(id, None)
@@ -55,8 +54,9 @@ class LabelLog(AppendLog[LabelRecord]):
             )
 
     def _without(self, id: str, line: bytes = b"") -> Iterator[bytes]:
-        """The lines of the file without this annotator's for `id`, and `line` where the first of
-        them was.
+        """Yields the file's lines without this annotator's for `id`.
+
+        `line` replaces the first of them.
         """
         for _, raw in self.lines():
             if (record := _decode(raw)).id == id and self._is_mine(record):

@@ -1,4 +1,4 @@
-// The labelling page. Whatever comes from trajectories, judges or people is put in with textContent only.
+// The labelling page. Text from trajectories, judges or people is inserted with textContent only.
 
 import { $, alone, ask, drafts, fit, isBusy, keep, nextDraft, saves, say, store } from "./common.js";
 
@@ -9,7 +9,7 @@ const NAMES = Object.fromEntries([...CHOICES, ...LABELS].map(([value, , name]) =
 const part = (id) => $(id).querySelector(":scope > :last-child");
 
 let overview, card, form, chosen = 0, last = null;
-let version; // of the decision on disk that `form` is to replace
+let version; // of the saved decision that `form` replaces
 
 function make(tag, className, text) {
   const made = document.createElement(tag);
@@ -18,7 +18,7 @@ function make(tag, className, text) {
   return made;
 }
 
-// Words of others side by side: none reaches into the next with its marks for writing from right to left.
+// Isolate adjacent texts, so that right-to-left marks in one do not affect the next.
 const isolated = (words) => words.flatMap((word, i) => [i ? " · " : "", make("bdi", "", word)]);
 
 const formOf = (decision) => ({
@@ -72,7 +72,7 @@ function showTask() {
   $("origin").open = false;
 }
 
-// What the agent says at the end is a claim: it stays folded with the thoughts.
+// The agent's final message is a claim: it stays collapsed with the thoughts.
 function actionText(action) {
   if (claims(action)) return action.kind === "stop" ? "stops" : "tells the user something";
   const text = action.text || action.kind;
@@ -326,7 +326,7 @@ const save = () => alone(async () => {
   }
 });
 
-// Another page has saved a label of this one: it is shown as the one on disk, and the form stays.
+// Another page has saved a label of this trajectory: show it as the saved one, and keep the form.
 async function takeOther(error) {
   card = await ask(`api/cards/${card.index}`);
   version = card.version;
@@ -355,7 +355,7 @@ const undo = () => alone(async () => {
     await open(card.index);
     return say("It was taken back before.");
   }
-  const waiting = drafts.get(change.card.index)?.form; // what was decided since stays
+  const waiting = drafts.get(change.card.index)?.form; // changes since then are kept
   take(change);
   show(change.card, { form: waiting ?? formOf(change.undone), version });
   say(`Taken back: ${change.card.mine ? "your earlier label stands in the file again" : "the file has no label of yours now"}. Change it and press Enter to save.`);
@@ -382,7 +382,7 @@ function showEntries() {
   $("entries").replaceChildren(...lines);
 }
 
-// Closing alone leaves the focus in a field that cannot be seen for a moment, and the next key would go there.
+// Move the focus explicitly: after closing, it stays briefly in a hidden field, which would receive the next key.
 function shut(dialog) {
   document.activeElement.blur();
   dialog.close();
@@ -426,13 +426,13 @@ document.addEventListener("keydown", (event) => {
     shut(dialog);
   }
   if (!card || isBusy() || dialog) return;
-  // What has just closed may still have the focus for a moment.
+  // The closed element may still have the focus briefly.
   const target = event.target.closest("dialog") ? document.body : event.target;
   const typing = target.matches("textarea, input");
   if (typing && event.key === "Escape") target.blur();
   const sends = event.key === "Enter" && (event.ctrlKey || event.metaKey);
   if (sends ? false : typing || event.ctrlKey || event.metaKey || event.altKey) return;
-  // A control reached by Tab is pressed by Enter, as everywhere; what is chosen already is saved.
+  // Enter activates a control reached by Tab, as usual; a choice that is already selected is saved.
   if (event.key === "Enter" && target.closest("button, summary") && !target.closest("[aria-pressed=true], [aria-current=true]")) return;
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   const act = Object.hasOwn(KEYS, key) ? KEYS[key] : null;

@@ -1,4 +1,4 @@
-"""An annotation session: the queue, the decisions, and what others' labels are visible."""
+"""An annotation session: the queue, the decisions, and the visibility of others' labels."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ _UNNAMED = "(unnamed)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairAgreement:
-    """Two annotators: `agreed` of the `common` trajectories that both called a success or a
-    failure.
+    """The agreement of two annotators: `agreed` of the `common` trajectories that both decided.
 
-    `undecided` are those that both labelled and one left open; they are in no figure. `kappa` is
-    Cohen's; None where it is undefined: nothing in common, or both gave one and the same answer
-    throughout.
+    `undecided` counts those that both labelled and one left undecided; no figure includes them.
+    `kappa` is Cohen's; None if it is undefined: nothing in common, or both always gave the same
+    answer.
     """
 
     annotator: str
@@ -38,7 +37,7 @@ class PairAgreement:
 def pair_agreement(
     annotator: str, mine: Mapping[str, LabelRecord], theirs: Mapping[str, LabelRecord]
 ) -> PairAgreement:
-    """The agreement of `mine` with the labels of `annotator`, both by id."""
+    """Returns the agreement of `mine` with the labels of `annotator`, both by id."""
     labelled = [(mine[id].success, theirs[id].success) for id in mine.keys() & theirs.keys()]
     decided = [answers for answers in labelled if None not in answers]
     return PairAgreement(
@@ -61,8 +60,8 @@ class LabelDecision:
 
 @dataclass(frozen=True, slots=True)
 class LabelState:
-    """What was recorded of one moment: whether there is a picture, how many characters of page
-    text, and the rest.
+    """The recorded data of one state: whether it has a screenshot, the length of its page text, and
+    the rest.
     """
 
     picture: bool
@@ -81,8 +80,10 @@ class StepTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelCard:
-    """One trajectory as the page shows it. `others` and `verdicts` are None while they must not be
-    seen. `version` is the number of the decision `mine` in this sitting, 0 for one from before.
+    """One trajectory as the page shows it.
+
+    `others` and `verdicts` are None while they are hidden. `version` is the number of the decision
+    `mine` in this session, 0 for an earlier one.
     """
 
     index: int
@@ -106,7 +107,7 @@ class LabelCard:
 
 @dataclass(frozen=True, slots=True)
 class LabelEntry:
-    """One line of the list to jump from."""
+    """One line of the navigation list."""
 
     goal: str
     choice: Choice | None
@@ -114,8 +115,9 @@ class LabelEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelOverview:
-    """The sitting as a whole. `at` is the first trajectory without a label, or the first of all.
-    `pairs` is None when blind.
+    """The state of the session.
+
+    `at` is the first trajectory without a label, or the first of all. `pairs` is None when blind.
     """
 
     annotator: str
@@ -127,10 +129,11 @@ class LabelOverview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelChange:
-    """What a saved or undone label leaves: the new card, and the next trajectory without a label;
-    None: there is none.
+    """The result of a saved or undone label: the new card, and the next trajectory without a label.
 
-    `undone` is the decision that was taken back.
+    The next one is None if all are labelled.
+
+    `undone` is the decision that was undone.
     """
 
     card: LabelCard
@@ -141,8 +144,8 @@ class LabelChange:
 
 @dataclass(frozen=True, slots=True)
 class VersionedDecision:
-    """What this annotator decided, and the number of that decision in this sitting: 0 for one from
-    before, or none.
+    """This annotator's decision and its number in this session: 0 for an earlier decision, or
+    none.
     """
 
     mine: LabelDecision | None
@@ -150,26 +153,26 @@ class VersionedDecision:
 
 
 class Runs(Protocol):
-    """Runs to label, by place; there may be more of them later."""
+    """Runs to label, by index; more may be added later."""
 
     @property
     def ids(self) -> Sequence[str]:
-        """Their ids."""
+        """Returns the runs' ids."""
         ...
 
     @property
     def places(self) -> Mapping[str, int]:
-        """The place of each id."""
+        """Returns the index of each id."""
         ...
 
     @property
     def goals(self) -> Sequence[str]:
-        """Their goals, for a list."""
+        """Returns the runs' goals, for a list."""
         ...
 
     @property
     def problems(self) -> Sequence[str]:
-        """What could not be read."""
+        """Returns messages about what could not be read."""
         ...
 
     def __len__(self) -> int: ...
@@ -178,13 +181,15 @@ class Runs(Protocol):
 
 
 class LabelSession:
-    """`earlier` are labels of other files; those of other sources than people, and this annotator's
-    own, are left out.
+    """An annotation session on a worklist.
 
-    `verdicts` are shown by `reveal`: before the label, after it, or never. Other people's labels
-    are shown after it, or, with "never", not at all. `inclusion` has chances that labels keep.
-    `written` counts the decisions of this sitting, and `revised` the trajectories decided otherwise
-    after others' labels or verdicts had been shown.
+    `earlier` are labels of other files; labels by other sources than people, and this annotator's
+    own, are ignored.
+
+    `reveal` controls when `verdicts` are shown: before the label, after it, or never. Other
+    people's labels are shown after it or, with "never", not at all. `inclusion` has the inclusion
+    probabilities that labels record. `written` counts the decisions of this session, and `revised`
+    the trajectories whose decision changed after others' labels or verdicts were shown.
     """
 
     def __init__(
@@ -220,19 +225,17 @@ class LabelSession:
 
     @property
     def done(self) -> int:
-        """How many trajectories of the worklist have a label of this annotator."""
+        """Returns the number of trajectories in the worklist with a label of this annotator."""
         return len(self._places.keys() & self.log.mine.keys())
 
     @property
     def revised(self) -> int:
-        """How many trajectories were decided otherwise after what others said had been shown."""
+        """Returns the number of trajectories whose decision changed after others' were shown."""
         return len(self._revised)
 
     @property
     def pairs(self) -> tuple[PairAgreement, ...]:
-        """The agreement with everybody else who has labelled a trajectory of the worklist, on those
-        of the worklist.
-        """
+        """Returns the agreement with each other annotator on trajectories of the worklist."""
         mine = {id: record for id, record in self.log.mine.items() if id in self._places}
         present = {
             name: theirs
@@ -242,7 +245,7 @@ class LabelSession:
         return tuple(pair_agreement(name, mine, theirs) for name, theirs in sorted(present.items()))
 
     def overview(self) -> LabelOverview:
-        """All that the page needs before the first card."""
+        """Returns all data that the page needs before the first card."""
         ids, goals = self.worklist.ids, self.worklist.goals
         entries = (
             LabelEntry(goal, _choice(self.log.mine.get(id)))
@@ -257,7 +260,7 @@ class LabelSession:
         )
 
     def card(self, index: int) -> LabelCard:
-        """A trajectory by its place. What others say of it is there only once it has a label."""
+        """Returns a trajectory by its index, with others' labels only once it has a label."""
         trajectory = self.worklist[index]
         id, task = trajectory.id, trajectory.task
         mine = self.log.mine.get(id)
@@ -296,21 +299,21 @@ class LabelSession:
         )
 
     def choice(self, id: str) -> Choice | None:
-        """What this annotator chose for a trajectory; None: nothing yet."""
+        """Returns this annotator's choice for a trajectory; None if there is none yet."""
         return _choice(self.log.mine.get(id))
 
     def decision(self, index: int) -> VersionedDecision:
-        """The decision about a trajectory, by its place."""
+        """Returns the decision about a trajectory, by its index."""
         mine = self.log.mine.get(self.worklist.ids[index])
         return VersionedDecision(_decision(mine), self._history.version(index))
 
     async def put(
         self, index: int, decision: LabelDecision, version: int | None = None
     ) -> VersionedDecision:
-        """Writes a decision; `version` is that of what it was decided on, None for any.
+        """Saves a decision; `version` is that of the state it was made on, None for any.
 
-        Raises InputError for labels of steps that are not there, ConflictError when there is
-        another version by now, UsageError when the decision cannot be written.
+        Raises InputError for labels of steps that do not exist, ConflictError if there is another
+        version by now, and UsageError if the decision cannot be written.
         """
         record = _record(self.worklist[index], decision, self.log.annotator)
         if (chance := self._inclusion.get(record.id)) is not None:
@@ -318,7 +321,7 @@ class LabelSession:
         async with self._writing:
             before = self.log.mine.get(record.id)
             if not self._history.is_current(index, version):
-                if before == record:  # the answer to an earlier request was lost
+                if before == record:  # the response to an earlier request was lost
                     return self.decision(index)
                 saved = (
                     "taken back"
@@ -336,19 +339,19 @@ class LabelSession:
     async def save(
         self, index: int, decision: LabelDecision, version: int | None = None
     ) -> LabelChange:
-        """Writes a decision like `put`, and tells what comes next."""
+        """Saves a decision like `put`, and returns the next card."""
         await self.put(index, decision, version)
         return self._change(index)
 
     async def take_back(
         self, version: int | None = None
     ) -> tuple[int, LabelDecision | None] | None:
-        """Takes the decision of this number back, or the last of this sitting.
+        """Undoes the decision of this number, or the last one of this session.
 
         Returns:
-            The place and what was taken back; None when there is nothing to undo.
+            The index and the undone decision; None if there is nothing to undo.
 
-        Raises ConflictError when another decision has replaced it, UsageError like `put`.
+        Raises ConflictError if another decision has replaced it, and UsageError like `put`.
         """
         async with self._writing:
             step = self._history.find(version)
@@ -365,7 +368,7 @@ class LabelSession:
         return step.index, taken_back
 
     async def undo(self, version: int | None = None) -> LabelChange | None:
-        """Takes a decision back like `take_back`, and tells what comes next."""
+        """Undoes a decision like `take_back`, and returns the next card."""
         taken_back = await self.take_back(version)
         return self._change(*taken_back) if taken_back is not None else None
 

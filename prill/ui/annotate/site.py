@@ -1,4 +1,4 @@
-"""The page on which a person labels trajectories: what it loads and what it may ask for."""
+"""The labelling page: its files and its routes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def page_files(name: str) -> Mapping[str, str]:
-    """What a page of `prill annotate` loads: `name` is that of its HTML file and its script."""
+    """Returns the files of a page of `prill annotate`; `name` is that of its HTML file and
+    script.
+    """
     shared = {part: read_part(f"ui/{part}") for part in ("look.css", "look.js")}
     own = (f"{name}.js", "common.js", "page.css")
     return {
@@ -34,20 +36,20 @@ def page_files(name: str) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveRequest(LabelDecision):
-    """A decision, and the version of the card which it was decided on; None for any."""
+    """A decision, and the version of the card it was made on; None for any."""
 
     version: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoRequest:
-    """The number of the decision to take back; None for the last of the sitting."""
+    """The number of the decision to undo; None for the last one of the session."""
 
     version: int | None = None
 
 
 class SessionSite:
-    """The page for labels of trajectories."""
+    """The page for labelling trajectories."""
 
     command = "prill annotate"
 
@@ -55,11 +57,11 @@ class SessionSite:
         self.session = session
 
     def files(self) -> Mapping[str, str]:
-        """The page, its style and its scripts."""
+        """Returns the page, its style and its scripts."""
         return page_files("page")
 
     def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]:
-        """Cards, pictures and page texts, by place."""
+        """Yields the routes of cards, images and page texts, by index."""
         return (
             ("api/overview", self.overview, None),
             (f"api/cards/{PLACE}", self.card, self.save),
@@ -69,11 +71,11 @@ class SessionSite:
         )
 
     async def overview(self, request: web.Request) -> web.StreamResponse:
-        """All trajectories with their state."""
+        """Returns all trajectories with their state."""
         return json_response(self.session.overview())
 
     async def card(self, request: web.Request) -> web.StreamResponse:
-        """One trajectory with its label."""
+        """Returns one trajectory with its label."""
         return json_response(self.session.card(self._index(request)))
 
     async def save(self, request: web.Request) -> web.StreamResponse:
@@ -84,17 +86,17 @@ class SessionSite:
         )
 
     async def undo(self, request: web.Request) -> web.StreamResponse:
-        """Takes the last change back."""
+        """Undoes the last change."""
         return await change_response(
             request, UndoRequest, lambda asked: self.session.undo(asked.version)
         )
 
     async def picture(self, request: web.Request) -> web.StreamResponse:
-        """The screenshot of a state."""
+        """Returns the screenshot of a state."""
         return await picture_response(self._state(request).screenshot)
 
     async def text(self, request: web.Request) -> web.StreamResponse:
-        """The page text of a state."""
+        """Returns the page text of a state."""
         from aiohttp import web
 
         body = (self._state(request).text or "").encode("utf-8", "replace")

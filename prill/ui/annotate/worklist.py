@@ -20,13 +20,15 @@ _GOAL_CHARS = 200
 
 
 class Worklist:
-    """`ids` and `goals` (cut to 200 characters) by place in the order; `broken` are the lines left
-    out.
+    """The trajectories to label, by index.
 
-    Order "random" goes by a hash of seed and id: the same every time, and still the same when
+    `ids` and `goals` (truncated to 200 characters) are in that order; `broken` are the skipped
+    lines.
+
+    Order "random" sorts by a hash of seed and id, so it is deterministic and stable when
     trajectories are added. `limit` counts in that order. Order "informative" draws `limit`
-    trajectories by a judge's `scores`, and `inclusion` has their chances; it is empty otherwise.
-    Raises UsageError when no trajectory can be read.
+    trajectories by a judge's `scores`, and `inclusion` has their inclusion probabilities; it is
+    empty otherwise. Raises UsageError if no trajectory can be read.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class Worklist:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with the lines that were left out."""
+        """Returns the errors of the skipped lines."""
         return [line.message for line in self.broken]
 
     def __len__(self) -> int:
@@ -86,5 +88,5 @@ class Worklist:
         return msgspec.json.decode(row[0], type=Trajectory)
 
     def close(self) -> None:
-        """Drops the temporary database."""
+        """Deletes the temporary database."""
         self._bodies.close()

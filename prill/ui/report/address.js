@@ -1,4 +1,4 @@
-// What is on the screen stands in the address, so that a link opens the same view and Back goes to the one before.
+// The view is stored in the URL, so that a link opens the same view and Back returns to the previous one.
 
 function address() {
   if (view === "summary") return "#summary";
@@ -12,12 +12,12 @@ function address() {
   return `#${words}`;
 }
 
-// The view changes in place: from step to step, from one trajectory to the next.
+// Replaces the history entry: from step to step, from one trajectory to the next.
 function keepAddress() {
   window.history.replaceState(null, "", address());
 }
 
-// Another view, which Back leaves again.
+// Adds a history entry, which Back leaves again.
 function addAddress() {
   if (address() !== window.location.hash) window.history.pushState(null, "", address());
 }

@@ -1,4 +1,4 @@
-// The attempts at one task side by side: what was said of each, and the lesson that the next one began with.
+// The attempts at one task side by side: verdicts, labels, and the lesson that the next one began with.
 
 const ENDED = {
   accepted: "The judge accepted this attempt.", attempts: "There were no attempts left.",

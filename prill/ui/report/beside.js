@@ -1,4 +1,4 @@
-// Two runs of one task side by side: other agents, other attempts, before and after a training.
+// Two runs of one task side by side: different agents, different attempts, before and after training.
 
 const MOST_OTHERS = 30;
 

@@ -1,4 +1,4 @@
-// What a model was asked and what it answered.
+// Model calls: requests and replies.
 
 function callsButton(name, i) {
   const index = current;

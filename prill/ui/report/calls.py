@@ -13,12 +13,12 @@ from prill.transcripts import Call, ImageFile, Transcript, read_transcripts
 from prill.ui.report.entries import Judge, cut
 
 MAX_CALL_TEXT = 8000  # characters of one message or reply
-MAX_CALLS_TEXT = 80_000  # characters of all calls of a verdict: what comes after them is left out
+MAX_CALLS_TEXT = 80_000  # characters of all calls of a verdict; the rest is left out
 
 
 @dataclass(frozen=True, slots=True)
 class CallLine:
-    """One message: who speaks, and what. Pictures are named."""
+    """One message: its role and text. Images are named."""
 
     role: str
     text: str
@@ -42,15 +42,16 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Exchanges:
-    """The calls of one verdict, and how many more there were that the page leaves out."""
+    """The calls of one verdict, and the number of calls that the page leaves out."""
 
     calls: tuple[Exchange, ...]
     left_out: int
 
 
 def packed_calls(judge: Judge) -> Mapping[str, bytes]:
-    """By trajectory id, what the calls behind the judge's verdict say: deflated JSON in base64;
-    empty without transcripts.
+    """Returns the calls behind the judge's verdicts by trajectory id, as deflated JSON in base64.
+
+    The result is empty without transcripts.
     """
     calls: dict[str, bytes] = {}
     for transcript in read_transcripts(judge.transcripts) if judge.transcripts is not None else ():
@@ -61,7 +62,7 @@ def packed_calls(judge: Judge) -> Mapping[str, bytes]:
 
 
 def exchanges(transcript: Transcript) -> Exchanges:
-    """The calls with long texts cut, as many as a page has room for."""
+    """Returns the calls with long texts truncated, up to the page's limit."""
     calls: list[Exchange] = []
     room = MAX_CALLS_TEXT
     for call in transcript.calls:

@@ -1,4 +1,4 @@
-// The list as a table: columns that a reader chooses.
+// The list as a table with selectable columns.
 
 const inWords = (read) => ({ text: read, compare: (one, other) => read(one).localeCompare(read(other)) });
 const inNumbers = (read) => ({ text: (row) => String(read(row)), compare: (one, other) => read(one) - read(other) });
@@ -13,7 +13,7 @@ let chosenColumns = [];
 const shownColumns = () => (byId("browse").dataset.layout === "table" ? COLUMNS.filter((column) => chosenColumns.includes(column.key)) : []);
 const columnsInAddress = () => (byId("browse").dataset.layout === "table" ? chosenColumns.join(",") || "-" : "");
 
-// The names of columns, with commas between them; none: the list beside the trajectory.
+// The names of columns, comma-separated; empty: the list next to the trajectory.
 function chooseColumns(names) {
   const place = byId("browse");
   place.dataset.layout = names ? "table" : "list";

@@ -1,14 +1,14 @@
-// Where the page has its trajectories from: blocks of itself.
+// The page's source of trajectories: JSON blocks in the page.
 
-const HOME = "summary"; // the view that the page opens with
+const HOME = "summary"; // the initial view
 
-// A block that a browser may still be reading: null until it is there.
+// Returns a block, or null while the browser has not parsed it yet.
 function block(id) {
   const node = document.getElementById(id);
   return node ? node.textContent : null;
 }
 
-// The list of trajectories and what all of them share; the page's script stands behind it.
+// The list of trajectories and their shared data; the page's script follows it.
 const overview = JSON.parse(block("overview"));
 let texts = null;
 
@@ -23,18 +23,18 @@ function hasCalls(index, judge) {
   return block(`c${index}-${judge}`) !== null;
 }
 
-// What was asked and answered is packed in the page, and unpacked when it is wanted.
+// Model calls are compressed in the page, and decompressed on demand.
 async function readCalls(index, judge) {
   const bytes = Uint8Array.from(atob(block(`c${index}-${judge}`)), (character) => character.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
 }
 
-// Whether a trajectory has all words of the search, in its goal or its id.
+// Whether a trajectory has all search words in its goal or its id.
 function hasWords(index, words) {
   texts ??= overview.rows.map((row) => `${row.goal} ${row.id}`.toLowerCase());
   return words.split(/\s+/).every((word) => texts[index].includes(word));
 }
 
-// Nobody labels here.
+// The report does not collect labels.
 const labelBar = () => null;
 const stepChoice = () => null;

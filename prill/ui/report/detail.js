@@ -1,4 +1,4 @@
-// One trajectory: its screenshots and steps, and beside them what was said of it.
+// One trajectory: its screenshots and steps, and next to them its verdicts and labels.
 
 function drawDetail(index) {
   const place = byId("detail");
@@ -31,7 +31,7 @@ function drawDetail(index) {
   place.scrollTop = 0;
 }
 
-// The judges anew, when others are compared: the chosen two come first, the rest is folded.
+// Redraws the judges for a comparison: the two chosen ones come first, the rest is collapsed.
 function drawJudges() {
   if (byId("judges") && view === "browse") byId("judges").replaceWith(judgeCards(entry, overview.rows[current]));
 }

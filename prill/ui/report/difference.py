@@ -9,7 +9,7 @@ from prill.ui.svg import el, picture
 
 _LEFT, _ACROSS, _RIGHT, _HEAD, _ROW = 190, 400, 30, 44, 34
 _LINE, _MARGIN = "#1f5fa8", "#b3541e"
-_ROOM = 0.05  # of the axis, left and right of all marks
+_ROOM = 0.05  # fraction of the axis, left and right of all marks
 
 
 def difference_svg(
@@ -17,13 +17,15 @@ def difference_svg(
     rows: Sequence[tuple[str, Figure, tuple[float, float] | None]],
     margin: float | None = None,
 ) -> str:
-    """A row for each difference, in [-1, 1]: the value, its 95 % interval, and thinner the interval
-    with bounds of unscored runs. No fonts, scripts or styles from elsewhere.
+    """Draws a row for each difference, in [-1, 1].
+
+    A row has the value, its 95 % interval and, thinner, the interval with bounds of unscored runs.
+    The SVG is self-contained.
 
     Args:
-        title: What stands above.
+        title: The title of the plot.
         rows: Name, figure, and the wider interval.
-        margin: The difference that is required: a dashed line.
+        margin: The required difference, drawn as a dashed line.
     """
     marks = [el("text", title, x=10, y=22, font_size=14)]
     values = [0.0, margin or 0.0]

@@ -1,4 +1,4 @@
-// What the parts of the page are made of.
+// Builds DOM elements for the page.
 
 const WORDS = {
   success: ["✓", "Success"], failure: ["✗", "Failure"], unscored: ["–", "Unscored"],
@@ -24,7 +24,7 @@ function folded(title, open, ...inside) {
   return el("details", { open, class: "fold" }, el("summary", {}, title), ...inside);
 }
 
-// Long, and rarely wanted: it stays folded on paper unless it was unfolded on the screen.
+// Long, rarely needed parts: they stay collapsed in print unless they were expanded on the screen.
 function optional(title, open, ...inside) {
   const node = folded(title, open, ...inside);
   node.classList.add("optional");
@@ -35,7 +35,7 @@ function plain(text) {
   return el("div", { class: "plain" }, text);
 }
 
-// A reason may cite steps, as [S3]: those that there are become links.
+// Turns citations of existing steps in a reason, such as [S3], into links.
 function cited(text, shown) {
   const states = shown.trajectory ? stateCount(shown.trajectory) : 0;
   return text.split(/(\[S\d{1,5}\])/).map((part) => {

@@ -31,9 +31,9 @@ from prill.types import (
 )
 from prill.ui.report.pictures import ReportPicture
 
-# characters of a state's text, a thought, an answer or a reason that the page keeps
+# characters of a state's text, a thought, an answer or a reason in the page
 MAX_TEXT = 4000
-_MAX_WORDS = 600  # characters of a goal in the list, of a typed value, of a URL
+_MAX_WORDS = 600  # characters of a goal in the list, a typed value or a URL
 _REASON = 160  # characters of a reason in the list
 Outcome = Literal["success", "failure", "unscored", "undecided", ""]
 _NO_EVALUATOR = EvaluatorInfo("", "")
@@ -41,11 +41,11 @@ _NO_EVALUATOR = EvaluatorInfo("", "")
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """One judge's verdicts by trajectory id; the last of each id counts. `name` is unique in a
-    report.
+    """One judge's verdicts by trajectory id; the last of each id counts.
 
-    `transcripts` is the folder of what models were asked and answered; None: there is none, or the
-    page is to do without.
+    `name` is unique in a report.
+
+    `transcripts` is the folder of model transcripts; None: there is none, or the page omits them.
     """
 
     name: str
@@ -56,9 +56,11 @@ class Judge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """What came of one of several attempts at a task. `lesson` is what was learnt from it,
-    `problem` why nothing was, or why it broke off; `ended` says why no attempt follows, None where
-    one does; `answer`: of all of them it is the one that counts.
+    """The outcome of one of several attempts at a task.
+
+    `lesson` was written after it; `problem` is why there is none, or the error that ended the
+    attempt; `ended` says why no attempt follows, None if one does; `answer`: this attempt is the
+    one that counts.
     """
 
     lesson: str | None = None
@@ -69,13 +71,15 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRow:
-    """One trajectory in the list. `truth` and `outcomes` (one for each judge, as `scores` and the
-    beginnings of `reasons`) are "" without a label or verdict.
+    """One trajectory in the list.
 
-    `parts` are its values of the keys that the list can be filtered by, None where it has none; see
-    `slice_value`. `broken` says what is wrong with a line that could not be read; nothing else is
-    then known of it. `series` numbers the tasks that were tried again, and `attempt` counts the
-    attempts at one, from 0; None elsewhere.
+    `truth` and `outcomes` (one for each judge, as `scores` and the beginnings of `reasons`) are ""
+    without a label or verdict.
+
+    `parts` are its values of the keys that the list can be filtered by, None if it has none; see
+    `slice_value`. `broken` is the error of a line that could not be read, which has no other data.
+    `series` numbers the tasks that were retried, and `attempt` counts the attempts at one, from 0;
+    None elsewhere.
     """
 
     id: str
@@ -97,8 +101,9 @@ class ReportRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detail:
-    """One trajectory as it is shown. `pictures` has one entry for each state, None where no
-    screenshot was recorded.
+    """One trajectory in full.
+
+    `pictures` has one entry for each state, None if no screenshot was recorded.
     """
 
     trajectory: Trajectory | None
@@ -113,15 +118,16 @@ class Detail:
 def read_judges(
     paths: Sequence[str | os.PathLike[str]], *, transcripts: bool = True
 ) -> list[Judge]:
-    """The judges of some verdict files, in order, with the `transcripts` beside the files unless
-    they are not wanted.
+    """Reads the judges of some verdict files, in order.
 
-    Raises UsageError or InputError when a file cannot be read.
+    The `transcripts` next to the files are included unless disabled.
+
+    Raises UsageError or InputError if a file cannot be read.
     """
     columns: dict[tuple[str, bytes], tuple[EvaluatorInfo, dict[str, Verdict]]] = {}
     for path in dict.fromkeys(os.fspath(path) for path in paths):
         for verdict in read_verdicts(path):
-            # A file that was continued with changed settings holds two judges, not one.
+            # A file that was continued with changed settings holds two judges.
             info, verdicts = columns.setdefault(
                 (path, encode(verdict.evaluator)), (verdict.evaluator, {})
             )
@@ -134,9 +140,9 @@ def read_judges(
 
 
 def judge_names(columns: Sequence[tuple[str, EvaluatorInfo]]) -> list[str]:
-    """Names for judges, each of a verdict file.
+    """Returns names for judges, each of a verdict file.
 
-    They are as short as tells them apart: the evaluator's name, then with its model, version,
+    They are as short as uniqueness allows: the evaluator's name, then with its model, version,
     prompt, file, and a number.
     """
     parts = [
@@ -164,8 +170,9 @@ def row(
     truth: bool | None,
     keys: Sequence[str] = (),
 ) -> ReportRow:
-    """The row of a trajectory, its `parts` by `keys`. `truth` counts when it is `labelled`; None is
-    then undecided.
+    """Returns the row of a trajectory, its `parts` by `keys`.
+
+    `truth` counts only if it is `labelled`; None is then undecided.
     """
     outcome = truth_outcome(truth) if labelled else ""
     if isinstance(item, BadLine):
@@ -194,7 +201,7 @@ def row(
 
 
 def judged_row(made: ReportRow, judges: Sequence[Judge]) -> ReportRow:
-    """The row with what these judges say of its trajectory."""
+    """Returns the row with these judges' verdicts on its trajectory."""
     verdicts = [judge.verdicts.get(made.id) for judge in judges]
     return replace(
         made,
@@ -208,7 +215,7 @@ def judged_row(made: ReportRow, judges: Sequence[Judge]) -> ReportRow:
 
 
 def truth_outcome(truth: bool | None) -> Outcome:
-    """The outcome that labels come to; None is undecided."""
+    """Returns the outcome of a label; None is undecided."""
     return _outcome(truth, "undecided")
 
 
@@ -218,8 +225,9 @@ def _first_words(verdict: Verdict) -> str:
 
 
 def get_series(item: Trajectory | BadLine) -> tuple[tuple[object, ...], int] | None:
-    """What the attempts at one task have in common, and which of them this is, from 0; None for
-    what is no such attempt.
+    """Returns the key that a task's attempts share, and the attempt's number from 0.
+
+    The result is None for a trajectory that is not a retry attempt.
     """
     if isinstance(item, BadLine) or not isinstance(attempt := item.metadata.get("attempt"), int):
         return None
@@ -233,7 +241,7 @@ def detail(
     picture: Callable[[str], ReportPicture],
     retry: Retry | None = None,
 ) -> Detail:
-    """The detail of a trajectory, long texts cut."""
+    """Returns the detail of a trajectory, long texts truncated."""
     verdicts = tuple(_short_verdict(judge.verdicts.get(item.id)) for judge in judges)
     noted = tuple(replace(label, note=label.note and cut(label.note, MAX_TEXT)) for label in labels)
     if isinstance(item, BadLine):
@@ -254,9 +262,7 @@ def detail(
 
 
 def cut(text: str, most: int) -> str:
-    """The text, its end replaced by a note of how much is left out when it is longer than `most`
-    characters.
-    """
+    """Truncates a text to `most` characters, with a note of how much is left out."""
     return (
         text
         if len(text) <= most
@@ -301,7 +307,7 @@ def _shortened(trajectory: Trajectory) -> Trajectory:
 
 def _short_state(state: Observation) -> Observation:
     return Observation(
-        # the picture stands for it; the path says more about the disk than a reader should see
+        # the image replaces it; the path would expose details of the disk
         screenshot=None,
         text=state.text and cut(state.text, MAX_TEXT),
         url=state.url and cut(state.url, _MAX_WORDS),
@@ -330,7 +336,7 @@ def _short_verdict(verdict: Verdict | None) -> Verdict | None:
         steps=steps,
         findings=verdict.findings and _short_findings(verdict.findings),
         opinions=verdict.opinions and tuple(map(_short_opinion, verdict.opinions)),
-        evaluator=_NO_EVALUATOR,  # the judge's own line of the page says who it is
+        evaluator=_NO_EVALUATOR,  # the judge's own entry in the page identifies it
         key="",
     )
 
@@ -354,7 +360,7 @@ def _short_findings(findings: Findings) -> Findings:
         not_executable=findings.not_executable and cut(findings.not_executable, MAX_TEXT),
         side_effects=tuple(cut(effect, MAX_TEXT) for effect in findings.side_effects),
         key_points=tuple(cut(point, MAX_TEXT) for point in findings.key_points),
-        claims=UNSET,  # they stand at the answer
+        claims=UNSET,  # they are shown with the answer
         answers=tuple(
             replace(
                 answer,

@@ -1,4 +1,4 @@
-"""What went wrong: the failed runs of a page, by cause."""
+"""Groups the failed runs of a page by cause."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EXAMPLES = 20  # failed runs of a cause that are listed
 
 @dataclass(frozen=True, slots=True)
 class FailedRun:
-    """A run that failed by the first judge that says so, else by its label."""
+    """A run that failed according to the first judge that says so, or else its label."""
 
     id: str
     goal: str
@@ -37,7 +37,7 @@ class CauseGroup:
 def failed_run(
     item: Trajectory, judges: Sequence[Judge], truth: bool | None, source: str
 ) -> FailedRun | None:
-    """The run as a failure; None where no judge and no label calls it one."""
+    """Returns the run as a failure; None if no judge and no label says that it failed."""
     for judge in judges:
         verdict = judge.verdicts.get(item.id)
         if verdict is not None and verdict.success is False:
@@ -51,7 +51,7 @@ def failed_run(
 
 
 def cause_groups(failures: Sequence[FailedRun]) -> list[CauseGroup]:
-    """The causes, the most frequent first; what has none comes last."""
+    """Returns the causes, the most frequent first; runs without a cause come last."""
     by_cause: dict[tuple[str, str], list[FailedRun]] = {}
     for run in failures:
         key = ("", "") if run.cause is None else (run.cause.source, run.cause.words)

@@ -1,4 +1,4 @@
-// Which trajectories the list holds: search words, and choices that all must hold.
+// The filters of the list: search words and choices, all of which must match.
 
 const filters = { search: "", judge: "0", verdict: "", against: "", among: "", truth: "" };
 const AGAINST = { wrong: "disagrees", FP: "false positive", FN: "false negative", unscored: "unscored", agrees: "agrees", "": "any" };
@@ -15,7 +15,7 @@ function fits(row, i) {
   return overview.parts.every((part, i) => !filters[`by-${part}`] || filters[`by-${part}`] === (row.parts[i] ?? "(none)"));
 }
 
-// The judge that the chosen one is to differ from; null: no certain one.
+// The judge that the chosen one must differ from; null: any.
 function rival() {
   return ["", "differ", "agree"].includes(filters.among) ? null : Number(filters.among);
 }
@@ -64,7 +64,7 @@ function drawFilters() {
   byId("clear").addEventListener("click", () => { setFilters({}); addAddress(); byId("search").focus(); });
 }
 
-// Sets these filters and clears the others; what a choice does not offer is no filter.
+// Sets these filters and clears the others; values that a choice does not offer are ignored.
 function setFilters(wanted, draw = true) {
   for (const key of Object.keys(filters)) {
     const node = key === "search" ? byId("search") : byId(`filter-${key}`);

@@ -11,8 +11,8 @@ from prill.ui.report.entries import Outcome
 
 
 def headline(name: str, comparison: Agreement | None, counts: Mapping[Outcome, int]) -> str:
-    """How far the judge can be trusted, by its agreement with the labels; without that, what it
-    said how often.
+    """Returns a sentence on the judge's agreement with the labels; without labels, on its
+    verdicts.
     """
     if comparison is None or not comparison.judged:
         return f"{name} {_counted(counts)}."
@@ -36,7 +36,7 @@ def headline(name: str, comparison: Agreement | None, counts: Mapping[Outcome, i
 
 
 def _worth(fitted: Overlap) -> str:
-    """Why that says nothing of other runs."""
+    """Returns why the agreement does not carry over to other runs."""
     if fitted.run:
         return f"{fitted.run:,} of which it was fitted on: that says nothing of other runs"
     return "and nothing says whether it was fitted on them"
@@ -62,8 +62,8 @@ def _figure(comparison: Agreement, name: str) -> str:
 
 
 def _against_constant(comparison: Agreement) -> str:
-    """Whether its accuracy lies above or below that of the better constant answer, by the interval
-    of the accuracy.
+    """Returns whether the accuracy is above or below the better constant answer's, by its
+    interval.
     """
     constant = (
         f"the best constant (always {'success' if comparison.majority_answer else 'failure'}, "
@@ -84,7 +84,7 @@ def _named(comparison: Agreement, name: str) -> Figure | None:
 
 
 def _of(part: int, whole: int, one: str, many: str) -> str:
-    """A share as its counts; with more than ten as a percentage too, of the same whole."""
+    """Returns a fraction as counts; above ten also as a percentage."""
     if not whole:
         return f"none of no {many}"
     if part in (0, whole):

@@ -11,10 +11,10 @@ from markupsafe import Markup
 from prill.ui.svg import el, picture
 
 _WIDTH, _HEIGHT, _LEFT, _TOP = 420, 260, 56, 44
-_LETTER = 7.5  # how wide a letter of a title is, about
-_SMALL_LETTER = 6.6  # and one of the rest
-_MARK = 7  # half the width of a mark, with some air
-# Colours that people with colour blindness tell apart, and a shape beside each.
+_LETTER = 7.5  # approximate width of a letter of a title
+_SMALL_LETTER = 6.6  # approximate width of other letters
+_MARK = 7  # half the width of a mark, with padding
+# Colours that are distinguishable with colour blindness, each with a shape.
 _COLOURS = ("#1f5fa8", "#b3541e", "#1a7f37", "#6a3d9a", "#444444", "#a05a00")
 _SHAPES = (
     "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0",
@@ -26,8 +26,9 @@ _SHAPES = (
 
 @dataclass(frozen=True, slots=True)
 class PlotPoint:
-    """A share at a place, its interval, and what it is in words; `dots` are the single ones, (x,
-    share), that it stands for.
+    """A fraction at an x position, its interval, and its description.
+
+    `dots` are the individual values, (x, fraction), behind it.
     """
 
     x: float
@@ -40,7 +41,7 @@ class PlotPoint:
 
 @dataclass(frozen=True, slots=True)
 class PlotLine:
-    """Points that belong together, in order."""
+    """Points of one series, in order."""
 
     name: str
     points: Sequence[PlotPoint]
@@ -48,7 +49,7 @@ class PlotLine:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A share that holds at every place, with its interval: a dashed line in a band."""
+    """A fraction that holds at every position, with its interval: a dashed line in a band."""
 
     name: str
     share: float
@@ -65,11 +66,12 @@ def line_chart(
     level: Level | None = None,
     close: bool = False,
 ) -> str:
-    """Shares from 0 to 1 over places: `whole` numbers from 0, or shares too. `close`: only the
-    shares that there are, in tens.
+    """Draws fractions from 0 to 1 over x positions: `whole` numbers from 0, or fractions too.
 
-    Points at whole numbers stand next to each other where they meet; where places are shares, they
-    stand where they are.
+    `close`: the axis covers only the range of the values, in tenths.
+
+    Points at whole numbers are drawn side by side where they overlap; points at fractions stay in
+    place.
     """
     last = max((point.x for line in lines for point in line.points), default=1.0) if whole else 1.0
     last = max(last, 1.0)
@@ -96,11 +98,12 @@ def line_chart(
 
 
 def row_chart(title: str, names: Sequence[str], lines: Sequence[PlotLine]) -> str:
-    """Shares from 0 to 1 across, a row for each name; the `x` of a point is the number of its row,
-    from 0.
+    """Draws fractions from 0 to 1 on the x axis, a row for each name.
 
-    Marks of the first line are filled and have their intervals; those of the others, which it is
-    compared with, are hollow.
+    The `x` of a point is the number of its row, from 0.
+
+    Marks of the first line are filled and have their intervals; those of the others, for
+    comparison, are hollow.
     """
     rows = [
         [(i, line, point) for i, line in enumerate(lines) for point in line.points if point.x == at]
@@ -130,8 +133,9 @@ def row_chart(title: str, names: Sequence[str], lines: Sequence[PlotLine]) -> st
 
 
 def _picture(title: str, left: int, width: int, height: int, marks: Sequence[Markup]) -> str:
-    """The whole picture. A title that is too long for it is shown without its middle; the pointer
-    tells it whole.
+    """Returns the whole image.
+
+    A title that is too long is shown without its middle; its tooltip has the full text.
     """
     shown = el("text", fitted(title, width - left, _LETTER), x=left, y=22, font_size=14)
     return picture(title, (width, height), shown, *marks, font_size=12)
@@ -150,7 +154,7 @@ def _shape(i: int) -> str:
 
 
 def fitted(text: str, width: float, letter: float) -> str:
-    """A text without its middle where it is wider than that, with letters so wide."""
+    """Removes the middle of a text that is too wide, given the width of a letter."""
     room = int(width / letter)
     return text if len(text) <= room else f"{text[: room // 2 - 1]}…{text[-room // 2 :]}"
 
@@ -215,8 +219,10 @@ def _band(level: Level, up: _Upward, i: int) -> list[Markup]:
 
 @dataclass(frozen=True, slots=True)
 class _HorizontalAxis:
-    """Where a place stands between 0 and `last`, from the left. `step` lies between marks of one
-    place; with `inset`, all of them have room between the axis and the edge.
+    """Converts x values between 0 and `last` to pixels from the left.
+
+    `step` is the distance between marks of one position; with `inset`, all marks have room between
+    the axis and the edge.
     """
 
     last: float
@@ -225,15 +231,15 @@ class _HorizontalAxis:
 
     @staticmethod
     def for_lines(last: float, lines: int) -> _HorizontalAxis:
-        """For whole numbers: the marks of one place side by side, as far as its neighbours leave
-        room.
+        """Makes an axis of whole numbers with marks of one position side by side, as far as space
+        allows.
         """
         step = min(2.0 * _MARK, 0.8 * _WIDTH / (last + 1) / max(lines, 1))
         return _HorizontalAxis(last, step, step * max(lines - 1, 0) / 2 + _MARK)
 
     @property
     def whole_ticks(self) -> Sequence[float]:
-        """Whole numbers whose labels have room next to each other."""
+        """Returns the whole numbers whose labels fit next to each other."""
         room = (_WIDTH - 2 * self.inset) / self.last
         wide = _SMALL_LETTER * (len(f"{self.last:g}") + 1)
         every = next(
@@ -250,16 +256,14 @@ class _HorizontalAxis:
 
 @dataclass(frozen=True, slots=True)
 class _Upward:
-    """Where a share stands between the least and the greatest that are shown, from the top of the
-    picture down.
-    """
+    """Converts fractions between the smallest and the largest shown to pixels from the top."""
 
     least: float = 0.0
     greatest: float = 1.0
 
     @staticmethod
     def around(lines: Sequence[PlotLine], level: Level | None) -> _Upward:
-        """From the tenth below all that is shown to the tenth above."""
+        """Makes an axis from the tenth below all shown values to the tenth above."""
         points = [point for line in lines for point in line.points]
         shown = [
             share

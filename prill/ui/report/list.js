@@ -1,10 +1,10 @@
-// The list of trajectories. Only the lines in sight exist, so that thousands scroll as lightly as ten.
+// The list of trajectories. Only visible lines exist in the DOM, so that thousands of lines scroll smoothly.
 
 const LINE = 66; // pixels, as in the style
 const RANKS = { success: 0, failure: 1, unscored: 2, undecided: 2, "": 3 };
-const order = { by: "", falls: false }; // "" is the order of the files
+const order = { by: "", falls: false }; // "" is the file order
 let found = [];
-let current = null; // a place in overview.rows
+let current = null; // an index in overview.rows
 
 function refilter() {
   found = [];
@@ -22,7 +22,7 @@ function refilter() {
   if (current !== null) reveal();
 }
 
-// By outcome, and within one by score, the highest first; a judge is named by its number.
+// Sorts by outcome, then by score, the highest first; a judge is identified by its number.
 function compare(one, other) {
   if (order.by === "goal") return one.goal.localeCompare(other.goal);
   const column = shownColumns().find((one) => one.key === order.by);
@@ -38,7 +38,7 @@ function setOrder(by, falls) {
   order.falls = Boolean(order.by) && falls;
 }
 
-// Rising, falling, and as in the files again.
+// Cycles through ascending, descending and file order.
 function sortBy(by) {
   if (order.by !== by) setOrder(by, false);
   else setOrder(order.falls ? "" : by, true);
@@ -108,7 +108,7 @@ function select(index, draw = true) {
   if (draw) { reveal(); drawList(); }
 }
 
-// Moves among what was found; `wanted` says which of them count.
+// Moves through the search results; `wanted` selects which of them count.
 function move(by, wanted) {
   let place = found.indexOf(current) + by;
   while (place >= 0 && place < found.length && !wanted(overview.rows[found[place]])) place += by;

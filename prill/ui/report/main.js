@@ -1,4 +1,4 @@
-// Views, keys, and where the page begins.
+// Views, keyboard shortcuts, and the start of the page.
 
 let view = "summary";
 let saying = 0;
@@ -22,12 +22,12 @@ function show(name) {
   addAddress();
 }
 
-// What has the focus is what the keys for scrolling scroll.
+// Scrolling keys scroll the focused element.
 function read(place) {
   byId(place).focus({ preventScroll: true });
 }
 
-// On a narrow screen the list and the trajectory take turns.
+// On a narrow screen, the list and the trajectory are shown alternately.
 function showPane(pane) {
   byId("browse").dataset.pane = pane;
   if (pane === "list") { drawList(); byId("list").focus(); }
@@ -38,7 +38,7 @@ function measure() {
   byId("browse").style.setProperty("--cells", overview.judges.length + (overview.source ? 1 : 0));
 }
 
-// A short message for eyes and for screen readers.
+// A short message on the screen and for screen readers.
 function say(text) {
   const place = byId("said") ?? document.body.appendChild(el("div", { id: "said", role: "status" }));
   place.textContent = text;
@@ -55,7 +55,7 @@ const KEYS = {
   "?": () => byId("help").showModal(),
 };
 
-// Coming from the summary, the trajectory that was chosen last counts as the next one, if it is wanted.
+// Coming from the summary, the previously chosen trajectory counts as the next one if it matches.
 function step(by, wanted = () => true) {
   const arrives = view !== "browse";
   if (arrives) show("browse");
@@ -92,7 +92,7 @@ function onKey(event) {
     return;
   }
   if (event.key === "Enter" && !event.target.closest("button, a, summary, label, input, textarea")) {
-    event.preventDefault(); // else it would press the first button of what opens
+    event.preventDefault(); // otherwise it would press the first button of the opened view
     if (event.target.matches(".card")) go(Number(event.target.id.slice("card-".length)));
     if (view === "browse") byId("stage")?.querySelector(".enlarge")?.click();
     return;
@@ -118,7 +118,7 @@ for (const id of ["viewer", "calls", "beside"]) byId(id).addEventListener("click
 byId("viewer").addEventListener("close", () => goToCard(at));
 window.addEventListener("resize", drawList);
 window.addEventListener("hashchange", fromAddress);
-// Trajectories stand behind this script: one that was not there yet is drawn when all are.
+// Trajectories follow this script in the page: one that is not parsed yet is drawn once all are.
 document.addEventListener("DOMContentLoaded", () => { if (view === "browse") drawDetail(current); });
 document.addEventListener("keydown", onKey);
 measure();

@@ -1,9 +1,9 @@
 """Writes the report as one HTML file.
 
-The file opens with the summary and the list, and ends with one block of JSON for each trajectory,
-read when it is shown: a browser paints the first before it has read the last. Whatever came from a
-page, an agent or a model is data there; the page's policy lets no script run but its own, and lets
-nothing be fetched but the images.
+The file begins with the summary and the list, and ends with one JSON block for each trajectory,
+parsed when it is shown; browsers therefore paint the beginning before they have read the end. Text
+from pages, agents and models is embedded as data. The page's content security policy allows only
+its own scripts to run and only images to be fetched.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ from prill.ui.report.pictures import Pictures
 from prill.ui.report.summary import ReportContents, Summary, summary
 from prill.ui.templates import render_page
 
-# What the list can always be filtered by, where trajectories differ in it.
+# Keys that the list can always be filtered by, if trajectories differ in them.
 _FILTER_KEYS = ("site", "agent", "platform", "truncated")
 _NAMES = (
     "dom picture steps verdicts timeline calls print attempts beside detail filters columns list "
     "address main"
 )
 SCRIPTS = tuple(f"ui/report/{name}.js" for name in _NAMES.split())
-"""What the report and the page of `prill view` share; each has its own `data.js` before them."""
+"""The scripts that the report and the page of `prill view` share; each adds its own `data.js`
+first.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class ReportSummary:
     """Counts of a report page: trajectories, unreadable lines and images, and images linked
     elsewhere.
 
-    For judges fitted to labels: how many of these trajectories they were fitted on.
+    For judges fitted to labels, it also counts the trajectories they were fitted on.
     """
 
     trajectories: int
@@ -83,15 +85,15 @@ def write_report(
     title: str = "prill report",
     progress: Callable[[], object] = lambda: None,
 ) -> ReportSummary:
-    """Writes the page; it appears under its name when it is whole.
+    """Writes the report page atomically.
 
-    Figures are about the trajectories in the page. `source` and `truth` say which labels count (see
-    `gold_labels`); the curves mark the score `threshold`, else the one that a judge's calibration
-    chose. Images are linked by relative path unless `embed` is set; `by` are more keys to filter
+    Figures cover the trajectories in the page. `source` and `truth` select the labels (see
+    `gold_labels`); the curves mark the score `threshold`, or else the calibrated threshold of a
+    judge. Images are linked by relative path unless `embed` is set; `by` are more keys to filter
     by, such as one of the metadata; `progress` is called after every trajectory. With `retries`, by
-    trajectory id, the attempts at a task stand side by side; their metadata count them under
-    `attempt`. Raises UsageError when `out` cannot be written, the source of the labels is unclear
-    or no trajectory has a key.
+    trajectory id, the attempts at a task are shown side by side; their metadata has the attempt
+    number under `attempt`. Raises UsageError if `out` cannot be written, the source of the labels
+    is ambiguous, or no trajectory has a key.
     """
     check_output(out, "a report")
     folder = Path() if is_stream(out) else Path(out).parent
@@ -132,7 +134,7 @@ def write_report(
                     label for label in by_id.get(item.id, ()) if label.source == label_source
                 ]
                 retry = None if retries is None else retries.get(item.id)
-                # its pictures come before it
+                # its images come before it
                 entry = detail(item, judges, own_labels, pictures, retry)
                 spool.write(_block(f"t{len(rows) - 1}", "application/json", _json(entry)))
                 progress()
@@ -163,7 +165,7 @@ def write_report(
                 retries=retries or {},
                 failures=failures,
             )
-            listed = [replace(row, task="") for row in rows]  # tasks are for the figures alone
+            listed = [replace(row, task="") for row in rows]  # tasks are used by the figures only
             overview = _Overview(
                 judges=tuple(judge.name for judge in judges),
                 source=label_source,
@@ -207,7 +209,7 @@ def _block(id: str, type_: str, data: bytes) -> bytes:
 
 
 def _json(record: object) -> bytes:
-    """JSON that can stand inside a script element: nothing in it ends the element or opens a
+    """Returns JSON that is safe inside a script element: it cannot end the element or open a
     comment.
     """
     data = encode(record).rstrip()
@@ -217,7 +219,7 @@ def _json(record: object) -> bytes:
 
 
 def _frame(title: str, summary: Summary, overview: bytes) -> tuple[bytes, bytes]:
-    """What stands before the trajectories, and what stands behind them."""
+    """Returns the HTML before and after the trajectories."""
     page = render_page(
         "ui/report/page.html",
         styles=("ui/report/page.css",),
@@ -228,5 +230,5 @@ def _frame(title: str, summary: Summary, overview: bytes) -> tuple[bytes, bytes]
         summary=summary,
         overview=Markup(overview.decode()),
     )
-    opening, body, closing = page.rpartition("</body>")  # nothing but the template stands behind it
+    opening, body, closing = page.rpartition("</body>")  # only the template follows it
     return opening.encode(), f"{body}{closing}".encode()

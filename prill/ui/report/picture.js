@@ -1,4 +1,4 @@
-// A picture of a state with what the agent then did drawn on it, or what stands for it where there is none.
+// A screenshot of a state with the agent's next action drawn on it, or a placeholder if there is none.
 
 function stateCount(trajectory) {
   return trajectory.steps.length + (trajectory.final ? 1 : 0);
@@ -19,7 +19,7 @@ function alternative(trajectory, index) {
   return `Screenshot of ${stateName(trajectory, index).toLowerCase()}${did}`;
 }
 
-// The picture with its marks, or what stands for it where there is none.
+// Returns the image with its marks, or the placeholder.
 function frame(trajectory, pictures, index) {
   const picture = pictures[index];
   const state = stateAt(trajectory, index);

@@ -18,20 +18,21 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-# Enough to read a web page or a phone's screen when enlarged; with more, thousands of them make a
-# page that no browser opens.
+# Large enough to read a web page or a phone's screen; with larger images, a page with thousands of
+# them would not open in a browser.
 _EMBEDDED_PIXELS = 640_000
-_SMALL = 50_000  # bytes: such a file is embedded as it is
-_LONGEST = 16_383  # pixels: the most that WebP can hold
+_SMALL = 50_000  # bytes: files up to this size are embedded unchanged
+_LONGEST = 16_383  # pixels: the limit of WebP
 _MIME = {"JPEG": "image/jpeg", "WEBP": "image/webp", "PNG": "image/png", "GIF": "image/gif"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportPicture:
-    """A screenshot as the page refers to it: `src` is a relative URL, `embedded` the number of a
-    block in the page.
+    """A screenshot as the page refers to it.
 
-    Neither is given when the file is missing or no image. Width and height are in pixels of the
+    `src` is a relative URL, `embedded` the number of a block in the page.
+
+    Both are empty if the file is missing or not an image. Width and height are in pixels of the
     file.
     """
 
@@ -43,7 +44,9 @@ class ReportPicture:
 
 
 def look_at(path: str) -> tuple[int, int] | None:
-    """Width and height of a picture's file, in pixels; None where it is missing or no image."""
+    """Returns width and height of an image file, in pixels; None if it is missing or not an
+    image.
+    """
     try:
         with open_image_file(path) as file:
             return open_image(file, path).size
@@ -52,11 +55,11 @@ def look_at(path: str) -> tuple[int, int] | None:
 
 
 class Pictures:
-    """Gives the picture for a file, each looked at once.
+    """Returns the picture for a file; each file is opened once.
 
-    `folder` is where the page will lie. With `embed`, every image goes through
-    `embed(number, data_url)` when it is first asked for; without, only headers are read. `outside`
-    counts the linked files that are not below the folder.
+    `folder` is the folder of the page. With `embed`, every image is passed to `embed(number,
+    data_url)` when it is first requested; without, only headers are read. `outside` counts the
+    linked files that are not below the folder.
     """
 
     def __init__(self, folder: Path, embed: Callable[[int, bytes], object] | None = None) -> None:
@@ -67,7 +70,7 @@ class Pictures:
         self._known: dict[str, ReportPicture] = {}
 
     def __call__(self, path: str) -> ReportPicture:
-        """The picture; a file that cannot be opened is noted in `missing`."""
+        """Returns the picture; a file that cannot be opened is added to `missing`."""
         if path not in self._known:
             picture = self._picture(path)
             if not picture.width:
@@ -94,7 +97,7 @@ class Pictures:
         real = os.path.realpath(path)
         relative = os.path.relpath(real, os.path.realpath(self._folder))
         if Path(relative).parts[0] == os.pardir:
-            # A browser takes `..` from the path that it was given, links and all.
+            # A browser resolves `..` in the path it was given, without following links.
             relative = os.path.relpath(real, os.path.abspath(self._folder))
             self.outside += 1
         return quote(relative.replace(os.sep, "/"))
@@ -104,14 +107,14 @@ def _data_url(image: Image.Image, file: BinaryIO) -> bytes:
     mime = _MIME.get(image.format or "")
     pixels = image.width * image.height
     if mime and pixels <= 2 * _EMBEDDED_PIXELS and os.fstat(file.fileno()).st_size <= _SMALL:
-        image.load()  # a file that is cut off raises here
+        image.load()  # a truncated file raises here
         file.seek(0)
         data = file.read()
     else:
         mime = "image/webp"
         scale = min(1.0, (_EMBEDDED_PIXELS / pixels) ** 0.5, _LONGEST / max(image.size))
         size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
-        image.draft("RGB", size)  # a JPEG is decoded at a fraction of its size
+        image.draft("RGB", size)  # decodes a JPEG at a fraction of its size
         out = BytesIO()
         image.convert("RGB").resize(size).save(out, "WEBP", quality=70, method=2)
         data = out.getvalue()

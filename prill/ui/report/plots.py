@@ -1,6 +1,6 @@
 """The report's plots and the reliability diagram of `prill calibrate`, as SVG.
 
-Every mark has words or a shape beside its colour.
+Every mark has a text or a shape in addition to its colour.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from prill.types import Verdict
 from prill.ui.report.lines import fitted
 from prill.ui.svg import el, picture
 
-# scores, and beside each whether the trajectory truly succeeded
+# scores, each with whether the trajectory truly succeeded
 Scored = tuple[Sequence[float], Sequence[bool]]
-_SIDE, _LEFT, _TOP = 180, 38, 12  # the square that 0…1 spans, and where it begins
+_SIDE, _LEFT, _TOP = 180, 38, 12  # the square of 0…1, and its position
 _WIDTH, _HEIGHT = _LEFT + _SIDE + 14, _TOP + _SIDE + 38
 _TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
-# Of the diagram that is a file of its own: its square, what lies left of it and above, and the room
-# that marks have within.
+# The diagram in a separate file: its square, its left and top margins, and the padding around
+# marks.
 _EDGE, _MARGIN, _ABOVE, _AIR = 330, 84, 54, 14
 _SIZE, _HIGH = _MARGIN + _EDGE + 20, _ABOVE + _EDGE + 84
 _BEFORE, _AFTER = "#b3541e", "#1f5fa8"
@@ -33,8 +33,9 @@ _MIDDLE: Mapping[str, str] = {"text_anchor": "middle"}
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which scores are called a success, in words and as a test; a score above an accepted one is
-    accepted too.
+    """The rule by which scores count as success, as text and as a test.
+
+    A score above an accepted one is accepted too.
     """
 
     words: str
@@ -43,15 +44,16 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A picture and what it shows."""
+    """A plot and its description."""
 
     svg: Markup
     caption: str
 
 
 def reliability_plot(scored: Scored) -> Figure:
-    """Score against share of true success in tenths; the area of a dot is the number of
-    trajectories.
+    """Draws the score against the success rate in tenths.
+
+    The area of a dot is the number of trajectories.
     """
     bins = reliability(*scored)
     most = max((b.count for b in bins), default=1)
@@ -82,11 +84,11 @@ def curve_plot(
     own: tuple[float, float] | None,
     rule: Rule | None = None,
 ) -> Figure:
-    """Precision over recall as the threshold falls; `own` is (recall, precision) of the verdicts
-    themselves.
+    """Draws precision over recall as the threshold falls.
 
-    The curves of `others` stand behind it. A ring marks where `rule` stops calling scores a
-    success, when given.
+    `own` is (recall, precision) of the verdicts themselves.
+
+    The curves of `others` are in the background. A ring marks the threshold of `rule`, if given.
     """
     _, truths = scored
     marks = []
@@ -129,8 +131,9 @@ def curve_plot(
 
 
 def spending_plot(judges: Sequence[tuple[str, Sequence[Verdict]]]) -> Markup:
-    """For each judge the median of its seconds with the tenth to ninetieth percentile, and its mean
-    cost a trajectory.
+    """Draws each judge's seconds and cost per trajectory.
+
+    The seconds are the median with the 10th to 90th percentile; the cost is the mean.
     """
     line, left, width = 34, 190, 250
     longest = max((max(_spread(verdicts)) for _, verdicts in judges), default=0.0) or 1.0
@@ -203,7 +206,7 @@ def _spread(verdicts: Sequence[Verdict]) -> tuple[float, float, float]:
 
 
 def _mean_cost(verdicts: Sequence[Verdict]) -> float | None:
-    """None when the price of any verdict is unknown, or there are none."""
+    """Returns the mean cost; None if the price of any verdict is unknown, or there are none."""
     costs = [verdict.usage.usd for verdict in verdicts]
     prices = [cost for cost in costs if cost is not None]
     return sum(prices) / len(prices) if prices and len(prices) == len(costs) else None
@@ -266,14 +269,16 @@ def _y(value: float) -> float:
     return _TOP + _SIDE * (1 - value)
 
 
-# A reliability diagram as an SVG file of its own: no fonts, scripts or styles from elsewhere
+# The reliability diagram as a self-contained SVG file
 
 
 def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> str:
-    """Mean score against the share of successes with its interval, a point a tenth, larger with
-    more runs; circles before, squares after. Below stand how many runs each tenth has.
+    """Draws mean score against success rate with its interval, one point per tenth.
 
-    On the dashed line scores are probabilities.
+    Points are larger with more runs; circles are before calibration, squares after. Below are the
+    numbers of runs of each tenth.
+
+    On the dashed line, scores are probabilities.
     """
     most = max((b.count for b in (*before, *after)), default=1)
     marks: list[Markup] = []
@@ -389,7 +394,7 @@ def _radius(bin_: Bin, most: int) -> float:
 
 
 def _count(runs: int) -> str:
-    """At most four letters: a tenth of the picture has room for no more."""
+    """Formats a count in at most four characters, the width of a tenth of the image."""
     return (
         str(runs)
         if runs < 10_000
@@ -406,8 +411,9 @@ def _words(when: str, bin_: Bin) -> str:
 
 
 def learning_svg(title: str, points: Sequence[CurvePoint]) -> str:
-    """AUC (circles) and kappa (squares) against the number of labels, each with a band from the
-    lowest to the highest of the divisions.
+    """Draws AUC (circles) and kappa (squares) against the number of labels.
+
+    Each has a band from the lowest to the highest of the divisions.
     """
     most = max((point.labels for point in points), default=1.0)
     marks: list[Markup] = []

@@ -1,6 +1,6 @@
-// The page on paper: with the summary all trajectories that the filters leave, one below the other, and nothing folded or cut.
+// The print view: the summary and all trajectories that match the filters, with nothing collapsed or truncated.
 
-const MAX_PRINTED = 500; // trajectories; a browser lays out no more of them in reasonable time
+const MAX_PRINTED = 500; // trajectories; browsers take too long to lay out more
 
 function drawPrint() {
   const shown = entry;
@@ -11,7 +11,7 @@ function drawPrint() {
 }
 
 function printed(index) {
-  entry = readDetail(index); // steps and attempts are drawn of this one
+  entry = readDetail(index); // steps and attempts are drawn from this one
   const row = overview.rows[index];
   const trajectory = entry?.trajectory;
   const node = el("article", {},

@@ -12,18 +12,19 @@ from prill.ui.svg import el, picture
 
 _COLUMNS = 6
 _WIDTH, _HEIGHT = 190, 150  # of a family's panel
-_LEFT, _TOP, _ACROSS, _DOWN = 34, 26, 146, 86  # its axes
+_LEFT, _TOP, _ACROSS, _DOWN = 34, 26, 146, 86  # of its axes
 _MARGIN, _HEAD = 10, 56
-_ROOM = 5.0  # points above the highest change and below the lowest
+_ROOM = 5.0  # percentage points above the highest change and below the lowest
 _LINE, _WORST = "#1f5fa8", "#b3541e"
 
 
 def shift_svg(result: RedTeam) -> str:
-    """A panel for each family, the worst first: change of the false-positive rate in points, with
-    95 % intervals, by strength.
+    """Draws a panel for each family, the worst first.
 
-    Families that did not apply have none. All panels have one scale. No fonts, scripts or styles
-    from elsewhere.
+    It shows the change of the false-positive rate in points, with 95 % intervals, by strength.
+
+    Families that did not apply have no panel. All panels have the same scale. The SVG is
+    self-contained.
     """
     families: dict[str, list[AttackEffect]] = {
         one.family: [] for one in worst_by_family(result) if one.false_positives
@@ -59,8 +60,9 @@ def shift_svg(result: RedTeam) -> str:
 
 
 def _range(effects: Sequence[AttackEffect]) -> tuple[float, float]:
-    """From where to where the panels reach, in points: around all changes. What an interval has
-    beyond it is cut off.
+    """Returns the range of the panels in points, around all changes.
+
+    Intervals beyond it are clipped.
     """
     changes = [100 * one.false_positives.change for one in effects if one.false_positives]
     return min([-_ROOM, *(change - _ROOM for change in changes)]), max(

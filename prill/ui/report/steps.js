@@ -1,8 +1,8 @@
-// One trajectory state by state: the chosen one large, all of them as a list below it.
+// One trajectory state by state: the selected one large, all of them as a list below it.
 
 const folds = { thoughts: true, captions: false, texts: false };
-let entry = null; // the trajectory that is on the screen, with its pictures, verdicts and labels
-let at = 0; // the state of it that is large
+let entry = null; // the trajectory on the screen, with its images, verdicts and labels
+let at = 0; // the state that is shown large
 
 function stage() {
   return el("section", { id: "stage", "aria-label": "Screenshot" }, el("div", { class: "stage-head", "aria-live": "polite" }), el("div", { class: "stage-picture" }));
@@ -19,7 +19,7 @@ function drawStage() {
   const inside = frame(trajectory, pictures, at);
   const image = inside.querySelector("img");
   if (image) {
-    // As large as the place allows, small pictures to twice their size at most; the frame keeps the picture's shape.
+    // As large as the space allows, but at most twice its size; the frame keeps the image's aspect ratio.
     const { width, height } = pictures[at];
     image.loading = "eager";
     inside.style.width = `min(100%, calc(var(--stage) * ${width / height}), ${2 * width}px)`;
@@ -33,7 +33,7 @@ function placeName(trajectory) {
   return `${stateName(trajectory, at)}${at < trajectory.steps.length ? ` of ${trajectory.steps.length}` : ""}`;
 }
 
-// The state to show: any number is brought to one that there is.
+// Clamps any number to an existing state.
 function go(index) {
   if (!entry?.trajectory || !stateCount(entry.trajectory)) return;
   at = Math.max(0, Math.min(index, stateCount(entry.trajectory) - 1));
@@ -53,7 +53,7 @@ function markCard() {
   list.scrollTop = byId(`card-${at}`).offsetTop - 4;
 }
 
-// Where a link leads: to the state itself, wherever the page has been scrolled to.
+// The target of a link: the state itself, regardless of the scroll position.
 function goToCard(index) {
   if (!byId(`card-${index}`)) return;
   go(index);
@@ -109,7 +109,7 @@ function card(index) {
       state.url ? el("p", { class: "url", title: state.url }, state.url) : null));
 }
 
-// What the words of the action leave out.
+// Details that the action's text omits.
 function actionParts(action) {
   const parts = [["target", action.target], ["value", action.value]].filter(([, value]) => value && !actionWords(action).includes(value));
   return parts.length ? el("p", { class: "parts" }, parts.map(([name, value]) => el("span", {}, el("small", {}, `${name} `), value))) : null;

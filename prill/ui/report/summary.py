@@ -1,6 +1,6 @@
 """The report's summary: judges, agreement with labels, cost.
 
-Its look is in `summary.html`.
+The template is `summary.html`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ _LOWER = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportContents:
-    """What a page shows, as far as its summary needs it. `labels` are those of `source` alone;
-    `calibrated_on` says of each calibration to how many of these trajectories it was fitted.
+    """The contents of a page, as far as its summary needs them.
+
+    `labels` are those of `source` alone; `calibrated_on` counts for each calibration the
+    trajectories that it was fitted to.
     """
 
     rows: Sequence[ReportRow]
@@ -55,7 +57,9 @@ class ReportContents:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A figure in a table; `detail` stands small beside it, and one that `is_dim` tells nothing."""
+    """A figure in a table; `detail` is shown small next to it, and `is_dim` marks an uninformative
+    one.
+    """
 
     text: str
     detail: str = ""
@@ -64,9 +68,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One judge's part of the summary. `comparison` is a message instead of figures where there is
-    nothing to compare, and `fitted` says on how many of the page's trajectories the judge was
-    fitted; None where nothing in it was.
+    """One judge's part of the summary.
+
+    `comparison` is a message instead of figures if there is nothing to compare. `fitted` counts the
+    page's trajectories that the judge was fitted on; None if it was not fitted.
     """
 
     judge: Judge
@@ -84,8 +89,8 @@ class Column:
         judge: Judge, number: int, contents: ReportContents, ids: set[str], tasks: dict[str, str]
     ) -> Column:
         """Compares the verdicts of a judge with the labels."""
-        # In the order of their file, as `prill agree` takes them: the intervals are drawn, and so
-        # are the same there.
+        # In file order, as in `prill agree`: the intervals are sampled, so this makes them equal
+        # there and here.
         verdicts = [verdict for id, verdict in judge.verdicts.items() if id in ids]
         labels = [label for label in contents.labels if label.id in ids]
         comparison: Agreement | str
@@ -109,13 +114,13 @@ class Column:
 
     @property
     def about(self) -> str:
-        """Which judge it is, and which model it asks."""
+        """Returns the judge's name and version, and its model."""
         info = self.judge.info
         return " · ".join(part for part in (f"{info.name} {info.version}", info.model) if part)
 
     @property
     def reasons(self) -> str:
-        """Why trajectories are unscored, and how many."""
+        """Returns the reasons for unscored trajectories, with counts."""
         reasons = Counter(
             verdict.unscored for verdict in self.verdicts if verdict.unscored is not None
         )
@@ -123,12 +128,12 @@ class Column:
 
     @property
     def usage(self) -> Usage:
-        """The usage of all verdicts."""
+        """Returns the usage of all verdicts."""
         return sum((verdict.usage for verdict in self.verdicts), Usage())
 
     @property
     def cost(self) -> str:
-        """The cost of all verdicts; a lower bound where some prices are unknown."""
+        """Returns the cost of all verdicts; a lower bound if some prices are unknown."""
         prices = [verdict.usage.usd for verdict in self.verdicts]
         known = [usd for usd in prices if usd is not None]
         if len(known) == len(prices):
@@ -137,14 +142,14 @@ class Column:
 
     @property
     def median_time(self) -> str:
-        """Half of the verdicts took less."""
+        """Returns the median time of a verdict."""
         return (
             seconds(median(verdict.seconds for verdict in self.verdicts)) if self.verdicts else ""
         )
 
     @property
     def shares(self) -> Sequence[tuple[Outcome, float, float]]:
-        """Each outcome with its place and width in a bar of 160."""
+        """Returns each outcome with its position and width in a bar of 160 pixels."""
         bars, x = [], 0.0
         for outcome in _OUTCOMES:
             width = 160 * self.counts[outcome] / (self.counts.total() or 1)
@@ -154,15 +159,15 @@ class Column:
 
     @property
     def shares_in_words(self) -> str:
-        """The same for those who hear the page."""
+        """Returns the outcomes as text for screen readers."""
         counts = ((self.counts[outcome], outcome or "without verdict") for outcome in _OUTCOMES)
         return ", ".join(f"{count} {words}" for count, words in counts if count)
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One of several attempts at a task: what the first judge and the label (None: there are none)
-    say of it.
+    """One of several attempts at a task, with the first judge's outcome and the label's (None:
+    there are none).
     """
 
     id: str
@@ -174,7 +179,9 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRow:
-    """A task that was tried again; None where it took fewer attempts than another one."""
+    """A task that was retried; an attempt is None if the task had fewer attempts than another
+    one.
+    """
 
     goal: str
     attempts: Sequence[Attempt | None]
@@ -183,7 +190,7 @@ class AttemptRow:
 
 @dataclass(frozen=True, slots=True)
 class AttemptTable:
-    """All tasks that were tried again."""
+    """All tasks that were retried."""
 
     note: str
     heads: Sequence[str]
@@ -192,7 +199,7 @@ class AttemptTable:
 
 @dataclass(frozen=True, slots=True)
 class FigureRow:
-    """One figure of every judge that can be compared."""
+    """One figure of every judge with labels."""
 
     name: str
     cells: Sequence[Cell]
@@ -201,8 +208,10 @@ class FigureRow:
 
 @dataclass(frozen=True, slots=True)
 class AgreementTable:
-    """Agreement with the labels; `silent` says of the other judges why there is none,
-    `among_people` how far people agree.
+    """Agreement with the labels.
+
+    `silent` says for the other judges why there is none, and `among_people` is the agreement among
+    annotators.
     """
 
     note: str
@@ -214,8 +223,9 @@ class AgreementTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgePair:
-    """Two judges where both judged; `among_first` and `among_second` are what the list calls the
-    other of the two.
+    """Two judges on the trajectories that both judged.
+
+    `among_first` and `among_second` are the list's names for the other one of the two.
     """
 
     names: str
@@ -232,7 +242,7 @@ class JudgePair:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One judge against the labels, in pictures."""
+    """One judge against the labels, as plots."""
 
     column: Column
     caution: str | None
@@ -242,7 +252,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """All that the view shows."""
+    """The data of the summary template."""
 
     headlines: Sequence[str]
     facts: Sequence[tuple[str, str]]
@@ -259,7 +269,7 @@ class Summary:
 
 
 def summary(contents: ReportContents) -> Summary:
-    """The whole view. Figures are about the trajectories in the page, and nothing else."""
+    """Makes the summary. Figures cover only the trajectories in the page."""
     ids = {row.id for row in contents.rows}
     tasks = {row.id: row.task for row in contents.rows if row.broken is None}
     columns = [Column.of(judge, n, contents, ids, tasks) for n, judge in enumerate(contents.judges)]
@@ -281,8 +291,8 @@ def summary(contents: ReportContents) -> Summary:
 
 
 def _headlines(columns: Sequence[Column]) -> list[str]:
-    # What a judge says of runs that it was fitted on is no measure of it: it stands behind those
-    # that were measured.
+    # Verdicts on runs that a judge was fitted on do not measure it, so such judges come after the
+    # others.
     measured_first = sorted(
         columns, key=lambda column: column.fitted is not None and column.fitted.flatters
     )
@@ -342,8 +352,8 @@ def _notes(contents: ReportContents, columns: Sequence[Column]) -> list[str]:
 
 
 def _cautions(columns: Sequence[Column]) -> list[str]:
-    """Of the judges that were fitted on trajectories of this page, or on others of their tasks,
-    what that means.
+    """Returns warnings for judges that were fitted on trajectories of this page or on others of
+    their tasks.
     """
     return [
         caution
@@ -353,7 +363,7 @@ def _cautions(columns: Sequence[Column]) -> list[str]:
 
 
 def _attempts(contents: ReportContents) -> AttemptTable | None:
-    """One row for each task that was tried again."""
+    """Returns a table with one row for each task that was retried."""
     tried: dict[int, list[ReportRow]] = defaultdict(list)
     for row in contents.rows:
         if row.series is not None:
@@ -438,7 +448,7 @@ def _agreement(
 
 
 def _among_people(contents: ReportContents, tasks: Mapping[str, str]) -> str | None:
-    """What the annotators reach among themselves; None where no trajectory has two of them."""
+    """Returns the agreement among annotators; None if no trajectory has two of them."""
     labels = [label for label in contents.labels if label.id in tasks]
     people = annotator_agreement(labels, contents.source, tasks) if labels else None
     if people is None:
@@ -462,7 +472,7 @@ def _bracketed_interval(ends: tuple[float, float] | None) -> str:
 
 
 def _figures(comparison: Agreement) -> dict[str, AgreementFigure]:
-    """All that `prill agree` tells with a name, of agreement and of scores."""
+    """Returns all named figures of `prill agree`, of agreement and of scores."""
     return {figure.name: figure for figure in (*comparison.figures, *comparison.scores)}
 
 
@@ -495,8 +505,9 @@ def _constant_answer(comparison: Agreement) -> Cell:
 
 
 def judge_pairs(rows: Sequence[ReportRow], names: Sequence[str]) -> list[JudgePair]:
-    """Every two judges: those who are unscored or silent on a trajectory differ from nobody
-    there.
+    """Returns all pairs of judges.
+
+    An unscored or missing verdict differs from no other.
     """
     return [_judge_pair(rows, names, i, k) for i, k in combinations(range(len(names)), 2)]
 
@@ -511,7 +522,7 @@ def _judge_pair(rows: Sequence[ReportRow], names: Sequence[str], i: int, k: int)
     first_right = sum(truth == first for truth, first in differing)
     second_right = sum(truth in _DECIDED and truth != first for truth, first in differing)
     p, _ = mcnemar(first_right, second_right)
-    # With two judges "differ" is all there is to choose.
+    # With two judges, "differ" is the only choice.
     own, other = (str(i), str(k)) if len(names) > 2 else ("differ", "differ")
     return JudgePair(
         names=f"{names[i]} – {names[k]}",
@@ -546,16 +557,14 @@ def _panels(contents: ReportContents, columns: Sequence[Column]) -> list[Panel]:
 
 
 def _own_point(column: Column) -> tuple[float, float] | None:
-    """Recall and precision of the verdicts themselves, whatever the scores."""
+    """Returns recall and precision of the verdicts themselves, regardless of scores."""
     hits, missed = column.cells["success", "success"], column.cells["success", "failure"]
     wrong = column.cells["failure", "success"]
     return (hits / (hits + missed), hits / (hits + wrong)) if hits else None
 
 
 def _rule(judge: Judge, contents: ReportContents) -> Rule | None:
-    """The threshold that was asked for, else that of the judge's calibration, else the one it
-    judged by itself.
-    """
+    """Returns the requested threshold, else the judge's calibrated one, else the judge's own."""
     own = judge.info.params.get("threshold")
     threshold = (
         contents.threshold

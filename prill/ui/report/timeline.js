@@ -1,4 +1,4 @@
-// What judges and people said of the single steps: a timeline of all, and each again at its step.
+// Step verdicts and labels: a timeline of all, and each at its step.
 
 // One line for each judge that labelled steps, for each judge that points at steps, and for each annotator.
 function stepVoices(shown) {
@@ -51,7 +51,7 @@ function criteriaAt(criteria, n) {
   return found.length ? el("span", { class: "points", title: found.map(([c, i]) => `${i}. ${c.text}: ${MET[c.met][1]}`).join("\n") }, found.map(([, i]) => i).join(", ")) : null;
 }
 
-// The step labels again at their step, with rewards and the reasons in full.
+// The step labels at their step, with rewards and full reasons.
 function stepOpinions(shown, index) {
   const lines = stepVoices(shown).flatMap((voice) => voice.labels.filter((label) => label.index === index).map((label) => [voice, label]));
   if (!lines.length) return null;
@@ -62,7 +62,7 @@ function stepOpinions(shown, index) {
     label.reason ? el("div", { class: "plain" }, label.reason) : null)));
 }
 
-// What judges that grade frames saw in this state.
+// Descriptions of this state by judges that grade frames.
 function frameGrades(shown, index) {
   const lines = shown.verdicts.flatMap((verdict, i) => (verdict?.findings?.frames ?? [])
     .filter((graded) => graded.states.includes(index))

@@ -1,6 +1,6 @@
-// What judges and people said of one trajectory as a whole: the label, and a card for each judge.
+// Verdicts on one whole trajectory: the label, and a card for each judge.
 
-// "TP", "FP", "TN", "FN", "unscored", or "" where there is nothing to compare.
+// Returns "TP", "FP", "TN", "FN", "unscored", or "" if there is nothing to compare.
 function against(truth, said) {
   if (truth !== "success" && truth !== "failure") return "";
   if (said === "unscored") return "unscored";
@@ -18,7 +18,7 @@ function disagreement(row) {
   return judgesDisagree(row.outcomes) || row.outcomes.some((said) => ["FP", "FN"].includes(against(row.truth, said)));
 }
 
-const FEW = 3; // so many judges have room for all they say; of more, the long parts scroll or are folded
+const FEW = 3; // up to this many judges are shown in full; with more, long parts scroll or collapse
 
 function judgeCards(shown, row) {
   if (!overview.judges.length) return null;
@@ -65,7 +65,7 @@ function judgeCard(shown, row, name, i, many) {
     callsButton(name, i));
 }
 
-// More than the two lines that there is room for.
+// More than fits in two lines.
 function isLong(reason) {
   return (reason ?? "").length > 70 || /\n/.test(reason ?? "");
 }

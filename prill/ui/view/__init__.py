@@ -1,1 +1,1 @@
-"""The page for many runs, while their files grow."""
+"""The page of `prill view` for many runs, updated while their files grow."""

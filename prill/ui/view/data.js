@@ -1,10 +1,10 @@
-// Where the page has its runs from: the server, which reads files that may be growing.
+// The page's source of runs: the server, which reads files that may be growing.
 
 const HOME = "browse";
 const MOST_KEPT = 60; // runs that stay in memory
 const overview = { judges: [], source: "", parts: [], rows: [] };
-const kept = new Map(); // what was read of runs, by number, the newest last
-const asked = new Map(); // what is being read
+const kept = new Map(); // cached runs, by number, the newest last
+const asked = new Map(); // pending requests
 let hits = { words: "", numbers: null };
 
 async function ask(path, body) {
@@ -39,7 +39,7 @@ function fetchDetail(index) {
   return asked.get(index);
 }
 
-// The run on the screen anew, where it or another attempt at its task came in meanwhile; what is being typed stays.
+// Redraws the run on the screen if it or another attempt at its task was updated; typed text is kept.
 function redrawDetail(index) {
   if (view !== "browse" || current === null || byId("note") === document.activeElement) return;
   const { series } = overview.rows[current];
@@ -57,7 +57,7 @@ async function areThere(indices) {
 const hasCalls = (index, judge) => Boolean(kept.get(index)?.verdicts[judge]?.usage.calls);
 const readCalls = (index, judge) => ask(`api/calls/${index}/${judge}`);
 
-// The server searches pages, thoughts, actions and reasons; until it has answered, goals and ids.
+// The server searches pages, thoughts, actions and reasons; until it responds, goals and ids are searched.
 function hasWords(index, words) {
   if (hits.words === words) return hits.numbers === null || hits.numbers.has(index);
   const row = overview.rows[index];

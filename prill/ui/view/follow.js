@@ -1,12 +1,12 @@
-// What is new in the files: rows, how far judges are, and figures when they are looked at.
+// Polls for updates of the files: rows, the judges' progress, and figures while they are shown.
 
-const EVERY = 1500; // milliseconds between two questions
+const EVERY = 1500; // milliseconds between requests
 let known = { generation: -1, changes: 0 };
 let drawnParts = "";
-let summaryOf = -1; // the number of changes that the figures on the page are of
+let summaryOf = -1; // the number of changes that the figures on the page reflect
 let following = null;
 
-// One question at a time; whoever asks meanwhile waits for the next answer.
+// One request at a time; callers in the meantime wait for the next response.
 function follow() {
   following = (following ?? Promise.resolve()).then(askState, askState);
   return following;
@@ -59,7 +59,7 @@ async function take(state) {
   if (view === "summary") showSummary();
 }
 
-let arrived = false; // whether the run that the address names was shown
+let arrived = false; // whether the run in the URL was shown
 
 function beginAnew(state) {
   overview.judges = state.judges.map((judge) => judge.name);
@@ -94,7 +94,7 @@ function showProgress(state) {
   byId("progress").title = [...words, ...state.problems].join("\n");
 }
 
-// Figures are those of now; they are made when the summary is opened, and when rows change while it is open.
+// Figures are computed when the summary is opened, and when rows change while it is open.
 async function showSummary() {
   if (summaryOf === known.changes) return;
   summaryOf = known.changes;

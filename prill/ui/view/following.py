@@ -19,7 +19,7 @@ class FollowedFile:
     Attributes:
         path: The file.
         root: The folder that paths in it are relative to.
-        waits: Whether it ends in an incomplete line, which a next look may find complete.
+        waits: Whether it ends in an incomplete line, which a later read may find complete.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -27,22 +27,22 @@ class FollowedFile:
         self.root: Path = resolve_folder(path)
         self.waits = False
         self._begun = False
-        self._end: int | None = 0  # bytes read; None: it cannot be gone on with
+        self._end: int | None = 0  # bytes read; None: reading cannot continue
         self._lines = 0
         self._file: tuple[int, int] | None = None
 
     @property
     def read(self) -> int:
-        """How many bytes of it were read; all of them where it is read once."""
+        """Returns the number of bytes read so far; all of them if it is read once."""
         return self.size if self._end is None else self._end
 
     @property
     def size(self) -> int:
-        """Its size now, in bytes; 0 for a pipe."""
+        """Returns its current size in bytes; 0 for a pipe."""
         return 0 if is_stream(self.path) else Path(self.path).stat().st_size
 
     def was_replaced(self) -> bool:
-        """Whether it is another file by now, or has lost lines: it must be read anew."""
+        """Returns whether the file was replaced or truncated and must be read again."""
         if self._end is None or is_stream(self.path) or self._file is None:
             return False
         try:
@@ -52,9 +52,9 @@ class FollowedFile:
         return (now.st_dev, now.st_ino) != self._file or now.st_size < self._end
 
     def new_lines(self) -> Iterator[Line]:
-        """The records since the last look, each with its number and, where it has one, its place.
+        """Yields the records since the last read, each with its number and, if known, its position.
 
-        An incomplete last line comes, too; `forget` leaves it to the next look.
+        An incomplete last line is included; `forget` leaves it to the next read.
 
         Raises:
             InputError: A damaged archive, or a record that is too long.
@@ -82,5 +82,5 @@ class FollowedFile:
                 yield here
 
     def forget(self, line: Line) -> None:
-        """Leaves a line, the last one, to the next look."""
+        """Leaves the last line to the next read."""
         self._lines, self._end, self.waits = line.number - 1, line.start, True

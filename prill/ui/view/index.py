@@ -1,4 +1,4 @@
-"""Full-text search over what agents saw, did and said, and over what judges said of it."""
+"""Full-text search over agents' observations, actions and texts, and judges' reasons."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from prill.errors import UsageError
 from prill.io.cache import scratch_database
 from prill.types import Trajectory
 
-MAX_TEXT = 400_000  # characters of a run that are searched
+MAX_TEXT = 400_000  # characters of a run that are indexed
 _MAX_QUERY = 300  # characters
 _MAX_WORDS = 12
 
 
 class SearchIndex:
-    """Words of runs and of reasons, in a temporary database that does not grow in memory.
+    """A full-text index of runs and reasons, in a temporary database that does not grow in memory.
 
-    A word matches at the beginning of words; capitals and accents make no difference.
+    A query word matches the beginnings of words; case and accents are ignored.
 
     Raises:
         UsageError: Python's SQLite has no full-text search.
@@ -41,13 +41,13 @@ class SearchIndex:
             ) from None
 
     def add_run(self, number: int, trajectory: Trajectory) -> None:
-        """Takes up the words of a run."""
+        """Adds the text of a run."""
         text = "\n".join(_words(trajectory))[:MAX_TEXT]
         with self._lock:
             self._database.execute("INSERT INTO runs (rowid, text) VALUES (?, ?)", (number, text))
 
     def add_reason(self, number: int, judge: int, reason: str) -> None:
-        """Takes up what a judge said of a run; it replaces what the judge said before."""
+        """Adds a judge's reason on a run, replacing the judge's earlier one."""
         with self._lock:
             row = len(self._reasons)
             self._reasons.append((number, judge))
@@ -55,14 +55,14 @@ class SearchIndex:
             self._database.execute("INSERT INTO reasons (rowid, text) VALUES (?, ?)", (row, reason))
 
     def search(self, query: str, *, reasons: bool = True) -> set[int] | None:
-        """The runs that have each word of the query somewhere.
+        """Returns the runs that contain every word of the query.
 
         Args:
-            query: Words, of which at most 12 count.
-            reasons: Search what judges said, too.
+            query: Search words; at most 12 are used.
+            reasons: Whether to search judges' reasons, too.
 
         Returns:
-            Their numbers; None where the query has no words: all.
+            Their numbers; None if the query has no words, which matches all.
         """
         words = [word for word in query[:_MAX_QUERY].split() if any(map(str.isalnum, word))]
         found: set[int] | None = None
@@ -81,7 +81,7 @@ class SearchIndex:
         return found
 
     def close(self) -> None:
-        """Drops the temporary database."""
+        """Deletes the temporary database."""
         self._database.close()
 
     def _rows(self, table: str, query: str) -> sqlite3.Cursor:

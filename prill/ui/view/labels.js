@@ -1,8 +1,8 @@
-// Labels of the person at the page, beside the verdicts. A decision is on disk before the page says so.
+// The annotator's labels, next to the verdicts. The page confirms a decision only once it is on disk.
 
 const CHOICES = [["success", "1", "✓ Success"], ["failure", "2", "✗ Failure"], ["not_executable", "3", "Not executable"], ["unsure", "4", "? Unsure"]];
 const STEP_CHOICES = [["towards", "→"], ["reached", "★"], ["not_sure", "?"], ["away", "←"]];
-const labels = new Map(); // what is on disk, by number: {mine, version}
+const labels = new Map(); // saved labels, by number: {mine, version}
 let annotator = null;
 let saving = Promise.resolve();
 
@@ -40,7 +40,7 @@ async function readLabel(index) {
   }
 }
 
-// One decision after the other, each on top of what is on disk.
+// Saves decisions one after the other, each based on the saved one.
 function decide(index, change) {
   saving = saving.then(() => write(index, change)).catch((error) => refused(index, error));
   return saving;
@@ -61,7 +61,7 @@ async function write(index, { choice, note, step }) {
   say(`${choice ? CHOICES.find(([value]) => value === choice)[2] : "Label"}: on disk`);
 }
 
-// What is hidden until a run has a label is read anew with it.
+// Data that is hidden until a run has a label is loaded again with the label.
 async function after(index) {
   kept.delete(index);
   await follow();

@@ -39,20 +39,21 @@ from prill.ui.view.following import FollowedFile
 from prill.ui.view.index import SearchIndex
 
 _MAX_BROKEN = 100  # messages about lines that cannot be read
-_RATE_SECONDS = 120.0  # over which the rate of verdicts is taken
+_RATE_SECONDS = 120.0  # over which the rate of verdicts is computed
 _RATE_POINTS = 240
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeProgress:
-    """How far a judge is with the runs.
+    """The progress of a judge on the runs.
 
     Attributes:
-        name: The judge.
-        judged: How many of the runs have a verdict, unscored ones included.
-        unscored: How many of those are unscored, by reason.
-        per_minute: Verdicts a minute lately; None where none came while the page was open.
-        minutes_left: At that rate, until every run has one; None where that is not known.
+        name: The judge's name.
+        judged: The number of runs with a verdict, unscored ones included.
+        unscored: The number of unscored runs, by reason.
+        per_minute: The recent number of verdicts per minute; None if none arrived while the page
+            was open.
+        minutes_left: The minutes left at that rate; None if unknown.
     """
 
     name: str
@@ -73,22 +74,22 @@ class _Column:
 
 
 class Library:
-    """Rows of runs with what was said of them, by number; texts and pictures are read when asked.
+    """Rows of runs with verdicts and labels, by number; texts and images are read on request.
 
-    Threads may take turns with it: one `refresh`es it while others read.
+    It is thread-safe: one thread may `refresh` it while others read.
 
     Args:
         runs: Trajectory files.
-        verdicts: Verdict files, which may not be there yet.
+        verdicts: Verdict files, which may not exist yet.
         labels: Label files.
-        source: Which source of labels counts; see `prill.io.truth.gold_labels`.
-        truth: Which of several labels counts.
+        source: The source of labels to use; see `prill.io.truth.gold_labels`.
+        truth: The rule for several labels.
         by: Keys of runs to filter by.
-        retries: What came of attempts, by id.
-        transcripts: Show what models were asked and answered.
+        retries: The outcomes of retry attempts, by id.
+        transcripts: Whether to show model transcripts.
 
     Raises:
-        UsageError: A file cannot be read, the labels are of several sources, or this Python has no
+        UsageError: A file cannot be read, the labels have several sources, or this Python has no
             full-text search.
     """
 
@@ -115,7 +116,7 @@ class Library:
         self._label_paths = [str(path) for path in labels]
         self._source, self._truth, self._transcripts = source, truth, transcripts
         self._lock = threading.RLock()
-        self.annotator: str | None = None  # the person at the page
+        self.annotator: str | None = None  # the annotator at the page
         self.own: dict[str, LabelRecord] = {}  # the newest labels of that person
         self._label_files: list[tuple[int, int]] = []
         self._read_labels: list[LabelRecord] = []
@@ -129,7 +130,7 @@ class Library:
         self.problems: list[str] = []
         self.judges: list[Judge] = []
         self.label_source = ""
-        self._journal: list[int] = []  # rows as they changed
+        self._journal: list[int] = []  # rows in the order of changes
         self._where: list[tuple[int, int, int] | None] = []  # file, start and size
         self._series: dict[tuple[object, ...], int] = {}
         self._columns: dict[tuple[str, bytes], _Column] = {}
@@ -145,7 +146,7 @@ class Library:
         self.generation += 1
 
     def close(self) -> None:
-        """Drops what was kept in temporary files."""
+        """Deletes the temporary files."""
         with self._lock:
             self._unique.close()
             self._kept.close()
@@ -154,10 +155,10 @@ class Library:
     # ---- reading
 
     def refresh(self) -> Iterator[int]:
-        """Reads what is new in the files, a little at a time.
+        """Reads new lines of the files, a little at a time.
 
         Yields:
-            After each record how many there were; nothing is locked then.
+            After each record, the number of records; no lock is held then.
         """
         count = 0
         files = [*self._run_files, *self._verdict_files]
@@ -178,12 +179,12 @@ class Library:
             if self._stamps() != self._label_files:
                 try:
                     self._take_labels()
-                except PrillError as error:  # somebody may be writing it
+                except PrillError as error:  # another process may be writing it
                     self._problem(str(error))
 
     def _follow(self, file: FollowedFile, take: Callable[[Line], bool]) -> Iterator[None]:
         if not Path(file.path).exists() and file.path != "-":
-            return  # a verdict file that a run is about to make
+            return  # a verdict file that a run is about to create
         file.waits = False
         try:
             for line in file.new_lines():
@@ -252,7 +253,7 @@ class Library:
         return True
 
     def _name_judges(self) -> None:
-        """With another judge all rows change: the page begins anew."""
+        """Renames the judges; a new judge changes all rows, so the page reloads."""
         columns = list(self._columns.values())
         names = judge_names([(column.path, column.info) for column in columns])
         self.judges = [
@@ -268,7 +269,7 @@ class Library:
         self.generation += 1
 
     def _filled(self) -> list[Path]:
-        """Label files with something in them: one that begins is empty, or not there yet."""
+        """Returns the label files that are not empty."""
         paths = map(Path, self._label_paths)
         return [path for path in paths if path.exists() and path.stat().st_size]
 
@@ -282,7 +283,7 @@ class Library:
         self.relabel()
 
     def relabel(self) -> None:
-        """Counts labels anew, after `own` has changed. Raises UsageError for several sources."""
+        """Recomputes labels after `own` has changed. Raises UsageError for several sources."""
         with self._lock:
             theirs = [
                 label
@@ -315,14 +316,14 @@ class Library:
 
     @property
     def goals(self) -> list[str]:
-        """The goal of each row."""
+        """Returns the goal of each row."""
         return [one.goal for one in self.rows]
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, number: int) -> Trajectory:
-        """The run of a row. Raises InputError where its line cannot be read (any more)."""
+        """Returns the run of a row. Raises InputError if its line can no longer be read."""
         with self._lock:
             if self.rows[number].broken is not None:
                 raise InputError(self.rows[number].broken or "")
@@ -341,14 +342,14 @@ class Library:
             raise InputError(f"{file.path}: {error.strerror}") from None
 
     def changes(self, since: int, most: int) -> tuple[int, list[tuple[int, ReportRow]]]:
-        """Rows that changed.
+        """Returns the rows that changed.
 
         Args:
-            since: How many changes are known.
-            most: How many changes to tell at most.
+            since: The number of changes already known.
+            most: The maximum number of changes to return.
 
         Returns:
-            How many changes are known now, and the rows, with their numbers.
+            The number of changes known now, and the rows with their numbers.
         """
         with self._lock:
             end = min(len(self._journal), since + most)
@@ -357,11 +358,11 @@ class Library:
 
     @property
     def changed(self) -> int:
-        """How many changes there were."""
+        """Returns the number of changes so far."""
         return len(self._journal)
 
     def progress(self) -> list[JudgeProgress]:
-        """How far each judge is."""
+        """Returns the progress of each judge."""
         with self._lock:
             return [
                 self._progress(judge, column)
@@ -386,7 +387,7 @@ class Library:
         )
 
     def read_share(self) -> float:
-        """How much of the files' bytes was read, from 0 to 1."""
+        """Returns the fraction of the files' bytes that was read, from 0 to 1."""
         files = [
             file for file in (*self._run_files, *self._verdict_files) if Path(file.path).exists()
         ]
@@ -394,11 +395,13 @@ class Library:
         return min(1.0, sum(file.read for file in files) / size) if size else 1.0
 
     def search(self, query: str, *, reasons: bool) -> set[int] | None:
-        """The rows with the words; see `SearchIndex.search`."""
+        """Returns the rows that match the query; see `SearchIndex.search`."""
         return self._index.search(query, reasons=reasons)
 
     def detail(self, number: int) -> Detail:
-        """A run with all that was said of it; its pictures are named by `pictures/NUMBER/STATE`."""
+        """Returns a run with its verdicts and labels; its images are named
+        `pictures/NUMBER/STATE`.
+        """
         with self._lock:
             one, judges = self.rows[number], list(self.judges)
             labels = list(self._labels.get(one.id, ()))
@@ -422,7 +425,7 @@ class Library:
         return detail(item, judges, labels, picture, self.retries.get(one.id))
 
     def calls(self, number: int, judge: int) -> Exchanges | None:
-        """What a judge's models were asked and answered about a run; None: nothing was kept."""
+        """Returns the model transcript of a judge on a run; None if none was kept."""
         with self._lock:
             if judge >= len(self.judges):
                 return None
@@ -434,7 +437,7 @@ class Library:
         return exchanges(transcript) if transcript is not None else None
 
     def summary(self) -> Summary:
-        """The figures of the runs that were read so far."""
+        """Returns the figures of the runs read so far."""
         with self._lock:
             contents = ReportContents(
                 rows=list(self.rows),

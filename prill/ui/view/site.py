@@ -1,4 +1,4 @@
-"""The page for many runs: what it loads and what it may ask for."""
+"""The page of `prill view`: its files and its routes."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from prill.ui.view.library import JudgeProgress, Library
 if TYPE_CHECKING:
     from aiohttp import web
 
-_MOST_ROWS = 2000  # of one answer
-_PAUSE = 1.0  # seconds between two looks at the files
-_SLICE = 0.05  # seconds of reading between two chances for requests
+_MOST_ROWS = 2000  # per response
+_PAUSE = 1.0  # seconds between two reads of the files
+_SLICE = 0.05  # seconds of reading before requests are handled
 _STYLES = ("ui/look.css", "ui/report/page.css", "ui/view/view.css")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberedRow:
-    """A row that is new or has changed; `mine` is the label of the person at the page."""
+    """A row that is new or has changed; `mine` is the label of the annotator at the page."""
 
     number: int
     row: ReportRow
@@ -44,10 +44,10 @@ class NumberedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What changed since the page asked last.
+    """The changes since the page's last request.
 
-    A page that knows another `generation` begins anew. `known` is how many changes it knows with
-    this answer, of `changes`; `read` is the share of the files that was read.
+    A page with another `generation` reloads. `known` is the number of changes that it knows after
+    this response, of `changes`; `read` is the fraction of the files that was read.
     """
 
     generation: int
@@ -65,14 +65,14 @@ class State:
 
 
 class ViewSite:
-    """The page; it reads files in the background while `following`.
+    """The page, which reads files in the background while `following`.
 
     Args:
-        library: What is shown.
-        session: Takes labels; None: none are taken.
-        blind: Verdicts and others' labels of a run are shown only once it has a label of this
-            person.
-        title: What stands above the page.
+        library: The runs to show.
+        session: The session for labels; None: no labels are collected.
+        blind: Whether verdicts and others' labels of a run are hidden until this annotator has
+            labelled it.
+        title: The title of the page.
     """
 
     command = "prill view"
@@ -92,7 +92,7 @@ class ViewSite:
 
     @contextlib.asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
-        """Reads files while open, and what is new in them."""
+        """Follows the files inside the block."""
         reading = asyncio.create_task(self._read())
         try:
             yield
@@ -109,7 +109,7 @@ class ViewSite:
             await asyncio.sleep(_PAUSE)
 
     def files(self) -> Mapping[str, str]:
-        """The page, its style and its script."""
+        """Returns the page, its style and its script."""
         own = ("ui/look.js", "ui/view/data.js"), ("ui/view/labels.js", "ui/view/follow.js")
         scripts = "\n".join(map(read_part, (*own[0], *SCRIPTS, *own[1])))
         return {
@@ -119,7 +119,7 @@ class ViewSite:
         }
 
     def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]:
-        """Rows, runs, pictures, calls, the summary and labels."""
+        """Yields the routes of rows, runs, images, calls, the summary and labels."""
         return (
             ("api/state", self.state, None),
             ("api/search", self.search, None),
@@ -132,7 +132,7 @@ class ViewSite:
         )
 
     async def state(self, request: web.Request) -> web.StreamResponse:
-        """What changed since the page asked last."""
+        """Returns the changes since the page's last request."""
         library = self.library
         since = _number(request, "since")
         if _number(request, "generation") != library.generation:
@@ -159,13 +159,13 @@ class ViewSite:
         )
 
     async def search(self, request: web.Request) -> web.StreamResponse:
-        """The numbers of the runs with some words; null: all."""
+        """Returns the numbers of the runs that match a query; null: all."""
         query = request.query.get("q", "")
         found = await asyncio.to_thread(self.library.search, query, reasons=not self.blind)
         return json_response(None if found is None else sorted(found))
 
     async def summary(self, request: web.Request) -> web.StreamResponse:
-        """The figures as HTML; of a blind page none."""
+        """Returns the figures as HTML; a blind page has none."""
         from aiohttp import web
 
         if self.blind:
@@ -175,7 +175,7 @@ class ViewSite:
         return web.Response(text=text, content_type="text/html", charset="utf-8")
 
     async def run(self, request: web.Request) -> web.StreamResponse:
-        """A run with all that was said of it."""
+        """Returns a run with its verdicts and labels."""
         number = self._number(request)
         shown = await asyncio.to_thread(self.library.detail, number)
         if self._is_hidden(self.library.ids[number]):
@@ -184,7 +184,7 @@ class ViewSite:
         return json_response(shown)
 
     async def calls(self, request: web.Request) -> web.StreamResponse:
-        """What a judge's models were asked and answered about a run."""
+        """Returns the model transcript of a judge on a run."""
         from aiohttp import web
 
         number = self._number(request)
@@ -195,7 +195,7 @@ class ViewSite:
         return json_response(found)
 
     async def picture(self, request: web.Request) -> web.StreamResponse:
-        """The screenshot of a state."""
+        """Returns the screenshot of a state."""
         from aiohttp import web
 
         try:
@@ -210,12 +210,12 @@ class ViewSite:
         return await picture_response(states[state].screenshot)
 
     async def label(self, request: web.Request) -> web.StreamResponse:
-        """The label of the person at the page, with its version."""
+        """Returns the label of the annotator at the page, with its version."""
         session, number = self._labelling(), self._number(request)
         return json_response(session.decision(number))
 
     async def save(self, request: web.Request) -> web.StreamResponse:
-        """Saves the label of a run; it is on disk with the answer."""
+        """Saves the label of a run durably before responding."""
         session, number = self._labelling(), self._number(request)
 
         async def saved(asked: SaveRequest) -> object:
@@ -227,7 +227,7 @@ class ViewSite:
         return await change_response(request, SaveRequest, saved)
 
     async def undo(self, request: web.Request) -> web.StreamResponse:
-        """Takes the last label back."""
+        """Undoes the last label."""
         session = self._labelling()
 
         async def undone(asked: UndoRequest) -> object:
@@ -273,7 +273,7 @@ class ViewSite:
 
 
 def _some(changes: Iterator[int]) -> bool:
-    """Reads on for a moment; False when there is nothing more."""
+    """Reads for a moment; returns False if there is nothing more."""
     end = time.monotonic() + _SLICE
     return any(time.monotonic() >= end for _ in changes)
 

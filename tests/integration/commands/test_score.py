@@ -150,7 +150,7 @@ def test_endpoint_gone_exits_4_resumable(prill: Prill, tmp_path: Path) -> None:
     assert gone.returncode == 4
     assert "has not answered for" in gone.stderr
     assert (
-        "the same command goes on from there; --retry-unscored tries again what failed meanwhile"
+        "the same command resumes from there; --retry-unscored tries again what failed meanwhile"
         in gone.stderr
     )
     assert kept >= 10
@@ -182,7 +182,7 @@ def test_ctrl_c_finishes_running_calls(tmp_path: Path) -> None:
         asked = slow.stats().requests
     assert running.returncode == 130
     assert "finishing the calls under way" in err
-    assert "the same command takes up where this run ended" in err
+    assert "the same command resumes where this run ended" in err
     assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == asked < 400
 
 

@@ -168,7 +168,7 @@ def test_runs_of_earlier_versions_are_continued(prill: Prill, tmp_path: Path) ->
     ("words", "problem"),
     [
         (("--policy", "counter.py:Mute", "--judge", "oracle"), "the policy Mute takes no lessons"),
-        (("--judge", "oracle", "--second", "vlm"), "nobody needs a second opinion"),
+        (("--judge", "oracle", "--second", "vlm"), "a second judge is not used"),
         (
             ("--judge", "self-report", "--threshold", "2"),
             "--retries.threshold: Expected `float` <= 1",

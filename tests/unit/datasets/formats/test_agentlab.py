@@ -306,7 +306,7 @@ BROKEN = [
 @pytest.mark.parametrize("data", BROKEN)
 def test_broken_pickles_are_one_error(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.pkl").write_bytes(data)
-    with pytest.raises(InputError, match=r"x.pkl: no readable pickle"):
+    with pytest.raises(InputError, match=r"x.pkl: not a readable pickle"):
         load_pickle(tmp_path / "x.pkl")
 
 

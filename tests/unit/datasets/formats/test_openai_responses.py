@@ -286,7 +286,7 @@ def test_a_run_without_words_of_a_user_has_no_goal(tmp_path: Path) -> None:
     ("line", "problem"),
     [
         ('{"object": "response", "output": 5}', None),
-        ('{"object": "response", "output": [5]}', "an item is no object"),
+        ('{"object": "response", "output": [5]}', "an item is not an object"),
         (
             '{"object": "response", "output": [{"type": "message", "content": 5}]}',
             "content is broken",
