@@ -118,5 +118,5 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path, content: str, problem
 
 
 def test_the_papers_protocol_has_no_place_for_them() -> None:
-    with pytest.raises(UsageError, match="no placeholder references"):
+    with pytest.raises(UsageError, match="no place for references"):
         prill.judge("vlm", model="m", preset="paper", references=KNOWN)
