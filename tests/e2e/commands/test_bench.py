@@ -293,7 +293,7 @@ def test_the_shop_has_no_figures_beside(tmp_path: Path) -> None:
         ),
         (
             ("miniwob", "--policy", "react", "--tasks", "45", "--beside", "step-webarena"),
-            "are about webarena, not about miniwob",
+            "are for webarena, not for miniwob",
         ),
         (
             ("miniwob", "--policy", "scripted", "--tasks", "click-link", "--trials", "2"),

@@ -174,7 +174,7 @@ async def test_port_known_to_adb_is_left_alone(adb: FakeAdb, home: Path) -> None
             "found' >&2; exit 1",
             "/dev/kvm is not",
         ),
-        ("exit 3", r"exit status 3.*it wrote no output"),
+        ("exit 3", r"exit status 3.*it said nothing"),
     ],
 )
 async def test_failed_start_tells_its_last_words(
