@@ -101,7 +101,7 @@ def request(trajectory: Trajectory) -> str:
         began = None
     if began is None or not isinstance(date, str):
         return block
-    # The date is formatted anew because the recorded text is untrusted.
+    # The date is formatted again because the recorded text is untrusted.
     time = f", {began:%H:%M} {began.tzname() or ''}".rstrip() if ":" in date else ""
     return f"{block}\n\nThe agent began on {began:%A, %Y-%m-%d}{time}."
 

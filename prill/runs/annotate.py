@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
-import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +31,7 @@ from prill.runs.base import (
     GoalsOption,
     Recordings,
     opened_folders,
-    wait_for,
+    until_interrupted,
 )
 from prill.types import LabelRecord
 from prill.ui.annotate.captions import CaptionSite, open_site
@@ -296,15 +294,7 @@ def annotate(
     Raises:
         UsageError: A file cannot be read or written, or the port is in use.
     """
-
-    async def until_interrupted() -> AnnotateResult:
-        stop = asyncio.Event()
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        return await annotate_async(config, stop=stop, opened=opened)
-
-    return wait_for(until_interrupted)
+    return until_interrupted(lambda stop: annotate_async(config, stop=stop, opened=opened))
 
 
 async def _labelled(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
@@ -62,6 +64,26 @@ def apart(run: Callable[[], R]) -> R:
         return run()
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(run).result()
+
+
+def until_interrupted(serve: Callable[[asyncio.Event], Coroutine[Any, Any, R]]) -> R:
+    """Runs a page until Ctrl-C or SIGTERM, which set the event that `serve` is called with.
+
+    Args:
+        serve: The coroutine function that serves until the event is set.
+
+    Returns:
+        Its result.
+    """
+
+    async def served() -> R:
+        stop = asyncio.Event()
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        return await serve(stop)
+
+    return wait_for(served)
 
 
 def synchronous(run: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:

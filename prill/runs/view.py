@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +24,7 @@ from prill.runs.base import (
     GoalsOption,
     Recordings,
     opened_folders,
-    wait_for,
+    until_interrupted,
 )
 from prill.runs.report import ReportConfig, with_retries
 from prill.ui.annotate.label_log import LabelLog
@@ -218,15 +216,7 @@ def view(
     Raises:
         UsageError: A file cannot be read or written, or the port is in use.
     """
-
-    async def until_interrupted() -> ViewResult:
-        stop = asyncio.Event()
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        return await view_async(config, stop=stop, opened=opened)
-
-    return wait_for(until_interrupted)
+    return until_interrupted(lambda stop: view_async(config, stop=stop, opened=opened))
 
 
 async def _served(
