@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from prill.errors import UsageError
 from prill.evaluators.claim_check import VERSION, check_claims
-from prill.protocols import Estimator, Evaluator
+from prill.evaluators.wrappers.rewritten import estimate_usage
+from prill.protocols import Evaluator
 from prill.types import EvaluatorInfo, Findings, Trajectory, Usage, Verdict
 
 
@@ -44,11 +44,7 @@ class ClaimChecked:
         Raises:
             UsageError: The judge cannot estimate its usage.
         """
-        if not isinstance(self.evaluator, Estimator):
-            raise UsageError(
-                f"evaluator {self.evaluator.info.name} cannot say beforehand what it needs"
-            )
-        return self.evaluator.estimate(trajectory)
+        return estimate_usage(self.evaluator, trajectory)
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """Returns the judge's verdict with `findings.claims`."""

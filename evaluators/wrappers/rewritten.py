@@ -19,6 +19,13 @@ def _nothing(trajectory: Trajectory) -> Sequence[str]:
     return ()
 
 
+def estimate_usage(evaluator: Evaluator, trajectory: Trajectory) -> Usage:
+    """Returns the estimate of a wrapped judge. Raises UsageError if the judge has none."""
+    if not isinstance(evaluator, Estimator):
+        raise UsageError(f"evaluator {evaluator.info.name} cannot say beforehand what it needs")
+    return evaluator.estimate(trajectory)
+
+
 class Rewritten:
     """A wrapper that passes a rewritten trajectory to a judge.
 
@@ -66,11 +73,7 @@ class Rewritten:
         Raises:
             UsageError: The judge cannot estimate its usage.
         """
-        if not isinstance(self.evaluator, Estimator):
-            raise UsageError(
-                f"evaluator {self.evaluator.info.name} cannot say beforehand what it needs"
-            )
-        return self.evaluator.estimate(trajectory)
+        return estimate_usage(self.evaluator, trajectory)
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """Returns the judge's verdict on the rewritten trajectory."""
