@@ -372,7 +372,7 @@ class Findings:
     frames: tuple[FrameGrade, ...] = ()
     claims: tuple[CheckedClaim, ...] | UnsetType = UNSET
     answers: tuple[Answer, ...] | UnsetType = UNSET
-    official_label: bool | None | UnsetType = UNSET
+    official_label: bool | UnsetType | None = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -320,9 +321,7 @@ class ProtocolJudge(ModelJudge):
             ]
         if stage.per == "transition":
             numbered = [i for i, text in enumerate(scene.texts) if text]
-            return [
-                call([], before=i, after=j) for i, j in zip(numbered, numbered[1:], strict=False)
-            ]
+            return [call([], before=i, after=j) for i, j in pairwise(numbered)]
         return [call(self._shown(stage, scene))]
 
     def _shown(self, stage: Stage, scene: Scene) -> list[Frame]:

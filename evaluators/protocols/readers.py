@@ -12,7 +12,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -64,7 +64,7 @@ class Reading:
 
     success: bool
     reason: str
-    findings: Findings = Findings()
+    findings: Findings = field(default_factory=Findings)
 
 
 class VerdictReader(ABC):
