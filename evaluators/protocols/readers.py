@@ -303,7 +303,7 @@ class RubricItem:
     criterion: str
     description: str
     max_points: Annotated[int, Meta(ge=1)]
-    condition: str | None
+    condition: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
