@@ -13,6 +13,7 @@ from prill.evaluators.labels import cluster
 from prill.evaluators.meta.agreement import Pair, Pairing, measure_agreement, shares
 from prill.evaluators.meta.comparison import kendall_tau
 from prill.evaluators.meta.figure import Figure
+from prill.evaluators.protocols.presets import Protocol
 from prill.types import Usage, Verdict
 
 Verdicts = Mapping[str, Verdict]
@@ -32,7 +33,8 @@ class ProtocolRate:
         unscored: The number of unscored runs by reason.
         usage: Calls, tokens and cost of these verdicts. Replies that protocols share count once.
         citation: How to cite the verdicts: protocol, prompt hash, model, frames and parser.
-        differences: How the preset differs from the published protocol.
+        source: The public code that the preset follows.
+        differences: How the preset differs from it.
     """
 
     protocol: str
@@ -44,6 +46,7 @@ class ProtocolRate:
     unscored: Mapping[str, int]
     usage: Usage
     citation: str
+    source: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
 
 
@@ -72,25 +75,19 @@ class ProtocolAgreement:
 
 
 def measure_rate(
-    protocol: str,
-    verdicts: Verdicts,
-    tasks: Mapping[str, str],
-    *,
-    citation: str,
-    differences: tuple[str, ...] = (),
+    protocol: Protocol, verdicts: Verdicts, tasks: Mapping[str, str], *, citation: str
 ) -> ProtocolRate:
     """Computes the success rates of one protocol, with 95 % intervals over tasks.
 
     Args:
-        protocol: The preset's name.
+        protocol: The preset.
         verdicts: Its verdicts by trajectory id.
         tasks: The task of each trajectory id.
         citation: The line to cite.
-        differences: The differences from the published protocol.
     """
     labels = {id: official_label(verdict) for id, verdict in verdicts.items()}
     return ProtocolRate(
-        protocol=protocol,
+        protocol=protocol.name,
         runs=len(verdicts),
         scored=sum(verdict.success is not None for verdict in verdicts.values()),
         rate=_share("success", {id: v.success for id, v in verdicts.items()}, tasks),
@@ -101,7 +98,8 @@ def measure_rate(
         ),
         usage=sum((verdict.usage for verdict in verdicts.values()), start=Usage()),
         citation=citation,
-        differences=differences,
+        source=protocol.source,
+        differences=protocol.differences,
     )
 
 

@@ -141,13 +141,12 @@ class Protocol:
             model: The model that judged.
 
         Returns:
-            Protocol and source, prompt hash, model, frames and parser.
+            Protocol and paper, prompt hash, model, frames and parser.
         """
         return (
-            f"{self.title} ({self.paper}; {self.source[0]}), prill preset {self.name} "
-            f"{self.version}, prompts {(prompt or '-')[:HASH_CHARS]} worded by prill, model "
-            f"{model or '-'} (published with {self.model}), shown: {self.shows}; parser: "
-            f"{self.parser}"
+            f"{self.title} ({self.paper}), prill preset {self.name} {self.version}, prompts "
+            f"{(prompt or '-')[:HASH_CHARS]} (worded by prill), model {model or '-'} (published "
+            f"with {self.model}), shown: {self.shows}; parser: {self.parser}"
         )
 
 

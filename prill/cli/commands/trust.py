@@ -84,6 +84,7 @@ COMMANDS: Mapping[str, Command] = {
         "has each protocol's source and how\n"
         "prill's version differs. Runs with unclear replies are unscored; `official` is the rate "
         "by the authors' own rule.\n"
+        "Replies are kept in FOLDER/replies, where protocols share them.\n"
         "Exit codes: 0 done, 3 done and some verdicts are unscored, 2 nothing could be read or "
         "bad usage, 4 endpoint gone,\n"
         "130 interrupted.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,6 +26,7 @@ from prill.evaluators.protocols.comparison import (
 from prill.evaluators.protocols.judge import ProtocolJudge
 from prill.evaluators.protocols.presets import COMMON_DIFFERENCES, list_protocols, load_protocol
 from prill.evaluators.registry import JudgeConfig, make_run_judge
+from prill.io.cache import asking_again
 from prill.io.outputs import Content, check_output, expect_place, write_output
 from prill.io.store import TrajectoryReader, encode, read_verdicts
 from prill.io.tables import Table, Tabular, printable
@@ -230,7 +232,9 @@ async def compare_protocols_async(
     folder, tallies = Path(config.output), dict[str, Tally]()
     with opened_trajectories(config) as paths:
         await asyncio.to_thread(_prepare, config, paths)
-        with run_budget(config.budget_usd, folder=folder, begin_again=not config.resume):
+        # an unclear reply that was kept would only be read again
+        afresh = asking_again() if config.retry_unscored else nullcontext()
+        with run_budget(config.budget_usd, folder=folder, begin_again=not config.resume), afresh:
             judges = _make_judges(config, paths, folder)
             expected = len(judges) * await asyncio.to_thread(count_lines, paths, config.limit)
             for name, judge in judges.items():
@@ -286,7 +290,7 @@ def plan_protocols(config: ProtocolsConfig) -> RunPlan:
             judges = _make_judges(config, paths, folder)
         shared = _keeps_replies(config)
         seen = set[str]()
-        plans, lines = [], []
+        plans, lines, again = [], [], 0
         prices = _prices(config)
         for name, judge in judges.items():
             file = folder / f"{name}.jsonl"
@@ -295,8 +299,13 @@ def plan_protocols(config: ProtocolsConfig) -> RunPlan:
             plan = plan_judging(counted, paths, limit=config.limit, keys=keys, prices=prices)
             plans.append(plan)
             usd = "" if plan.usage is None or plan.usage.usd is None else f", ${plan.usage.usd:.2f}"
-            again = f", {counted.known} answered before" if counted.known else ""
-            lines.append(f"{name}: {counted.calls} calls{again}{usd}")
+            known = f", {counted.known} more shared" if counted.known else ""
+            lines.append(f"{name}: {counted.calls} calls{known}{usd}")
+            again += counted.known
+        if again:
+            lines.append(
+                f"{again} calls are shared: their reply is there from another protocol or run"
+            )
         whole = JudgingPlan(
             sum(plan.todo for plan in plans),
             sum(plan.done for plan in plans),
@@ -304,7 +313,8 @@ def plan_protocols(config: ProtocolsConfig) -> RunPlan:
             False,
             plans[0].problems,
         )
-        return whole.run_plan(*lines, f"would be written to {config.output}")
+        lines.append(f"would be written to {config.output}")
+        return whole.run_plan(*lines, shared=again)
 
 
 @dataclass
@@ -431,13 +441,7 @@ def _measured(
         verdicts[name] = {id: latest[id] for id in runs.tasks if id in latest}
     result = ProtocolsResult(
         rates=tuple(
-            measure_rate(
-                name,
-                verdicts[name],
-                runs.tasks,
-                citation=judge.citation,
-                differences=judge.protocol.differences,
-            )
+            measure_rate(judge.protocol, verdicts[name], runs.tasks, citation=judge.citation)
             for name, judge in judges.items()
         ),
         agreements=measure_agreements(verdicts, runs.tasks, runs.agents),
@@ -533,9 +537,11 @@ def _markdown(result: ProtocolsResult) -> Iterator[str]:
         )
         yield f"| {' | '.join(map(str, cells))} |"
     for rate in result.rates:
+        sources = f"Source: {', '.join(rate.source)}."
         yield from ("", f"## {rate.protocol}", "", _escaped(rate.citation), "")
+        yield from (_escaped(sources), "", "Differences:", "")
         yield from (f"* {_escaped(words)}" for words in rate.differences)
-    yield from ("", "## All protocols", "")
+    yield from ("", "## All protocols", "", "Differences:", "")
     yield from (f"* {words}" for words in COMMON_DIFFERENCES)
 
 
