@@ -16,7 +16,12 @@ from prill.errors import NoEvidenceError, TruncatedError, UnparsableError
 from prill.evaluators.evidence import endings, fewer, not_all
 from prill.evaluators.frames import Frame, captions, images_read, planned_captions
 from prill.evaluators.judgement import Judgement, ModelJudge, make_verdict
-from prill.evaluators.protocols.presets import Protocol, Stage, load_protocol
+from prill.evaluators.protocols.presets import (
+    Protocol,
+    Stage,
+    list_prompts,
+    load_protocol,
+)
 from prill.evaluators.protocols.readers import (
     READERS,
     Grade,
@@ -32,7 +37,6 @@ from prill.models.prompts import NONCE, Prompt, content_hash, prompt_set
 from prill.protocols import Captioner, Form, Image, Message, Reply
 from prill.types import Findings, FrameGrade, Trajectory, UnscoredReason, Usage, Verdict
 
-_PACKAGE = "prill.evaluators.protocols"
 # The place of the images in a user turn.
 _IMAGES = "\ue001"
 # No call was made, or none that the authors' code would have made.
@@ -105,6 +109,9 @@ class ProtocolJudge(ModelJudge):
     spec: ProtocolSpec = field(kw_only=True)
 
     name: ClassVar[str] = "protocol"
+    package: ClassVar[str] = "prill.evaluators.protocols"
+    prompt_names: ClassVar[tuple[str, ...]] = list_prompts()
+    main_prompts: ClassVar[tuple[str, ...]] = ("webjudge_verdict",)
     forms: ClassVar[tuple[Form, ...]] = ()
 
     @property
@@ -121,7 +128,7 @@ class ProtocolJudge(ModelJudge):
     def prompts(self) -> Mapping[str, Prompt]:
         """The prompts in use, by name."""
         names = self._names()
-        return prompt_set(_PACKAGE, names, names[-1:], self.prompt)
+        return prompt_set(self.package, names, names[-1:], self.prompt)
 
     @property
     def citation(self) -> str:

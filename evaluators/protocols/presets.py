@@ -150,17 +150,20 @@ class Protocol:
         )
 
 
-@cache
 def list_protocols() -> tuple[str, ...]:
     """Returns the names of all presets, in alphabetical order."""
-    folder = files(__package__) / _FOLDER
-    return tuple(
-        sorted(
-            item.name.removesuffix(".toml")
-            for item in folder.iterdir()
-            if item.name.endswith(".toml")
-        )
-    )
+    return _names(_FOLDER, ".toml")
+
+
+def list_prompts() -> tuple[str, ...]:
+    """Returns the names of all prompt files, in alphabetical order."""
+    return _names("prompts", ".md")
+
+
+@cache
+def _names(folder: str, ending: str) -> tuple[str, ...]:
+    items = [item.name for item in (files(__package__) / folder).iterdir()]
+    return tuple(sorted(name.removesuffix(ending) for name in items if name.endswith(ending)))
 
 
 @cache

@@ -439,4 +439,4 @@ def _prompt(judge: str, name: str | None) -> str:
     names = (*maker.prompt_names, *maker.paper_prompts)
     if name not in names:
         raise UsageError(f"judge {judge!r} has no prompt {name!r}; there are: {', '.join(names)}")
-    return load_prompt("prill.evaluators", name).text.rstrip()
+    return load_prompt(maker.package, name).text.rstrip()

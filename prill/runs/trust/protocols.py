@@ -17,7 +17,7 @@ from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.labels import latest_verdicts, make_task
 from prill.evaluators.meta.figure import Figure, about_intervals, interval
-from prill.evaluators.protocols.comparison import (
+from prill.evaluators.meta.protocols import (
     ProtocolAgreement,
     ProtocolRate,
     measure_agreements,
@@ -117,7 +117,11 @@ class ProtocolsConfig(Config):
     ] = True
 
     def check(self) -> None:
-        """Raises UsageError for an unknown protocol, or one that is named twice."""
+        """Validates the names of the protocols.
+
+        Raises:
+            UsageError: A protocol is unknown or named twice.
+        """
         for name in self.protocols:
             load_protocol(name)
         if len(set(self.protocols)) < len(self.protocols):

@@ -12,7 +12,7 @@ from PIL import Image
 import prill
 from prill.cli import main
 from prill.errors import UsageError
-from prill.evaluators.protocols.comparison import measure_agreements, official_label
+from prill.evaluators.meta.protocols import measure_agreements, official_label
 from prill.evaluators.protocols.presets import list_protocols
 from prill.testing import MockServer
 from prill.types import Action, EvaluatorInfo, Observation, Step, Task, Trajectory, Verdict

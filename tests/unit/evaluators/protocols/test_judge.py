@@ -11,7 +11,7 @@ from PIL import Image as Pillow
 
 import prill
 from prill.errors import CallTimeoutError, RefusalError, UsageError
-from prill.evaluators.protocols.comparison import official_label
+from prill.evaluators.meta.protocols import official_label
 from prill.evaluators.protocols.judge import ProtocolJudge
 from prill.evaluators.protocols.presets import list_protocols, load_protocol
 from prill.evaluators.protocols.readers import FrameRelevance, Relevance, Rubric, RubricItem
