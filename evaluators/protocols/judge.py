@@ -133,7 +133,8 @@ class ProtocolJudge(ModelJudge):
     @property
     def citation(self) -> str:
         """Returns the line that says how verdicts were made."""
-        return self.protocol.cite(self.info.prompt, self.model.name)
+        captioner = None if self.captioner is None else self.captioner.name
+        return self.protocol.cite(self.info.prompt, self.model.name, captioner)
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """Returns the screenshots, if the protocol shows any."""

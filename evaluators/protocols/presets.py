@@ -133,20 +133,22 @@ class Protocol:
         parts = (self.stages, self.no_answer, self.steps, str(self.chars), self.cut)
         return content_hash(*(msgspec.json.encode(part).decode() for part in parts))
 
-    def cite(self, prompt: str | None, model: str | None) -> str:
+    def cite(self, prompt: str | None, model: str | None, captioner: str | None = None) -> str:
         """Returns a line that says by which protocol verdicts were made.
 
         Args:
             prompt: The hash of the prompts.
             model: The model that judged.
+            captioner: What read states in place of screenshots. None: as published.
 
         Returns:
             Protocol and paper, prompt hash, model, frames and parser.
         """
+        read = "" if captioner is None else f", states read by {captioner}"
         return (
             f"{self.title} ({self.paper}), prill preset {self.name} {self.version}, prompts "
             f"{(prompt or '-')[:HASH_CHARS]} (worded by prill), model {model or '-'} (published "
-            f"with {self.model}), shown: {self.shows}; parser: {self.parser}"
+            f"with {self.model}), shown: {self.shows}{read}; parser: {self.parser}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,6 +135,42 @@ def test_unclear_replies_are_unscored_and_both_rates_are_printed(
     lines = {line.split()[0]: line.split() for line in page.splitlines() if line.strip()}
     assert lines["agenttrek"][1:6] == ["0", "-", "-", "1.000", "6"]
     assert lines["aer-v"][1:6] == ["0", "-", "-", "0.000", "6"]
+
+
+def test_retried_verdicts_are_asked_for_again_though_replies_are_kept(runs: Path) -> None:
+    with MockServer(unsuccessful=1.0) as server:
+        names = ("--protocols", "agenttrek")
+        assert main(command(runs, server, *names)) == 3
+        assert main(command(runs, server, *names)) == 3
+        assert server.stats().requests == 6
+        assert main(command(runs, server, *names, "--retry-unscored")) == 3
+        assert server.stats().requests == 12
+
+
+def test_stopped_run_says_so_and_shows_what_is_there(runs: Path, endpoint: MockServer) -> None:
+    config = prill.ProtocolsConfig(
+        trajectories=[runs],
+        output=runs.parent / "out",
+        model=prill.ModelConfig("gpt-4o", base_url=endpoint.base_url),
+        protocols=["webvoyager", "agenttrek"],
+    )
+
+    async def stopped() -> prill.ProtocolsResult:
+        stop = asyncio.Event()
+
+        def after_two(protocol: str, done: int, expected: int) -> None:
+            if done >= 2:
+                stop.set()
+
+        return await prill.compare_protocols_async(config, stop=stop, progress=after_two)
+
+    result = asyncio.run(stopped())
+    assert result.stopped
+    assert result.rates[0].scored >= 2 and result.rates[1].scored == 0
+    assert result.rates[1].rate.undefined and "nothing scored" in result.svg()
+    whole = prill.compare_protocols(config)
+    assert not whole.stopped
+    assert [rate.scored for rate in whole.rates] == [6, 6]
 
 
 def test_result_in_python_has_tables(runs: Path, endpoint: MockServer) -> None:

@@ -330,6 +330,7 @@ def test_missing_pictures_are_no_failure_and_a_captioner_helps(tmp_path: Path) -
     [verdict] = prill.score([blind], judge)
     assert verdict.success is True
     assert "page 3" in text(model.seen[-1])
+    assert isinstance(judge, ProtocolJudge) and "states read by text" in judge.citation
 
 
 @pytest.mark.parametrize("name", list_protocols())
