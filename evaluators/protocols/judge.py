@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from prill.config.values import Config
 from prill.errors import NoEvidenceError, TruncatedError, UnparsableError
-from prill.evaluators.evidence import endings, fewer, not_all
+from prill.evaluators.evidence import are_withheld, endings, fewer, not_all
 from prill.evaluators.frames import Frame, captions, images_read, planned_captions
 from prill.evaluators.judgement import Judgement, ModelJudge, make_verdict
 from prill.evaluators.protocols.presets import (
@@ -166,7 +166,7 @@ class ProtocolJudge(ModelJudge):
             planned_captions(trajectory.observations, self.captioner) if self.captioner else None
         )
         plan: list[PlannedCall] = []
-        if not trajectory.answer and self.protocol.no_answer != "ask":
+        if self._needs_answer(trajectory):
             return plan
         try:
             program = self._program(self._scene(trajectory, texts))
@@ -187,7 +187,7 @@ class ProtocolJudge(ModelJudge):
         return await self._run(trajectory, _Official())
 
     async def _run(self, trajectory: Trajectory, official: _Official) -> Judgement:
-        if not trajectory.answer and self.protocol.no_answer != "ask":
+        if self._needs_answer(trajectory):
             if self.protocol.no_answer == "none":
                 raise NoEvidenceError("the agent gave no answer, so this protocol does not judge")
             official.label, official.known = False, True
@@ -203,6 +203,11 @@ class ProtocolJudge(ModelJudge):
         reply = await self._verdict(batch[0], reader, official)
         reading = reader.read(reply)
         return self._concluded(scene, reading)
+
+    def _needs_answer(self, trajectory: Trajectory) -> bool:
+        """Returns whether the agent did not answer, and the protocol makes no call then."""
+        answered = trajectory.answer or are_withheld(trajectory)
+        return not answered and self.protocol.no_answer != "ask"
 
     async def _answer(self, call: _Call) -> Any:
         """Returns the result of a call before the verdict."""

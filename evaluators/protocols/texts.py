@@ -13,6 +13,7 @@ from prill.evaluators.evidence import (
     action_history,
     action_text,
     address,
+    are_withheld,
     request,
     state_text,
     without_claims,
@@ -91,6 +92,8 @@ def _steps(scene: Scene, frames: Sequence[Frame], room: int, subject: _Subject) 
 
 
 def _answer(scene: Scene, frames: Sequence[Frame], room: int, subject: _Subject) -> str:
+    if are_withheld(scene.trajectory):
+        return ""
     return quoted("answer", scene.cut(scene.trajectory.answer or "(none)", room))
 
 

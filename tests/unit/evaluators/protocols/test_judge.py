@@ -133,6 +133,14 @@ def test_without_an_answer_webvoyager_says_failure_and_browser_use_nothing(tmp_p
     assert (verdict.unscored, verdict.findings, seen) == ("no_evidence", None, [])
 
 
+def test_an_answer_that_is_withheld_is_not_a_missing_one(tmp_path: Path) -> None:
+    model = ScriptedModel(["SUCCESS"])
+    judge = prill.judge("protocol", protocol="webvoyager", model=model, evidence_only=True)
+    [verdict] = prill.score([run(tmp_path)], judge)
+    assert verdict.success is True
+    assert "It costs 4." not in text(model.seen[0]) and "[answer" not in text(model.seen[0])
+
+
 @pytest.mark.parametrize(
     ("protocol", "pictures", "words"),
     [("arb-axtree", [], "page 3"), ("arb-screen", ["s3"], "http://shop/2")],
