@@ -231,7 +231,7 @@ $(VENV)/frameworks/%/.installed: $(VENV)/.created
 	@if timeout 1200 sh -exc '$(PYTHON) -m venv $(@D); pip="$(@D)/bin/python -m pip --disable-pip-version-check install --no-compile"; $$pip uv; \
 	        uv="$(@D)/bin/uv pip install --python $(@D)/bin/python"; \
 	        $(if $(filter verl ms-swift llama-factory axolotl,$*),$$pip torch==2.13.0+cpu;) $(if $(alone_$*),$$uv --no-deps $(alone_$*);) \
-	        $$uv $(with_$*) msgspec numpy scipy pillow pybase64 tqdm aiohttp "openai>=2.54"; \
+	        $$uv $(with_$*) msgspec numpy scipy pillow pybase64 tqdm aiohttp $(if $(filter browser-use-old,$*),,"openai>=2.54"); \
         $(if $(filter ms-swift,$*),$$uv --no-deps torchvision==0.28.0 qwen-vl-utils==0.0.14; $(@D)/bin/python tests/support/models/vllm_environment.py)' >$(@D)/install.log 2>&1; \
 	then touch $@; else echo '$* cannot be installed here (see $(@D)/install.log): its tests will be skipped'; fi
 

@@ -100,8 +100,8 @@ class OutcomeSpec(Config):
     frames: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(
-            description="last states shown (default: the first, the last two, the one before "
-            "something was submitted)"
+            description="last different pictures shown (default: the first, the last two, the "
+            "one before something was submitted)"
         ),
     ] = None
     answer: Annotated[

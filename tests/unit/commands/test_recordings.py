@@ -15,11 +15,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from PIL import Image
 
 import prill as library
+from prill.captioner.cache import image_id
 from prill.captioner.files import read_captions
 from prill.io.store import read_verdicts
 from prill.runs.annotate import Opened
+from prill.types import Observation
 from tests.support.commands.command import Prill, write_trajectories
 from tests.support.commands.endpoint import Endpoint
 from tests.support.paths import SUPPORT
@@ -308,9 +311,33 @@ def test_captions_of_the_pictures_of_a_log(prill: Prill, logs: Path) -> None:
     with Endpoint(lambda text: "A page with tea.") as endpoint:
         command = ("caption", "logs/calls.log", "-o", "c.jsonl", *endpoint.words)
         assert "1 pictures to caption" in prill(*command, "--dry-run").stdout
+        assert not Path("images").exists(), "a plan copies nothing"
         assert prill(*command).returncode == 0
+        assert "0 captions made, 1 already there" in prill(*command).stderr
     (caption,) = read_captions("c.jsonl")
     assert caption.caption == "A page with tea."
+    assert Path(caption.image).parent == Path("images"), "the log's own is gone with the run"
+    assert image_id(caption.image) == caption.id
+
+
+def test_captions_of_a_log_for_training_name_pictures_that_last(
+    prill: Prill, logs: Path, tmp_path: Path
+) -> None:
+    """Also those that gave no row; pictures of trajectories stay where they are."""
+    shot = tmp_path / "own.png"
+    Image.new("L", (20, 10)).save(shot)
+    state = Observation(screenshot=str(shot), caption="A dark page.")
+    own = library.Trajectory(id="t", task=library.Task(goal="g"), steps=(), final=state)
+    library.write_trajectories(tmp_path / "t.jsonl", [own])
+    with Endpoint(lambda text: "A page with tea.") as endpoint:
+        command = ("caption", "logs/calls.log", "t.jsonl", "-o", "rows", "--for-training")
+        done = prill(*command, *endpoint.words)
+    assert done.returncode == 0, done.stderr
+    for caption in read_captions("rows/captions.jsonl"):
+        assert image_id(str(tmp_path / "rows" / caption.image)) == caption.id
+    dropped = [json.loads(line) for line in Path("rows/dropped.jsonl").read_text().splitlines()]
+    assert all(Path(row["image"]).is_file() for row in dropped)
+    assert not temporary()
 
 
 def test_rows_of_a_log_keep_its_pictures(prill: Prill, logs: Path, tmp_path: Path) -> None:
