@@ -224,7 +224,7 @@ with_axolotl   = transformers==5.16.1 datasets==4.8.4 peft==0.20.0 trl==1.9.0 ac
 with_browser-use     = browser-use==0.13.14
 with_browser-use-old = browser-use==0.1.48
 # What writes logs of agents, for tests of the formats: what does not contradict one another. Of util-genai the version that fits.
-with_tracers   = opentelemetry-sdk==1.45.2 opentelemetry-exporter-otlp-proto-http==1.45.2 opentelemetry-util-genai==1.0b0 opentelemetry-instrumentation-openai-v2==2.4b0 openinference-instrumentation-openai==0.1.66 openai-agents==0.24.0 langsmith==0.15.1 langchain-core==1.8.3 langgraph playwright==1.65.2
+with_tracers   = opentelemetry-sdk==1.45.2 opentelemetry-exporter-otlp-proto-http==1.45.2 opentelemetry-util-genai==1.0b0 opentelemetry-instrumentation-openai-v2==2.4b0 openinference-instrumentation-openai==0.1.66 openai-agents==0.24.0 langsmith==0.15.1 langchain-core==1.8.3 langgraph playwright==1.65.2 anthropic==2.13.0
 with_ray       = ray==2.60.0 pytest pytest-asyncio hypothesis
 $(VENV)/frameworks/%/.installed: $(VENV)/.created
 	@mkdir -p $(@D)

@@ -138,7 +138,9 @@ def test_what_several_formats_know_must_be_named(prill: Prill, logs: Path) -> No
     done = prill("score", "logs", "-o", "v.jsonl", *SUCCESS)
     assert (
         done.returncode == 2
-        and "logs: could be of the formats atif, messages; say which one (--format)" in done.stderr
+        and "logs: could be of the formats atif, messages; name files of one of them, or say which "
+        "one (--format)"
+        in done.stderr
     )
     assert prill("score", "logs", "-o", "v.jsonl", *SUCCESS, "--format", "messages").returncode == 0
     assert len(list(read_verdicts("v.jsonl"))) == 2
@@ -175,6 +177,10 @@ def test_goals_stand_in_for_missing_ones(prill: Prill, tmp_path: Path) -> None:
     )
     goals = {t.id: t.task.goal for t in library.read_trajectories("out/trajectories.jsonl")}
     assert goals == {"a": "Sell tea", "b": "Brew tea", "c": "Buy green tea"}
+    done = prill("score", path, "-o", "u.jsonl", *SUCCESS, "--goals", "goals.json")
+    assert done.returncode == 3
+    (missing,) = (v.reason for v in read_verdicts("u.jsonl") if v.unscored)
+    assert "the file of goals has none for it" in missing
     lines(tmp_path / "goals.json", {"id": "a", "goal": "Sell tea"}, {"id": "b"})
     done = prill("score", path, "-o", "w.jsonl", *SUCCESS, "--goals", "goals.json")
     assert (

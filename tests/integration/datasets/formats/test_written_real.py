@@ -18,6 +18,7 @@ from prill.datasets.formats import (
     browser_use,
     inspect,
     langsmith,
+    messages,
     opentelemetry,
     playwright,
 )
@@ -42,6 +43,7 @@ PROGRAMS: dict[str, tuple[str, tuple[str, ...], str, str, Load]] = {
     "make_inspect": ("inspect", (), "inspect", "[!o]*.*", inspect.load),
     "make_otel": ("tracers", (), "otel", "*.json*", opentelemetry.load),
     "make_agents_sdk": ("tracers", (), "agents_sdk", "*.jsonl", agents_sdk.load),
+    "make_anthropic": ("tracers", (), "anthropic", "*.json*", messages.load),
     "make_langsmith": ("tracers", (), "langsmith", "*.json*", langsmith.load),
     "make_playwright": ("tracers", (CHROMIUM,), "playwright", "[!o]*.zip", playwright.load),
 }
