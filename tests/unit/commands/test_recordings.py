@@ -114,6 +114,13 @@ def test_several_logs_and_trajectories_are_one_run(
     assert done.returncode == 0 and len(list(read_verdicts("v.jsonl"))) == 5
 
 
+def test_what_is_of_no_known_format_is_told_what_to_do(prill: Prill, tmp_path: Path) -> None:
+    lines(tmp_path / "other.jsonl", {"foo": 1}, {"foo": 2})
+    done = prill("score", "other.jsonl", "-o", "v.jsonl", *SUCCESS)
+    assert done.returncode == 2
+    assert "if this is another tool's log, name its format" in done.stderr
+
+
 def test_a_broken_run_is_unscored(prill: Prill, tmp_path: Path) -> None:
     lines(tmp_path / "runs.jsonl", {"id": "one", "messages": RUN}, {"id": "two", "messages": 5})
     done = prill("score", "runs.jsonl", "-o", "v.jsonl", *SUCCESS)
@@ -259,12 +266,16 @@ def test_the_format_is_a_word_that_may_be_left_out(
     )
 
 
-@pytest.mark.parametrize("log", ["inspect/old-long.eval", "browser_use/long.json"])
+@pytest.mark.parametrize("log", ["inspect/old-long.eval", "browser_use/long.json", "atif/run.json"])
 def test_labels_reach_no_judge(log: str, prill: Prill, tmp_path: Path) -> None:
     """Nothing of what a log says of the outcome is in anything that a model is sent; also not what
     prill has put there.
     """
-    source, judged = SUPPORT / "datasets/written" / log, tmp_path / Path(log).name
+    source, judged = SUPPORT / "datasets/written" / log, tmp_path / f"judged-{Path(log).name}"
+    if log.startswith("atif"):
+        source = lines(tmp_path / "run.json", document())
+        (tmp_path / "images").mkdir()
+        (tmp_path / "images/a.png").write_bytes(base64.b64decode(PIXEL.partition(",")[2]))
     if (source.parent / "screenshots").is_dir():
         shutil.copytree(source.parent / "screenshots", tmp_path / "screenshots")
     assert (
@@ -277,7 +288,7 @@ def test_labels_reach_no_judge(log: str, prill: Prill, tmp_path: Path) -> None:
             for v in read_verdicts("before.jsonl")
         ),
     )
-    format = Path(log).parent.name.replace("_", "-")
+    format = log.partition("/")[0].replace("_", "-")
     assert (
         prill(
             "export", "before.jsonl", "--to", format, "--recording", source, "-o", judged
