@@ -241,7 +241,15 @@ def find_format(path: str | os.PathLike[str]) -> str:
     """
     if not Path(path).exists():
         raise UsageError(f"{path}: no such file or folder")
-    found = recognise(path)
+    return only_format(path, recognise(path))
+
+
+def only_format(path: str | os.PathLike[str], found: Sequence[str]) -> str:
+    """Returns the format if one was detected.
+
+    Raises:
+        UsageError: None was, or several were.
+    """
     if len(found) == 1:
         return found[0]
     if found:
