@@ -1,11 +1,10 @@
-"""Parses chat models' replies: extracts the answer, and counts unreadable replies.
+"""Requests to a paper's model, and the reading of its replies; the data files of a paper.
 
 Each paper has its own answer grammar. The text around the answer is common to all: reasoning tags,
 tokens of chat templates, Markdown, code fences, JSON or tool calls instead of text, labels in other
 languages. A reply with no answer, or with two different ones, is refused and counted; it is never
-taken for an action. The error message is written so that it can be shown to the model. The formats
-of tool calls are those of OpenAI's and Anthropic's APIs, and of the chat templates of Qwen, Llama
-3.1 and Hermes.
+taken for an action. The formats of tool calls are those of OpenAI's and Anthropic's APIs, and of
+the chat templates of Qwen, Llama 3.1 and Hermes.
 """
 
 from __future__ import annotations
@@ -13,15 +12,101 @@ from __future__ import annotations
 import ast
 import json
 import re
+import tomllib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
 from typing import Any, TypeVar
 
 import msgspec
 
 from prill.actions.webarena import UnreadableActionError
+from prill.errors import TruncatedError, UnparsableError
+from prill.models.calls import get_limits
+from prill.models.prompts import load_prompt
 from prill.models.replies import excerpt
-from prill.protocols import Message
+from prill.protocols import LanguageModel, Message
+
+
+@cache
+def read_text(package: str, name: str) -> str:
+    """Returns the text of a file in a package."""
+    return (resources.files(package) / name).read_text(encoding="utf-8")
+
+
+@cache
+def read_toml(package: str, name: str) -> dict[str, Any]:
+    """Returns the table of a TOML file in a package."""
+    return tomllib.loads(read_text(package, name))
+
+
+def settings_for(package: str, environment: str) -> dict[str, Any]:
+    """Returns a paper's settings for an environment.
+
+    Args:
+        package: The package of the paper.
+        environment: The environment's name.
+
+    Returns:
+        The fields of the run's configuration and the environment's to set; empty where the
+        paper does not use that environment.
+    """
+    return dict(read_toml(package, "settings.toml").get(environment, {}))
+
+
+_TRAINED = re.compile(r"local/|(?:vllm|embedded)/.*\+")
+
+
+def is_trained(model: LanguageModel) -> bool:
+    """Returns whether a model was trained for the agent's prompts: a `local:DIR` model or one with
+    an adapter.
+
+    Other models are chat models. Their prompts have to explain the reply format.
+    """
+    return _TRAINED.match(model.name) is not None
+
+
+def fill_prompt(package: str, name: str, values: Mapping[str, str]) -> tuple[Message, Message]:
+    """Returns the request made from a prompt of the package and these values."""
+    turns = load_prompt(package, name).fill(values)
+    return Message("system", (turns["system"],)), Message("user", (turns["user"],))
+
+
+async def token_window(model: LanguageModel, wanted: int | None) -> int | None:
+    """Returns the maximum tokens of a request: `wanted`, else the model's context window. None if
+    neither is known.
+    """
+    return (await get_limits(model)).window if wanted is None else wanted
+
+
+async def said_by(
+    model: LanguageModel, messages: Sequence[Message], *, max_tokens: int, prompt: str
+) -> str:
+    """Returns the text of the model's reply. A truncated reply is returned up to its end, because
+    small models often continue after a complete answer.
+
+    Raises the model's errors. Raises TruncatedError only for a truncated reply without text, and
+    UnparsableError for an empty reply. A reply that holds only reasoning counts as empty.
+    """
+    try:
+        text = (await model.complete(messages, max_tokens=max_tokens, prompt=prompt)).text
+    except TruncatedError as cut:
+        if not _answers(cut.text):
+            raise
+        return cut.text
+    if not _answers(text):
+        raise UnparsableError(
+            "the reply contains only reasoning" if text.strip() else "the reply is empty"
+        )
+    return text
+
+
+def _answers(text: str) -> bool:
+    """Returns whether a reply has text besides the model's reasoning."""
+    rest = text.rpartition("</think>")[2].strip()
+    return bool(rest) and not rest.startswith("<think>")
+
 
 T = TypeVar("T")
 MAX_CHARS = 20_000  # of a reply; the rest is ignored

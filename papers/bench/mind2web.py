@@ -24,9 +24,15 @@ from prill.errors import InputError
 from prill.evaluators.metrics import intervals, wilson
 from prill.io.store import BadLine, read_trajectories
 from prill.papers.bench.papers import Paper, theirs
-from prill.papers.mind2web.pages.conversations import format_conversation
-from prill.papers.mind2web.pages.state import read_state
-from prill.papers.mind2web.pages.steps import USUAL, Asked, Marking, StepScore, describe_step
+from prill.papers.mind2web.pages.state import (
+    USUAL,
+    Asked,
+    Marking,
+    StepScore,
+    describe_step,
+    format_conversation,
+    read_state,
+)
 from prill.papers.replies import ReplyFigures
 from prill.types import Trajectory, Usage
 

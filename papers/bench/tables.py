@@ -30,8 +30,7 @@ from prill.papers.bench.mind2web import (
     TheirRow,
 )
 from prill.papers.bench.papers import Column, Theirs
-from prill.papers.files import read_toml
-from prill.papers.replies import ReplyFigures
+from prill.papers.replies import ReplyFigures, read_toml
 from prill.runs.rollout.episodes import settings_text
 from prill.ui.report.lines import PlotLine, PlotPoint, line_chart, row_chart
 

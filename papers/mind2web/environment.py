@@ -1,10 +1,8 @@
 """Mind2Web and MT-Mind2Web as an environment. It plays recorded turns step by step, regardless of
 the agent's actions (teacher forcing).
 
-An agent sees the page and the candidates of each recorded step, and the observations and actions of
-the conversation's earlier turns. Recordings may be larger than memory: one pass over a file finds
-where its turns begin. A turn is read when it is played, together with the earlier turns of its
-conversation.
+Recordings may be larger than memory: one pass over a file finds where its turns begin. A turn is
+read when it is played, with the earlier turns of its conversation.
 """
 
 from __future__ import annotations
@@ -13,26 +11,31 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
+from prill.emulators.settings import EnvironmentConfig, Playing, Setting
+from prill.emulators.task_source import Names, task_names, to_words
 from prill.errors import EnvironmentFailedError, InputError, UsageError
+from prill.io.kinds import TRAJECTORIES
 from prill.io.lines import read_lines, resolve_folder
 from prill.io.store import decode_trajectory
-from prill.papers.mind2web.pages.conversations import rejoined, without_pages
-from prill.papers.mind2web.pages.state import PageState, read_state
-from prill.papers.mind2web.pages.steps import (
+from prill.papers.mind2web.pages.state import (
     TOP,
     Asked,
     Marking,
     Match,
+    PageState,
     Scheme,
     StepScore,
     describe_step,
+    read_state,
+    rejoined,
+    without_pages,
 )
 from prill.papers.mind2web.pages.tree import RecordedPage
 from prill.types import Action, LabelRecord, Observation, StepLabel, Task, Trajectory
@@ -356,3 +359,111 @@ def _note(scores: Sequence[StepScore]) -> str:
         sum(score.success for score in scores),
     )
     return f"{right} of {len(scores)} steps right, {elements} elements"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mind2WebConfig(EnvironmentConfig):
+    """Recorded turns as an environment: `Mind2WebConfig(recordings=["test.jsonl"])`. The recording
+    continues regardless of the agent's actions.
+    """
+
+    name: ClassVar[str] = "mind2web"
+    usual_steps: ClassVar[int] = 1000  # maximum of an episode, which ends with the recording
+    stops_early: ClassVar[bool] = False
+
+    tasks: Annotated[Names, Meta(description="recorded turns by id, or all")] = "all"
+    recordings: Annotated[
+        str | Path | Sequence[str | Path],
+        Meta(
+            description="files or folders of recorded turns ([SPLIT=]PLACE,…), and which part of "
+            "the data each is"
+        ),
+    ] = ()
+    within: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(
+            description="a step whose target is not among so many best candidates is lost "
+            "(default: the policy's paper's)"
+        ),
+    ] = None
+    lost: Annotated[
+        Literal["hidden", "shown"],
+        Meta(
+            description="what is shown of a lost step: no candidates, so that no model is asked, "
+            "or all the same"
+        ),
+    ] = "hidden"
+    scheme: Annotated[
+        Scheme | None,
+        Meta(
+            description="how steps are marked: as MindAct in its two forms, or as Synapse "
+            "(default: policy's)"
+        ),
+    ] = None
+    step_match: Annotated[
+        Match | None,
+        Meta(
+            description="synapse: a step is right when what it says is, or when its text is the "
+            "same"
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Converts names and files to text."""
+        object.__setattr__(self, "tasks", to_words(self.tasks))
+        if isinstance(self.recordings, list | tuple):
+            object.__setattr__(self, "recordings", ",".join(map(str, self.recordings)))
+
+    def files(self) -> dict[Path, str]:
+        """Returns the files of recordings.
+
+        Returns:
+            Each file with the name of its split, or the file's own name if no split is given.
+
+        Raises:
+            UsageError: No file is named, or one is named twice.
+        """
+        found: dict[Path, str] = {}
+        for word in (part.strip() for part in str(self.recordings).split(",") if part.strip()):
+            split, equals, name = word.partition("=")
+            place = Path(name if equals else word)
+            path = place / TRAJECTORIES if place.is_dir() else place
+            if not path.is_file():
+                raise UsageError(
+                    f"recordings {word}: there is no file {path} (prill convert mind2web makes one)"
+                )
+            if path in found:
+                raise UsageError(
+                    f"recordings {word}: {path} is named twice; name each file for one split only"
+                )
+            found[path] = split if equals else place.stem
+        if not found:
+            raise UsageError(
+                "recordings is missing: files of recorded turns, which prill convert mind2web "
+                "makes",
+                parameters=("recordings",),
+            )
+        return found
+
+    def setting(self, run: Playing) -> Setting[Any]:
+        """Opens the recordings."""
+        usual = run.marking if isinstance(run.marking, Marking) else Marking()
+        spec = Mind2WebSpec(
+            within=usual.top if self.within is None else self.within,
+            lost=self.lost,
+            scheme=self.scheme or usual.scheme,
+            step_match=self.step_match or usual.step_match,
+        )
+        recordings = Recordings(list(self.files()))
+        names = task_names(self.tasks or "all", recordings.names)
+        environments = [Mind2Web(spec=spec, opened=recordings) for _ in range(run.copies)]
+        return Setting(
+            environments,
+            names,
+            Mind2Web.task,
+            Mind2Web.grade,
+            asdict(spec),
+            contents=recordings.digests,
+            templates=recordings.conversations,
+            sites=recordings.sites,
+        )

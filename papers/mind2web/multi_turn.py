@@ -1,5 +1,5 @@
 """Makes conversations from single tasks of Mind2Web, in MT-Mind2Web's format: grouped, divided into
-turns, and rewritten.
+turns, and rewritten (`prill papers conversations`).
 
 The method is MT-Mind2Web's (ACL 2024). Tasks of one site that share words become a conversation.
 Long tasks are divided into runs of actions, about one for every four actions. The instructions are
@@ -18,10 +18,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta, to_builtins
 
+from prill.config.values import Config
 from prill.errors import (
     BudgetSpentError,
     CallTimeoutError,
@@ -34,16 +36,19 @@ from prill.io.outputs import expect_place, make_folder, writing
 from prill.io.store import BadLine
 from prill.models.ledger import metered
 from prill.models.prompts import NONCE, content_hash, load_prompt, quoted
-from prill.papers.answers import fill_prompt, said_by
+from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
 from prill.papers.mind2web.format import records
 from prill.papers.replies import (
     ReplyCounts,
     UnreadableReplyError,
     ask_readable,
+    fill_prompt,
     json_values,
+    said_by,
     visible_text,
 )
 from prill.protocols import LanguageModel
+from prill.runs.base import run_budget, synchronous
 from prill.types import Usage
 
 _T = TypeVar("_T")
@@ -510,3 +515,99 @@ def _record(plan: ConversationPlan, tasks: dict[str, _Task], spool: IO[bytes]) -
         "subdomain": subdomain,
         "turns": turns,
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationsConfig(Config):
+    """Configuration of `prill papers conversations`: make multi-turn conversations from single
+    tasks of Mind2Web.
+    """
+
+    source: Annotated[str | Path, Meta(description="file or folder of Mind2Web, JSON")]
+    output: Annotated[str | Path, Meta(description="JSON file of conversations")]
+    model: Annotated[
+        ModelLike | None, Meta(description="model that divides and rewrites; rules do without it")
+    ] = None
+    most_tasks: Annotated[int, Meta(ge=1, description="most tasks of one conversation")] = MAX_TASKS
+    budget_usd: Annotated[
+        float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+    ] = None
+    concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 8
+
+
+@dataclass(frozen=True)
+class ConversationsResult:
+    """The result of making conversations.
+
+    Attributes:
+        tally: Counts, problems, and the model's usage.
+        output: The file of conversations. It is not written if calls failed.
+        by_model: Whether a model divided and rewrote the tasks.
+    """
+
+    tally: ConversationTally
+    output: str
+    by_model: bool
+
+    def table(self) -> dict[str, Any]:
+        """Returns the counts for JSON."""
+        return {**to_builtins(self.tally), "output": self.output}
+
+    def __str__(self) -> str:
+        tally = self.tally
+        rule = (
+            f"; the rule divided {tally.by_rule} tasks and worded {tally.not_rewritten} "
+            "conversations"
+            if self.by_model
+            else ""
+        )
+        return (
+            f"{self.output}: {tally.conversations} conversations, {tally.turns} turns of "
+            f"{tally.tasks} tasks{rule}"
+        )
+
+
+async def conversations_async(
+    config: ConversationsConfig,
+    *,
+    stop: asyncio.Event | None = None,
+    progress: Callable[[ConversationTally], object] = lambda tally: None,
+) -> ConversationsResult:
+    """Makes conversations from single tasks.
+
+    Args:
+        config: The tasks, and the model that divides them.
+        stop: Once set, no new conversation begins.
+        progress: Called after every conversation.
+
+    Returns:
+        What became of the tasks.
+
+    Raises:
+        UsageError: Nothing could be read, or the file exists already.
+    """
+    expect_place(config.output, "a file")
+    with run_budget(config.budget_usd, file=config.output):
+        model = None if config.model is None else _model(config.model, config.concurrency)
+        tally = await make_conversations(
+            config.source,
+            config.output,
+            model,
+            most_tasks=config.most_tasks,
+            at_once=config.concurrency,
+            stop=stop,
+            progress=progress,
+        )
+    return ConversationsResult(tally, str(config.output), model is not None)
+
+
+conversations = synchronous(conversations_async)
+"""Synchronous version of `conversations_async` for scripts and notebooks, with the same parameters.
+"""
+
+
+def _model(model: ModelLike, concurrency: int) -> LanguageModel:
+    if not isinstance(model, ModelConfig):
+        return make_model(model)
+    usual = {"concurrency": concurrency} if "concurrency" in model_options(model) else {}
+    return make_model(model.name, **{**usual, **model.options})

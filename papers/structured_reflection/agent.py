@@ -21,17 +21,19 @@ from msgspec import Meta
 from prill.actions.webarena import UnreadableActionError
 from prill.errors import NoEvidenceError, TruncatedError, UnparsableError, UsageError
 from prill.models.prompts import NONCE, clean, content_hash, load_prompt, quoted
-from prill.papers.answers import fill_prompt
-from prill.papers.files import read_text, read_toml, settings_for
 from prill.papers.page_text import PageText
 from prill.papers.replies import (
     ReplyCounts,
     UnreadableReplyError,
     ask_readable,
+    fill_prompt,
     json_values,
     lower_keys,
     one_answer,
     plain_line,
+    read_text,
+    read_toml,
+    settings_for,
     visible_text,
 )
 from prill.papers.structured_reflection.actions import (

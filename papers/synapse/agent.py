@@ -9,25 +9,29 @@ The agent reads pages as HTML: `text="html"` of the MiniWoB++ environment.
 
 from __future__ import annotations
 
+import re
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from msgspec import Meta
 
 from prill.actions.keys import key_names
 from prill.errors import ContextTooLongError, NoEvidenceError, UsageError
-from prill.models.prompts import content_hash
-from prill.papers.answers import said_by, token_window
+from prill.models.prompts import clean, content_hash, quoted
 from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder
-from prill.papers.files import settings_for
 from prill.papers.page_text import REF, PageText, is_html
-from prill.papers.replies import ReplyCounts, UnreadableReplyError, ask_readable
-from prill.papers.synapse.abstraction import abstract
-from prill.papers.synapse.calls import Call, read_block
-from prill.papers.synapse.html import Page, get_text
+from prill.papers.replies import (
+    ReplyCounts,
+    UnreadableReplyError,
+    ask_readable,
+    said_by,
+    settings_for,
+    token_window,
+)
 from prill.papers.synapse.memory import ExemplarMemory, ExemplarTurn, MemoryEntry, key_text
 from prill.papers.synapse.prompting import (
     OBSERVED,
@@ -40,12 +44,87 @@ from prill.papers.synapse.prompting import (
     task_table,
     until,
 )
-from prill.papers.synapse.sandbox import CodeFailedError, NoSandboxError, find, run_block
-from prill.protocols import LanguageModel
+from prill.papers.synapse.sandbox import (
+    Call,
+    CodeFailedError,
+    NoSandboxError,
+    Page,
+    find,
+    first_block,
+    get_text,
+    read_block,
+    run_block,
+    run_code,
+)
+from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task
 
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
+
+_PLACE = re.compile("<task>|<state>")
+_STOPS = ("Action:", "Output:", "State:")
+_T = TypeVar("_T")
+
+
+async def abstract(
+    model: LanguageModel,
+    entry: MemoryEntry,
+    turn: int,
+    task: str,
+    state: str,
+    *,
+    max_tokens: int,
+    window: int | None,
+    prompt: str = "",
+) -> tuple[str, str]:
+    """Returns the page in short form, and the reason if code produced no result.
+
+    The memory's examples for this turn are used, or those of its last turn. If the code fails or
+    has no result, the model writes the short form itself, from the task's instruction and the
+    available examples. Raises ContextTooLongError before a call that does not fit.
+    """
+
+    async def ask(text: str) -> str:
+        messages = (Message("user", (text,)),)
+        if window is not None and (tokens := count_tokens(messages)) > window:
+            raise ContextTooLongError(
+                f"the page to put into few words has about {tokens} tokens; the model takes "
+                f"{window}"
+            )
+        return await said_by(model, messages, max_tokens=max_tokens, prompt=prompt)
+
+    way, problem = entry.abstraction, ""
+    pairs = [
+        (step.state, step.observation)
+        for exemplar in entry.exemplars
+        for step in [_at(exemplar.steps, turn)]
+        if step
+    ]
+    if code_prompt := _at(way.code, turn):
+        places = {"<task>": clean(task), "<state>": quoted("page", state)}
+        # one pass, because a task may contain placeholder text
+        written = _PLACE.sub(lambda place: places[place[0]], code_prompt)
+        code = first_block(await ask(written))  # chat models write `Action:` before it, too
+        try:
+            if not code:
+                raise CodeFailedError("the reply has no block of code")
+            return await run_code(code, {"state": state, "task": task}), ""
+        except CodeFailedError as failure:
+            problem = str(failure)
+    lines = [_at(way.instructions, turn) or ""]
+    for seen, words in pairs:
+        if seen is not None and words is not None:
+            lines.append(f"State:\n{quoted('page', seen)}\nObservation:\n{clean(words)}\n")
+    lines.append(f"State:\n{quoted('page', state)}\nObservation:")
+    stops = ("Action:",) if problem else _STOPS
+    return until(await ask("\n".join(line for line in lines if line)), *stops).strip(), problem
+
+
+def _at(values: Sequence[_T], turn: int) -> _T | None:
+    """Returns the value of that turn, or the last one. None if there are no values."""
+    return values[min(turn, len(values) - 1)] if values else None
+
 
 KEYS = (
     "enter",

@@ -14,11 +14,16 @@ from prill.errors import UnparsableError
 from prill.models.replies import excerpt
 from prill.papers.page_text import REF
 from prill.papers.synapse.agent import KEYS
-from prill.papers.synapse.calls import Call, recorded_call
-from prill.papers.synapse.html import Page, get_text
 from prill.papers.synapse.memory import Exemplar, ExemplarMemory, ExemplarTurn, key_text
 from prill.papers.synapse.prompting import OBSERVED, task_table
-from prill.papers.synapse.sandbox import CodeFailedError, find_now
+from prill.papers.synapse.sandbox import (
+    Call,
+    CodeFailedError,
+    Page,
+    find_now,
+    get_text,
+    recorded_call,
+)
 from prill.types import Action, Step, Trajectory, Verdict
 
 if TYPE_CHECKING:

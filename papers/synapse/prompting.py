@@ -13,7 +13,7 @@ import msgspec
 
 from prill.errors import ContextTooLongError
 from prill.models.prompts import Prompt, clean, estimate_tokens, load_prompt, quoted
-from prill.papers.files import read_toml
+from prill.papers.replies import read_toml
 from prill.papers.synapse.memory import Exemplar, ExemplarTurn, MemoryEntry
 from prill.protocols import Message
 

@@ -24,19 +24,21 @@ from msgspec import Meta
 from prill.errors import InputError, NoEvidenceError, UnparsableError, UsageError
 from prill.io.store import read_trajectories
 from prill.models.prompts import Prompt, clean, content_hash, load_prompt, quoted
-from prill.papers.answers import is_trained, said_by, token_window
 from prill.papers.embedders import Embedder, EmbedderName, EmbedderUrl, make_embedder
-from prill.papers.files import read_text, read_toml
-from prill.papers.mind2web.pages.state import PageState, read_state
-from prill.papers.mind2web.pages.steps import Marking, describe_step, said
+from prill.papers.mind2web.pages.state import Marking, PageState, describe_step, read_state, said
 from prill.papers.mind2web.pages.tree import RecordedPage
 from prill.papers.replies import (
     ReplyCounts,
     UnreadableReplyError,
     ask_readable,
     asserted_text,
+    is_trained,
     one_answer,
     plain_line,
+    read_text,
+    read_toml,
+    said_by,
+    token_window,
     tool_calls,
     visible_text,
 )

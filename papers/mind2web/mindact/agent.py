@@ -27,7 +27,6 @@ from msgspec import Meta
 
 from prill.errors import UnparsableError, UsageError
 from prill.models.prompts import clean, content_hash, load_prompt
-from prill.papers.answers import is_trained, said_by
 from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder
 from prill.papers.mind2web.mindact.forms import (
     PACKAGE,
@@ -47,11 +46,12 @@ from prill.papers.mind2web.mindact.memory import (
     Snippet,
     build_memory,
     build_state,
+    rationale,
+    rewritten,
+    sentences_in,
 )
-from prill.papers.mind2web.mindact.sentences import rationale, rewritten, sentences_in
 from prill.papers.mind2web.mindact.window import Window, tokens_for
-from prill.papers.mind2web.pages.state import PageState
-from prill.papers.mind2web.pages.steps import Marking
+from prill.papers.mind2web.pages.state import Marking, PageState
 from prill.papers.mind2web.pages.tree import (
     Brackets,
     CandidateChoice,
@@ -60,7 +60,13 @@ from prill.papers.mind2web.pages.tree import (
     RecordedPage,
     read_page,
 )
-from prill.papers.replies import ReplyCounts, UnreadableReplyError, ask_readable
+from prill.papers.replies import (
+    ReplyCounts,
+    UnreadableReplyError,
+    ask_readable,
+    is_trained,
+    said_by,
+)
 from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 

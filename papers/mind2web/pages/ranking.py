@@ -1,29 +1,42 @@
-"""Ranks a page's candidates with a ranker, and measures how often the right one comes first."""
+"""Ranks a page's candidates with a ranker, and measures how often the right one comes first
+(`prill papers rank`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import importlib
 import math
 import os
 import re
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
+from msgspec import Meta
 
-from prill.errors import InputError, UsageError
+from prill.config.values import Config
+from prill.errors import InputError, MissingExtraError, UsageError
 from prill.io.append_log import AppendLog
 from prill.io.lines import is_stream, read_lines
 from prill.io.outputs import check_output, expect_place, failures, writing
 from prill.io.store import BadLine, read_trajectories, write_trajectories
-from prill.papers.mind2web.pages.scores import sample_ids, with_scores
-from prill.papers.mind2web.pages.state import read_state
+from prill.models.devices import hold
+from prill.models.local.torchvision import mend_torchvision
+from prill.models.local.trained import expect_trained
+from prill.models.local.weights import folder_hash, model_failures
+from prill.papers.embedders import make_embedder
+from prill.papers.mind2web.format import SUFFIX, load
+from prill.papers.mind2web.pages.state import read_state, sample_ids, with_scores
 from prill.papers.mind2web.pages.tree import RecordedPage, ranker_query
+from prill.runs.base import synchronous
 from prill.types import Trajectory
 
 # The cutoffs of recall (Self-MAP, ACL 2024, its ranker's evaluation).
@@ -278,7 +291,7 @@ async def rank_file(
     progress: Callable[[RankTally], object] = lambda tally: None,
 ) -> RankTally:
     """Scores every candidate in a file of gold trajectories and writes a score file
-    (`prill.papers.mind2web.pages.scores` reads it).
+    (`prill.papers.mind2web.pages.state` reads it).
 
     Finished steps are in `OUTPUT.steps` until the end, and the same call resumes there; `stop` ends
     the run after a step. `read` reads the file if it does not hold trajectories. `reordered` also
@@ -436,3 +449,240 @@ def _digest(path: str | os.PathLike[str]) -> str:
     for line in read_lines(path):
         digest.update(line.data + b"\n")
     return digest.hexdigest()
+
+
+MAX_TOKENS = 512  # candidate and query together (Self-MAP, ACL 2024)
+
+
+class CrossEncoder:
+    """A ranker loaded from a folder that `prill train ranker` or `save_pretrained` wrote. It loads
+    the model with the first request.
+
+    `device` defaults to cuda if available, else cpu. `batch` is the number of texts per forward
+    pass.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], *, device: str | None = None, batch: int = 32
+    ) -> None:
+        self.folder, self.device, self.batch = Path(folder), device, batch
+        if not (self.folder / "config.json").is_file():
+            raise UsageError(f"{folder}: not a ranker folder (it needs a config.json and weights)")
+        expect_trained(self.folder)
+        self._loaded: tuple[Any, Any] | None = None
+        self._one = threading.Lock()
+        hold(self)
+
+    def free(self) -> None:
+        """Frees the weights. The next call to `score` loads them again."""
+        with self._one:
+            self._loaded = None
+
+    @cached_property
+    def name(self) -> str:
+        """The name of the folder and a hash of its weights."""
+        return f"local/{self.folder.resolve().name} {folder_hash(self.folder.resolve())}"
+
+    async def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+        """Returns the model's raw score for each text. Raises MissingExtraError and
+        EndpointError.
+        """
+        return await asyncio.to_thread(self._score, query, list(texts))
+
+    def _score(self, query: str, texts: list[str]) -> list[float]:
+        with self._one:
+            self._loaded = self._loaded or self._load()
+        return scores(*self._loaded, query, texts, self.batch)
+
+    def _load(self) -> tuple[Any, Any]:
+        try:
+            torch = importlib.import_module("torch")
+            mend_torchvision()
+            transformers = importlib.import_module("transformers")
+        except ImportError as error:
+            raise MissingExtraError(error.name or "transformers", "local") from None
+        device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        with model_failures(f"{self.folder}: the ranker cannot be loaded"):
+            reader = transformers.AutoTokenizer.from_pretrained(
+                self.folder, local_files_only=True, trust_remote_code=False
+            )
+            family = transformers.AutoModelForSequenceClassification
+            model = family.from_pretrained(
+                self.folder, local_files_only=True, trust_remote_code=False, dtype=torch.float32
+            )
+        if model.config.num_labels != 1:
+            raise UsageError(
+                f"{self.folder}: the model has {model.config.num_labels} outputs, but a ranker "
+                "has one; is it a classifier?"
+            )
+        return model.to(device).eval(), reader
+
+
+def scores(model: Any, reader: Any, query: str, texts: Sequence[str], batch: int) -> list[float]:
+    """Returns the score of each text, computed in batches of similar length."""
+    torch = importlib.import_module("torch")
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    found = [0.0] * len(texts)
+    for start in range(0, len(order), batch):
+        places = order[start : start + batch]
+        with model_failures(), torch.inference_mode():
+            inputs = pairs(
+                reader, [texts[i] for i in places], [query] * len(places), MAX_TOKENS
+            ).to(model.device)
+            for place, score in zip(
+                places, model(**inputs).logits[:, 0].float().tolist(), strict=True
+            ):
+                found[place] = score
+    return found
+
+
+def pairs(reader: Any, texts: Sequence[str], queries: Sequence[str], most: int) -> Any:
+    """Tokenizes candidates and queries for the model, the candidate first, in training and
+    inference.
+
+    The papers' code reverses this order at evaluation (Self-MAP's repository); the model learns
+    either order.
+    """
+    return reader(
+        list(texts),
+        list(queries),
+        padding=True,
+        truncation="longest_first",
+        max_length=most,
+        return_tensors="pt",
+    )
+
+
+_EMBEDDING = "embedding:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankConfig(Config):
+    """Configuration of `prill papers rank`: score every candidate of every recorded step and write
+    a score file.
+    """
+
+    trajectories: Annotated[
+        str | Path,
+        Meta(
+            description="gold trajectories of recorded pages, .jsonl, or a Parquet file of "
+            "Multimodal-Mind2Web"
+        ),
+    ]
+    output: Annotated[str | Path, Meta(description="score file, JSON, as Mind2Web has them")]
+    ranker: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="bm25 (shared words, no model), embedding:NAME (tfidf, minilm, local:DIR, "
+            "or a model at an endpoint), or the folder of a ranker",
+        ),
+    ]
+    ranked: Annotated[
+        str | Path | None,
+        Meta(description="also the trajectories with their candidates in the new order, .jsonl"),
+    ] = None
+    base_url: Annotated[
+        str | None, Meta(description="the endpoint of an embedding (default $OPENAI_BASE_URL)")
+    ] = None
+    device: Annotated[
+        str | None,
+        Meta(
+            description="of a ranker's folder: cuda, cpu or another (default: cuda where there is "
+            "one)"
+        ),
+    ] = None
+    batch: Annotated[
+        int, Meta(ge=1, description="candidates that a ranker's folder reads at once")
+    ] = 32
+    resume: Annotated[bool, Meta(description="continue where an earlier run ended")] = True
+
+
+@dataclass(frozen=True)
+class RankResult:
+    """The ranking metrics of a run.
+
+    Attributes:
+        figures: Accuracy, mean reciprocal rank and recall.
+        output: The score file.
+        problems: The turns that could not be read.
+        stopped: Whether the run was stopped. The same call resumes it.
+    """
+
+    figures: RankingFigures
+    output: str
+    problems: tuple[str, ...] = ()
+    stopped: bool = False
+
+    def table(self) -> dict[str, Any]:
+        """Returns the metrics for JSON."""
+        return {**asdict(self.figures), "problems": len(self.problems)}
+
+    def __str__(self) -> str:
+        found = self.figures
+        without = (
+            f" ({found.without:,} without a right candidate, counted as missed)"
+            if found.without
+            else ""
+        )
+        lines = {
+            "steps": f"{found.steps:,}{without}",
+            "accuracy": f"{found.accuracy:.1%} (by lot {found.chance:.1%})",
+            "MRR": f"{found.mrr:.3f}",
+            "recall": "  ".join(f"@{most} {share:.1%}" for most, share in found.recall.items()),
+        }
+        return "\n".join(f"{name:<9} {words}" for name, words in lines.items())
+
+
+async def rank_async(
+    config: RankConfig,
+    *,
+    stop: asyncio.Event | None = None,
+    progress: Callable[[RankTally], object] = lambda tally: None,
+) -> RankResult:
+    """Ranks the candidates of recorded steps.
+
+    Args:
+        config: The steps and the ranker.
+        stop: Once set, the run ends after the current step.
+        progress: Called after every step.
+
+    Returns:
+        The ranking metrics.
+
+    Raises:
+        UsageError: The ranker or the files cannot be used.
+    """
+    table = Path(config.trajectories).suffix == SUFFIX
+    tally = await rank_file(
+        config.trajectories,
+        _ranker(config),
+        config.output,
+        reordered=config.ranked,
+        read=load if table else None,
+        resume=config.resume,
+        stop=stop,
+        progress=progress,
+    )
+    return RankResult(
+        tally.ranked.figures(), str(config.output), tuple(tally.problems), tally.stopped
+    )
+
+
+rank = synchronous(rank_async)
+"""Synchronous version of `rank_async` for scripts and notebooks, with the same parameters."""
+
+
+def _ranker(config: RankConfig) -> Ranker:
+    if config.ranker == Bm25.name:
+        return Bm25()
+    if config.ranker.startswith(_EMBEDDING):
+        return ByEmbedding(
+            make_embedder(config.ranker.removeprefix(_EMBEDDING), base_url=config.base_url)
+        )
+    if not Path(config.ranker).is_dir():
+        raise UsageError(
+            f"ranker {config.ranker}: there are bm25, embedding:NAME, and the folder of a ranker",
+            parameters=("ranker",),
+        )
+    return CrossEncoder(config.ranker, device=config.device, batch=config.batch)

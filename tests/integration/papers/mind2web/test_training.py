@@ -21,12 +21,9 @@ from prill.config.registry import OptionError
 from prill.errors import UsageError
 from prill.io.store import write_trajectories
 from prill.models.local.model import LocalModel
-from prill.papers.mind2web.cross_encoder import CrossEncoder
-from prill.papers.mind2web.pages.conversations import without_pages
-from prill.papers.mind2web.pages.ranking import rank_step
-from prill.papers.mind2web.pages.state import PageState, read_state
-from prill.papers.mind2web.training.pages import Draws, GoldTurns
-from prill.papers.mind2web.training.planner import PlannerRecipe
+from prill.papers.mind2web.pages.ranking import CrossEncoder, rank_step
+from prill.papers.mind2web.pages.state import PageState, read_state, without_pages
+from prill.papers.mind2web.training import Draws, GoldTurns, PlannerRecipe
 from prill.policies.registry import make_policy
 from prill.protocols import Message
 from prill.refine.training.spec import TrainSpec, training_spec
