@@ -42,16 +42,7 @@ def read_toml(package: str, name: str) -> dict[str, Any]:
 
 
 def settings_for(package: str, environment: str) -> dict[str, Any]:
-    """Returns a paper's settings for an environment.
-
-    Args:
-        package: The package of the paper.
-        environment: The environment's name.
-
-    Returns:
-        The fields of the run's configuration and the environment's to set; empty where the
-        paper does not use that environment.
-    """
+    """Returns a paper's settings for an environment; empty where the paper does not use it."""
     return dict(read_toml(package, "settings.toml").get(environment, {}))
 
 
@@ -59,11 +50,7 @@ _TRAINED = re.compile(r"local/|(?:vllm|embedded)/.*\+")
 
 
 def is_trained(model: LanguageModel) -> bool:
-    """Returns whether a model was trained for the agent's prompts: a `local:DIR` model or one with
-    an adapter.
-
-    Other models are chat models. Their prompts have to explain the reply format.
-    """
+    """Returns whether a model was trained for the agent's prompts: `local:DIR`, or an adapter."""
     return _TRAINED.match(model.name) is not None
 
 
@@ -74,20 +61,15 @@ def fill_prompt(package: str, name: str, values: Mapping[str, str]) -> tuple[Mes
 
 
 async def token_window(model: LanguageModel, wanted: int | None) -> int | None:
-    """Returns the maximum tokens of a request: `wanted`, else the model's context window. None if
-    neither is known.
-    """
+    """Returns `wanted`, else the model's context window in tokens. None if neither is known."""
     return (await get_limits(model)).window if wanted is None else wanted
 
 
 async def said_by(
     model: LanguageModel, messages: Sequence[Message], *, max_tokens: int, prompt: str
 ) -> str:
-    """Returns the text of the model's reply. A truncated reply is returned up to its end, because
-    small models often continue after a complete answer.
-
-    Raises the model's errors. Raises TruncatedError only for a truncated reply without text, and
-    UnparsableError for an empty reply. A reply that holds only reasoning counts as empty.
+    """Returns the text of the model's reply. A truncated reply counts up to its end, because small
+    models often continue after a complete answer. Raises UnparsableError without an answer.
     """
     try:
         text = (await model.complete(messages, max_tokens=max_tokens, prompt=prompt)).text
@@ -196,16 +178,12 @@ _WHY = (
 
 
 class UnreadableReplyError(UnreadableActionError):
-    """Raised for a reply with no answer, or with two different ones. The message states the
-    expected form and can be shown to the model.
-    """
+    """Raised for a reply with no answer, or with two. The message can be shown to the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call in JSON, XML or Python: the function name in lower case, and the arguments, by
-    name where they have one.
-    """
+    """A tool call: the function name in lower case, and the arguments, by name if they have one."""
 
     name: str
     arguments: tuple[tuple[str, Any], ...]
@@ -221,9 +199,7 @@ class ToolCall:
 
 @dataclass
 class ReplyCounts:
-    """The numbers of read and unreadable replies in an episode. `first` holds the first unreadable
-    ones, truncated.
-    """
+    """The numbers of read and unreadable replies in an episode, and the first unreadable ones."""
 
     calls: int = 0
     unreadable: int = 0
@@ -251,14 +227,7 @@ class ReplyCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyFigures:
-    """Reply counts of one or many episodes, for tables.
-
-    Args:
-        calls: How many replies were read.
-        unreadable: How many of them could not be read.
-        repaired: How many of these were replaced by a readable reply after one more request.
-        first: The first unreadable replies, truncated.
-    """
+    """Reply counts of one or many episodes, for tables."""
 
     calls: int = 0
     unreadable: int = 0
@@ -290,21 +259,7 @@ async def ask_readable(
     *,
     repair: bool,
 ) -> tuple[str, T]:
-    """Requests a reply, parses it, and counts the result.
-
-    Args:
-        ask: Returns the model's reply to messages.
-        messages: The request.
-        read: Parses a reply.
-        counts: The counters to update.
-        repair: Whether to ask once more after an unreadable reply, with the error.
-
-    Returns:
-        The reply and its parsed value.
-
-    Raises:
-        UnreadableActionError: The reply, or with `repair` the second reply, is unreadable.
-    """
+    """Requests and parses a reply, and counts the result; `repair` asks again with the error."""
     for tries in range(1 + repair):
         reply = await ask(messages)
         counts.calls += 1
@@ -337,9 +292,7 @@ def repair_messages(
 
 
 def visible_text(reply: str) -> str:
-    """Returns the visible text of a reply: without reasoning, template tokens, and tags around the
-    answer.
-    """
+    """Returns a reply without reasoning, template tokens, and tags around the answer."""
     text = reply[:MAX_CHARS].translate(_INVISIBLE)
     channels = list(_CHANNEL.finditer(text))
     if channels:
@@ -356,9 +309,7 @@ def visible_text(reply: str) -> str:
 
 
 def fenced_blocks(text: str) -> list[str]:
-    """Returns the contents of fenced code blocks, in order, without the language name. An unclosed
-    fence has no content.
-    """
+    """Returns the contents of closed code blocks, without the language name."""
     return [found[3].strip("\r\n") for found in _FENCE.finditer(text)]
 
 
@@ -373,18 +324,13 @@ def ticked_spans(text: str) -> list[str]:
 
 
 def asserted_text(text: str) -> str:
-    """Returns the sentences that the model asserts, without negated or conditional sentences.
-
-    Negations inside back-ticks or brackets do not count.
-    """
+    """Returns the sentences of a text that are neither negated nor conditional."""
     sentences = _SENTENCE.split(text)
     return "\n".join(one for one in sentences if not _DENIED.search(_CITED.sub("", one)))
 
 
 def plain_line(line: str) -> str:
-    """Returns a line without bullets, numbers, heading marks and emphasis. Text in double quotes is
-    unchanged.
-    """
+    """Returns a line without bullets, numbers and emphasis outside double quotes."""
     line = line[_LEAD.match(line).end() :] if len(line) <= MAX_CHARS else ""  # type: ignore[union-attr]
     if '"' not in line:
         line = re.sub("[“”„«»]", '"', line)
@@ -397,9 +343,7 @@ def plain_line(line: str) -> str:
 
 
 def one_answer(found: Iterable[T], shown: Callable[[T], str] = str) -> T | None:
-    """Returns the answer if all found answers are equal, and None if there are none. Raises
-    UnreadableReplyError for different answers.
-    """
+    """Returns the only answer, None without one. Raises UnreadableReplyError for different ones."""
     distinct = list(dict.fromkeys(found))
     if len(distinct) > 1:
         two = " and ".join(excerpt(shown(one)) for one in distinct[:2])
@@ -446,9 +390,7 @@ def lower_keys(value: Any) -> dict[str, Any]:
 
 
 def python_call(text: str) -> ToolCall | None:
-    """Parses a text that is a Python call: `click(5)`, `click(id=5)`. Returns None for any other
-    text.
-    """
+    """Parses a Python call: `click(5)`, `click(id=5)`. None for any other text."""
     text = text.strip().rstrip(";.")
     if not re.fullmatch(r"[A-Za-z_][\w.]*\(.*\)", text, re.DOTALL) or len(text) > MAX_CHARS:
         return None
@@ -465,9 +407,7 @@ def python_call(text: str) -> ToolCall | None:
 
 
 def _calls_in(value: Any, depth: int = 0) -> Iterator[ToolCall]:
-    """Yields the calls in a decoded value: in an object, in a list of objects, or nested in
-    them.
-    """
+    """Yields the calls in a decoded value, nested or not."""
     if depth > _MAX_DEPTH:
         return
     if isinstance(value, list):

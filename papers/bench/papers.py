@@ -43,9 +43,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AblationRow:
-    """One row of an ablation table: the options of the agent, or of another `policy`, that it sets.
-    `theirs` names the column with the paper's results for this row.
-    """
+    """A row of an ablation table: the options it sets, and in `theirs` the paper's column."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -116,9 +114,7 @@ class Paper:
 
 @dataclass(frozen=True, slots=True)
 class Theirs:
-    """A published result: the success rate, the number of tasks behind it (None: not stated), and
-    the mean actions of an episode where printed.
-    """
+    """A published success rate, its number of tasks (None: not stated), and the mean actions."""
 
     success: float
     tasks: int | None
@@ -222,9 +218,7 @@ def _mean(paper: Paper, column: int, tasks: Sequence[str]) -> Theirs | None:
 
 
 def _check(paper: Paper, path: Path) -> None:
-    """Raises UsageError for rows that do not match the columns, values outside the range, and tasks
-    in no category or in two.
-    """
+    """Raises UsageError for rows that do not match the columns, and for misplaced tasks."""
     if not paper.columns:
         raise UsageError(f"{path}: columns: name at least one")
     for kind in ("tasks", "printed", "actions"):

@@ -91,9 +91,7 @@ _LESSONS = LessonsConfig()
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig(EpisodesConfig):
-    """Configuration of `prill papers bench`: run an agent on a benchmark and compare it with
-    published results.
-    """
+    """Configuration of `prill papers bench`: run an agent and compare it with published results."""
 
     environment: Annotated[
         EnvironmentLike,
@@ -208,9 +206,7 @@ class BenchResult:
         return table
 
     def to_pandas(self) -> Any:
-        """Returns a pandas table with a row for each task of each task list. Recorded steps get a
-        row for each split.
-        """
+        """Returns a pandas table with a row for each task of each list, or for each split."""
         pandas, figures = import_pandas(), self.figures
         if isinstance(figures, RecordedBench):
             rows = [
@@ -319,18 +315,7 @@ def plan_bench(config: BenchConfig) -> RunPlan:
 
 
 def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
-    """Fills in unset tasks, seeds and trials from the agent's paper, or from the paper of the task
-    list.
-
-    Args:
-        config: Which benchmark, and who plays.
-
-    Returns:
-        The configuration that is played, and the papers whose figures stand next to its own.
-
-    Raises:
-        UsageError: No policy is named, or tasks are missing.
-    """
+    """Returns the configuration with the paper's tasks, seeds and trials, and papers to show."""
     policy, place = get_name(config.policy), config.place
     if config.policy is None:
         raise UsageError(
@@ -545,9 +530,7 @@ class AblationResult:
 
     @property
     def problem(self) -> str | None:
-        """The most recent error that aborted an episode or kept it from starting. None if there was
-        none.
-        """
+        """The most recent error that aborted an episode or kept it from starting."""
         return next((r.problem for _, r in reversed(self.rows) if r.problem is not None), None)
 
     @property
@@ -566,17 +549,7 @@ class AblationResult:
 def rows_of_ablation(
     config: BenchConfig,
 ) -> tuple[Paper, tuple[tuple[AblationRow, BenchConfig], ...]]:
-    """Finds the table that a configuration names.
-
-    Args:
-        config: The benchmark, the agent, and the name of the table.
-
-    Returns:
-        The paper, and each row with the configuration that runs it.
-
-    Raises:
-        UsageError: The agent's papers have no table of that name.
-    """
+    """Returns the paper with the named table, and each row with the configuration that runs it."""
     policy = get_name(config.policy)
     papers = [
         paper

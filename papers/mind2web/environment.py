@@ -101,12 +101,7 @@ class _Place:
 
 
 class Recordings:
-    """Recorded turns from files (JSON Lines, as `prill convert` writes them), by id. Only their
-    file positions are in memory.
-
-    Raises UsageError for a duplicate id, a compressed file or a pipe, and InputError for an invalid
-    line.
-    """
+    """Recorded turns by id; only positions are in memory. Raises UsageError and InputError."""
 
     def __init__(self, files: Sequence[str | os.PathLike[str]]) -> None:
         self._places: dict[str, _Place] = {}
@@ -158,9 +153,7 @@ class Recordings:
         }
 
     def turn(self, name: str) -> Trajectory:
-        """Returns the turn with that id and its conversation's earlier turns with their pages.
-        Raises UsageError and InputError.
-        """
+        """Returns the turn with its conversation's earlier turns. Raises UsageError, InputError."""
         if name not in self._places:
             raise UsageError(
                 f"no turn {name!r} is recorded; there are {len(self._places)}, such as "
@@ -236,9 +229,7 @@ class Mind2Web:
         return self._state()
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """Returns the next recorded state, whatever the action was. After the last step it returns
-        the recorded final state.
-        """
+        """Returns the next recorded state, whatever the action was; at the end, the final one."""
         assert self._turn is not None
         self._at += 1
         if self._at < len(self._turn.steps):
@@ -363,9 +354,7 @@ def _note(scores: Sequence[StepScore]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Mind2WebConfig(EnvironmentConfig):
-    """Recorded turns as an environment: `Mind2WebConfig(recordings=["test.jsonl"])`. The recording
-    continues regardless of the agent's actions.
-    """
+    """Recorded turns as an environment: `Mind2WebConfig(recordings=["test.jsonl"])`."""
 
     name: ClassVar[str] = "mind2web"
     usual_steps: ClassVar[int] = 1000  # maximum of an episode, which ends with the recording

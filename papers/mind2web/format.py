@@ -60,18 +60,7 @@ class _Group(msgspec.Struct):
 
 
 def read_tasks(paths: Sequence[Path]) -> Iterator[tuple[str, Any] | BadLine]:
-    """Yields the tasks of Parquet files, each after its last row is read.
-
-    Args:
-        paths: The files; one task may have rows in several files.
-
-    Yields:
-        A place and a task in the form of Mind2Web's JSON, with `indexes`, the places of its actions
-        in `action_reprs`; a BadLine for a file or a task that cannot be read.
-
-    Raises:
-        MissingExtraError: pyarrow is not installed.
-    """
+    """Yields the tasks of Parquet files with the `indexes` of their actions, or a BadLine."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -215,9 +204,7 @@ class _Turn(msgspec.Struct):
 
 
 def recognise(source: Source) -> bool:
-    """Returns whether documents begin with a task's id and text or with a conversation's turns, or
-    Parquet has Multimodal-Mind2Web's columns. Files may be too large to parse.
-    """
+    """Returns whether a source begins as Mind2Web's documents do, or has its Parquet columns."""
     return source.has(_is_ours, "*.json", "*.json.gz", f"*{SUFFIX}")
 
 
@@ -297,9 +284,7 @@ def _files(source: str | PathLike[str]) -> list[Path]:
 
 
 def _place(path: Path) -> tuple[str, int, str]:
-    """Returns a sort key that orders files by the number at the end of their names: `train_10.json`
-    after `train_9.json`.
-    """
+    """Returns a sort key: `train_10.json` after `train_9.json`."""
     stem = path.name.partition(".")[0]
     number = None if path.suffix == SUFFIX else _NUMBER.search(stem)
     return str(path.parent), int(number[1]) if number else -1, path.name
@@ -330,9 +315,7 @@ def _scores(scores: str | PathLike[str] | Scores | None) -> Scores:
 
 
 def records(source: str | PathLike[str]) -> Iterator[tuple[str, Any] | BadLine]:
-    """Yields every record unchanged with its position. A damaged file yields a BadLine after its
-    readable records.
-    """
+    """Yields every record with its position. A damaged file ends with a BadLine."""
     files = _files(source)
     tables = [path for path in files if path.suffix == SUFFIX]
     for path in files:

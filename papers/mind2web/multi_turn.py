@@ -87,9 +87,7 @@ _ACTION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ConversationTurn:
-    """A planned turn: the actions of a task from `first` to `end` (exclusive), and the
-    instruction.
-    """
+    """A planned turn: the actions of a task from `first` to `end` (exclusive)."""
 
     task: str
     first: int
@@ -99,9 +97,7 @@ class ConversationTurn:
 
 @dataclass(frozen=True, slots=True)
 class ConversationPlan:
-    """A planned conversation. `by_rule` are the tasks without a valid proposal of the model;
-    `rewritten` is whether the model wrote the instructions.
-    """
+    """A planned conversation. `by_rule` counts tasks without a valid proposal of the model."""
 
     id: str
     turns: list[ConversationTurn]
@@ -111,12 +107,10 @@ class ConversationPlan:
 
 @dataclass(slots=True)
 class ConversationTally:
-    """Counts of the processed tasks. `kept` conversations were planned by an earlier run.
+    """Counts of the processed tasks.
 
-    `by_rule` tasks were divided by the rule although a model was asked. `not_rewritten`
-    conversations have the rule's instructions. `unanswered` conversations have no plan because a
-    call failed; no output is written in that case. `usage` is the usage of all calls of this run,
-    including failed ones.
+    `kept` conversations were planned by an earlier run. `by_rule` tasks were divided by the rule
+    although a model was asked. `unanswered` conversations have no plan because a call failed.
     """
 
     tasks: int = 0
@@ -151,12 +145,10 @@ async def make_conversations(
     stop: asyncio.Event | None = None,
     progress: Callable[[ConversationTally], object] = lambda _: None,
 ) -> ConversationTally:
-    """Writes `out`, a JSON array of conversations. Broken records are reported as problems and
-    skipped.
+    """Writes `out`, a JSON array of conversations.
 
-    Plans are saved in `<out>.plans.jsonl`, so an interrupted run resumes and requests nothing
-    twice. If calls fail, the other conversations are still planned and saved, but `out` is not
-    written. The same call then requests the missing plans.
+    Plans are saved in `<out>.plans.jsonl`, so the same call resumes and requests nothing twice. If
+    calls fail, the other conversations are still planned, but `out` is not written.
     """
     out = Path(out)
     if out.exists():
@@ -197,9 +189,7 @@ async def make_conversations(
 
 
 def organised(tasks: Sequence[_Task], most: int = MAX_TASKS) -> list[list[_Task]]:
-    """Groups tasks of one site whose goals share words. Each task joins the group of the earlier
-    tasks with which it shares the most words.
-    """
+    """Groups tasks of one site: each joins the group with which it shares the most words."""
     groups: dict[tuple[str, str, str], list[tuple[list[_Task], set[str]]]] = {}
     for task in tasks:
         words = (
@@ -222,17 +212,13 @@ def organised(tasks: Sequence[_Task], most: int = MAX_TASKS) -> list[list[_Task]
 
 
 def even_runs(count: int) -> list[tuple[int, int]]:
-    """Divides the actions into runs of equal length, one for every four. This rule replaces a
-    model.
-    """
+    """Divides the actions into runs of equal length, one for every four."""
     runs = -(-count // ACTIONS_A_TURN)
     return [(count * k // runs, count * (k + 1) // runs) for k in range(runs)]
 
 
 def read_runs(reply: str, count: int) -> list[tuple[int, int]]:
-    """Parses the runs that a reply proposes. Raises UnreadableReplyError unless they cover each
-    action exactly once, in order.
-    """
+    """Parses the proposed runs. Raises UnreadableReplyError unless they cover all actions."""
     runs = list(_object(reply).values())
     whole = all(isinstance(numbers, list) and numbers for numbers in runs)
     if not whole or list(chain.from_iterable(runs)) != list(range(1, count + 1)):
@@ -241,9 +227,7 @@ def read_runs(reply: str, count: int) -> list[tuple[int, int]]:
 
 
 def in_words(action: str) -> str:
-    """Converts an action's `[role]  label -> OP: value` to an instruction: `type 10203 into Zip
-    code`.
-    """
+    """Converts `[role]  label -> OP: value` to an instruction: `type 10203 into Zip code`."""
     if (found := _ACTION.match(action.strip())) is None:
         return action.strip()
     label = found["label"] or f"the {found['role']}"
@@ -255,9 +239,7 @@ def in_words(action: str) -> str:
 
 
 def _spooled(source: str | Path, spool: IO[bytes], tally: ConversationTally) -> Iterable[_Task]:
-    """Yields the single tasks. Their records are written to the spool, because their pages do not
-    fit in memory.
-    """
+    """Yields the single tasks. Their records go to the spool: pages do not fit in memory."""
     seen = set()
     for item in records(source):
         if isinstance(item, BadLine):
@@ -364,9 +346,7 @@ async def _planned(
 
 
 def _fits(plan: ConversationPlan, group: Sequence[_Task]) -> bool:
-    """Returns whether the plan's turns cover each action of these tasks exactly once, in order. A
-    damaged plan is made again.
-    """
+    """Returns whether the plan covers each action of these tasks once, in order."""
     lengths = {task.id: len(task.actions) for task in group}
     if not all(0 <= turn.first < turn.end <= lengths.get(turn.task, 0) for turn in plan.turns):
         return False
@@ -465,9 +445,7 @@ async def _asked(
     id: str,
     tally: ConversationTally,
 ) -> _T | None:
-    """Returns what `read` finds in the reply. It asks once more if `read` fails, then returns None
-    and counts the failure in the tally.
-    """
+    """Returns what `read` finds, after one more request if it fails. None for the rule instead."""
     messages = fill_prompt(_PACKAGE, name, {**values, "code": NONCE})
     prompt = load_prompt(_PACKAGE, name).hash
     ask = partial(said_by, model, max_tokens=_MAX_TOKENS, prompt=prompt)
@@ -481,9 +459,7 @@ async def _asked(
 
 
 def _object(reply: str) -> dict[str, Any]:
-    """Returns the JSON object in a reply, ignoring the text around it. Raises
-    UnreadableReplyError.
-    """
+    """Returns the JSON object in a reply. Raises UnreadableReplyError."""
     found = (value for value in json_values(visible_text(reply)) if isinstance(value, dict))
     if value := next(found, None):
         return value
@@ -519,9 +495,7 @@ def _record(plan: ConversationPlan, tasks: dict[str, _Task], spool: IO[bytes]) -
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationsConfig(Config):
-    """Configuration of `prill papers conversations`: make multi-turn conversations from single
-    tasks of Mind2Web.
-    """
+    """Configuration of `prill papers conversations`."""
 
     source: Annotated[str | Path, Meta(description="file or folder of Mind2Web, JSON")]
     output: Annotated[str | Path, Meta(description="JSON file of conversations")]
@@ -537,13 +511,7 @@ class ConversationsConfig(Config):
 
 @dataclass(frozen=True)
 class ConversationsResult:
-    """The result of making conversations.
-
-    Attributes:
-        tally: Counts, problems, and the model's usage.
-        output: The file of conversations. It is not written if calls failed.
-        by_model: Whether a model divided and rewrote the tasks.
-    """
+    """Counts and problems; `by_model`: a model divided and rewrote the tasks."""
 
     tally: ConversationTally
     output: str

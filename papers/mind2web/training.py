@@ -75,9 +75,7 @@ class GoldStep:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """The position of a turn in its file. `data` holds a turn without a position of its own (in a
-    compressed file).
-    """
+    """The position of a turn in its file, or its `data` if the file is compressed."""
 
     line: int
     start: int | None
@@ -87,12 +85,7 @@ class _Turn:
 
 
 class GoldTurns:
-    """The turns of a file of gold trajectories that `prill convert mind2web` wrote. Only their
-    positions are in memory.
-
-    `steps` are those with a right candidate; `without` counts the others. Raises UsageError for a
-    file without turns or with invalid lines, because training data must be complete.
-    """
+    """The turns of a file and their `steps` with a right candidate. Raises UsageError."""
 
     def __init__(
         self, path: str | os.PathLike[str], say: Callable[[int], object] = lambda done: None
@@ -187,9 +180,7 @@ class GoldTurns:
 
 @dataclass(frozen=True, slots=True)
 class PagePlan:
-    """The data and settings of a training run on recorded pages. `taught` is the policy that
-    formats the steps as training examples.
-    """
+    """The data and settings of a training run; `taught` is the policy that formats the steps."""
 
     base: Base
     gold: GoldTurns
@@ -206,9 +197,7 @@ class PagePlan:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One row of a training run: a step, the number of the row among the step's rows in an epoch,
-    and the epoch.
-    """
+    """One row of a training run: a step, its row in the epoch, and the epoch."""
 
     step: GoldStep
     row: int
@@ -216,9 +205,7 @@ class Draw:
 
 
 class Draws:
-    """The rows of a training run in order. Each epoch has every step `each` times, shuffled by the
-    seed.
-    """
+    """The rows of a training run: each epoch has every step `each` times, shuffled by the seed."""
 
     def __init__(self, steps: Sequence[GoldStep], each: int, passes: int, seed: int) -> None:
         self.steps, self.each, self.passes, self.seed = steps, each, passes, seed
@@ -255,9 +242,7 @@ def evenly(steps: Sequence[GoldStep], most: int) -> list[GoldStep]:
 
 
 class PageRecipe(ABC):
-    """Shared code of ranker and planner training: a trainer of transformers over the steps of a
-    plan, whose rows are made on demand, and the text of the model card.
-    """
+    """What ranker and planner share: a trainer over the steps of a plan, and the model card."""
 
     caution: ClassVar[str] = "Its pages are recordings, which no action changed."
     heading: ClassVar[str]
@@ -278,9 +263,7 @@ class PageRecipe(ABC):
 
     @abstractmethod
     def loss(self, outputs: Any, labels: Any, num_items_in_batch: Any) -> Any:
-        """Returns the mean loss over a batch, independent of gradient accumulation. The model's own
-        loss would be summed over the accumulated parts.
-        """
+        """Returns the mean loss over a batch, independent of gradient accumulation."""
 
     def samples(
         self, spec: TrainSpec, plan: PagePlan, teacher: Teacher | None
@@ -363,9 +346,7 @@ _CODE = "0" * 8
 
 
 class PlannerRecipe(PageRecipe):
-    """Trains a planner that answers a policy, on recorded pages. The loss covers only the answer's
-    tokens.
-    """
+    """Trains a planner that answers a policy. The loss covers only the answer's tokens."""
 
     heading: ClassVar[str] = "A planner: what to do next on a recorded page"
     kind: ClassVar[str] = "Seq2Seq"
@@ -381,11 +362,7 @@ class PlannerRecipe(PageRecipe):
         taught: Mapping[str, Any] | None,
         devices: Devices | None,
     ) -> PagePlan:
-        """Reads all turns, has the policy format each step once, and measures its length.
-
-        Steps that the policy cannot format, or whose row is longer than `max_length`, are skipped
-        and counted. Raises UsageError for turns or settings with which training would fail.
-        """
+        """Has the policy format each step once, and measures it. Raises UsageError."""
         if teacher is None:
             raise UsageError(
                 "a planner learns to answer a policy; name the policy", parameters=("policy",)
@@ -477,11 +454,7 @@ class PlannerRecipe(PageRecipe):
 
 
 class PlannerRows:
-    """A data set for Trainer: the tokens of a question and of its answer.
-
-    A row that exceeds `limit` with its drawn candidates loses its first tokens, which belong to the
-    earliest turns.
-    """
+    """A data set: the tokens of question and answer. A longer row loses its earliest tokens."""
 
     def __init__(
         self, gold: GoldTurns, draws: Draws, teacher: Teacher, tokenizer: Any, limit: int | None
@@ -522,11 +495,7 @@ def get_number(draw: Draw, each: int) -> int:
 
 
 def lesson(gold: GoldTurns, step: GoldStep, teacher: Teacher, draw: int) -> tuple[str, str]:
-    """Returns question and answer at a step. A teacher that draws candidates uses draw number
-    `draw`.
-
-    Raises the errors of `demonstrate`, and UsageError for a question with images.
-    """
+    """Returns question and answer at a step; `draw` selects candidates. Raises as `demonstrate`."""
     turn = gold.whole_turn(step.turn)
     if _draws(teacher):
         messages, answer = teacher.demonstrate(turn, step.index, draw=draw)  # type: ignore[call-arg]
@@ -614,9 +583,7 @@ class RankerRecipe(PageRecipe):
         taught: Mapping[str, Any] | None,
         devices: Devices | None,
     ) -> PagePlan:
-        """Reads and measures the turns. Raises UsageError for turns or settings with which training
-        would fail.
-        """
+        """Reads and measures the turns. Raises UsageError."""
         refuse_teacher(spec, teacher)
         base = open_page_base(spec)
         turns = GoldTurns(rows, lambda done: say("turns", done, done))
@@ -726,9 +693,7 @@ def _candidates(gold: GoldTurns, step: GoldStep) -> tuple[list[str], list[str]]:
 
 
 def _is_usable(gold: GoldTurns, step: GoldStep) -> bool:
-    """Returns whether the page has a right and a wrong candidate. Raises UsageError for an
-    unreadable page.
-    """
+    """Returns whether the page has a right and a wrong candidate. Raises UsageError."""
     right, wrong = _candidates(gold, step)
     try:
         page = read_page(
@@ -762,9 +727,7 @@ _RANKER, _PLANNER = (
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRankerConfig(TrainConfig):
-    """Configuration of `prill train ranker`: train a candidate ranker on gold trajectories of
-    recorded pages.
-    """
+    """Configuration of `prill train ranker`, on gold trajectories of recorded pages."""
 
     trains: ClassVar[Trained] = "ranker"
     preset: Annotated[
@@ -775,9 +738,7 @@ class TrainRankerConfig(TrainConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainPlannerConfig(TrainConfig):
-    """Configuration of `prill train planner`: train a planner that answers a policy's prompts, on
-    gold trajectories of recorded pages.
-    """
+    """Configuration of `prill train planner`: it answers a policy's prompts on recorded pages."""
 
     trains: ClassVar[Trained] = "planner"
     policy: Annotated[

@@ -52,9 +52,7 @@ _PACKAGE, _PROMPT = "prill.papers.step", "step"
 
 @dataclass(frozen=True, slots=True)
 class ReplyTurn:
-    """The input of a policy before one action. `previous` are lines of its own history, `lessons`
-    those of earlier attempts.
-    """
+    """The input of a policy before one action: its page, its own history, and earlier lessons."""
 
     objective: str
     observation: str
@@ -65,9 +63,7 @@ class ReplyTurn:
 
 @dataclass(frozen=True, slots=True)
 class ChatPolicy:
-    """Builds requests for the policies of a library. With `reasoning`, the model states a reason
-    before each action.
-    """
+    """Builds requests for the policies of a library, with or without a reason before actions."""
 
     library: Library
     reasoning: bool = True
@@ -75,17 +71,13 @@ class ChatPolicy:
     def messages(
         self, template: Template, turn: ReplyTurn, *, called: bool
     ) -> tuple[Message, Message]:
-        """Returns the request. Each placeholder is filled once, so that placeholder text on a page
-        is unchanged.
-        """
+        """Returns the request. Each placeholder is filled once, so page text is unchanged."""
         values = {**self._fixed(template, turn.url, called=called), **self._shown(template, turn)}
         values["memory_note"] = _wording()["memory_note"] if turn.lessons else ""
         return fill_prompt(_PACKAGE, _PROMPT, values)
 
     def tokens(self, template: Template) -> int:
-        """Estimates the tokens of a policy's rules and examples with the text around them, without
-        the page.
-        """
+        """Estimates the tokens of a policy's prompt without the page."""
         return sum(
             estimate_tokens(str(message.parts[0]))
             for message in self.messages(template, ReplyTurn("", ""), called=False)
@@ -150,9 +142,7 @@ def _wording() -> dict[str, str]:
 
 
 def _origin(url: str) -> str:
-    """Returns the origin of the open page, `http://localhost:7770`, because the rules name no
-    host.
-    """
+    """Returns the origin of the open page, because the rules name no host."""
     parts = urlsplit(url) if url.startswith(("http://", "https://")) else None
     return (
         f"{parts.scheme}://{parts.netloc}"
@@ -169,9 +159,7 @@ _ANNOTATION = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpec:
-    """Options for the policies and their requests. The temperature of 0.3 is the paper's; the
-    limits are ours, because the paper has none.
-    """
+    """Options of the agent. The temperature is the paper's; the limits are ours."""
 
     library: Annotated[
         str,
@@ -260,9 +248,7 @@ class Event:
 
 
 def read_annotations(thought: str | None) -> list[tuple[str, tuple[str, ...], str, str]]:
-    """Parses the stack events before a step's action from its thought: type, policies on the stack,
-    answer, and reason.
-    """
+    """Parses the stack events in a step's thought: type, policies on the stack, answer, reason."""
     lines = map(_ANNOTATION.fullmatch, (thought or "").splitlines())
     return [
         (line["kind"], tuple(line["frames"].split(" > ")), line["action"], line["reason"])
@@ -286,9 +272,7 @@ class StackFrame:
         return self.template.front.name
 
     def lines(self) -> list[str]:
-        """Returns its history as shown to the model: `RESPONSE = CALL` where there was a
-        response.
-        """
+        """Returns its history as shown to the model: `RESPONSE = CALL`."""
         return [
             one_line(f"{response} = {action}" if response else action)
             for action, response in self.history
@@ -301,9 +285,7 @@ class StackFrame:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """A parsed reply: its call, and the action if the call is one of the environment; otherwise the
-    error.
-    """
+    """A parsed reply: its call, and the environment's action if it is one; else the error."""
 
     written: str
     problem: str = ""
@@ -428,9 +410,7 @@ class StepAgent:
         )
 
     async def _turn(self, shown: ShownPage, url: str) -> Action | None:
-        """Requests one answer from the policy on top. Returns the action for the environment, or
-        None after a call, a return or an invalid answer.
-        """
+        """Requests one answer from the policy on top. None if it is no action."""
         frame, bottom = self._stack[-1], len(self._stack) == 1
         asking = self._asking
         assert asking is not None
@@ -454,9 +434,7 @@ class StepAgent:
         return replace(action, target=shown.page.target(action.target))
 
     async def _answer(self, frame: StackFrame, event: Event) -> tuple[_Answer, Event]:
-        """Returns a policy's answer, after a second request if `repair` allows one, and the event
-        with the request and its usage.
-        """
+        """Returns a policy's answer, after a second request with `repair`, and its event."""
         assert self._asking is not None
         hashed, asked = self._asking.hash(frame.template), event.messages
         for tries in range(1 + self.spec.repair):
@@ -534,9 +512,7 @@ class StepAgent:
         self._stack[-1].answer(value)
 
     def _refuse(self, event: Event, problem: str) -> Action | None:
-        """Reports an invalid answer to the policy. After too many in a row it ends the policy with
-        N/A for its caller.
-        """
+        """Reports an invalid answer to the policy, and ends the policy after too many in a row."""
         frame = self._stack[-1]
         frame.history.append((event.action, f"(not done: {problem})"))
         frame.invalid += 1
@@ -553,9 +529,7 @@ class StepAgent:
         return Step(observation, _end(), self._thought())
 
     def _thought(self) -> str:
-        """Returns the step's thought: the stack events since the last action, and the reason for
-        the action.
-        """
+        """Returns the stack events since the last action."""
         index = self.events[-1].index
         return "\n".join(str(event) for event in self.events if event.index == index)
 

@@ -57,12 +57,7 @@ class WorkedExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Front(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The front matter of a policy file.
-
-    `purpose` and `usage`, the form of a call, are shown to callers. `verbs` act on the environment,
-    and `calls` are the policies that this one may call. `remind` is a sentence at the end of each
-    turn.
-    """
+    """The front matter of a policy file: what callers see, what it may do, a last reminder."""
 
     name: str
     purpose: str
@@ -124,12 +119,7 @@ class Library:
         return self.surroundings.roots.get(site or "", self.surroundings.root)
 
     def flat(self, fits: Callable[[Template], bool] = lambda template: True) -> Template:
-        """Returns one policy with the rules and examples of all and no calls, the baseline of SteP.
-
-        Rule sections come first, those of the root policies before others; then examples. A section
-        or example that no longer fits is omitted as a whole. Raises UsageError if even the prompt
-        without rules does not fit.
-        """
+        """Returns SteP's baseline: one policy with the rules and examples that fit, no calls."""
         front = Front(
             name="flat",
             purpose="do all that the objective asks for",
@@ -156,9 +146,7 @@ class Library:
         return flat
 
     def with_examples(self, most: int) -> Library:
-        """Returns the library with at most this many examples in all: the first of every policy,
-        then the second, and so on.
-        """
+        """Returns the library with at most this many examples, taken from the policies in turns."""
         kept = self._in_turns()[:most]
         templates = {
             name: replace(template, examples=tuple(one for one in template.examples if one in kept))
@@ -183,9 +171,7 @@ def shipped_libraries() -> tuple[str, ...]:
 
 
 def library_for(name: str, task: Task) -> Library:
-    """Returns the library of that name or folder. `auto` selects the one that claims the task by
-    its id or site.
-    """
+    """Returns the library of that name or folder; `auto`: the one that claims the task."""
     if name != AUTO:
         return load_library(name)
     libraries = [load_library(shipped) for shipped in shipped_libraries()]
@@ -200,9 +186,7 @@ def library_for(name: str, task: Task) -> Library:
 
 @cache
 def load_library(name: str) -> Library:
-    """Loads a library that comes with prill, or one from a folder. Raises UsageError with file and
-    position.
-    """
+    """Loads a library that comes with prill, or a folder. Raises UsageError."""
     folder: Traversable
     if re.fullmatch(r"[\w-]+", name) and name in shipped_libraries():
         folder = _shipped() / name
@@ -290,9 +274,7 @@ class _ExampleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _check(library: Library, folder: Traversable) -> None:
-    """Raises UsageError for an inconsistent library. For example, agents would call a listed verb
-    without an implementation in vain.
-    """
+    """Raises UsageError for an inconsistent library."""
     policies, verbs = library.templates, library.surroundings.verbs
     both = [name for name in policies if name in verbs or name == STOP]
     if both:

@@ -94,9 +94,7 @@ _REPLACED = ("action", "you_should", "should", "replacement", "correction", "sug
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructuredSpec:
-    """Options for planning and learning. The defaults are the paper's agent; the other values are
-    its baselines and ablations.
-    """
+    """Options for planning and learning. The defaults are the paper's agent."""
 
     planning: Annotated[
         Literal["staged", "iterative", "adaptive"],
@@ -164,9 +162,7 @@ class StructuredSpec:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """An executed action: the screen before it, and its description for later plans (None: not yet
-    described).
-    """
+    """An executed action: the screen before it, and its description (None: not yet described)."""
 
     screen: str
     line: str
@@ -313,9 +309,7 @@ class StructuredReflection:
         raise problem
 
     def _result_after(self, now: str) -> State | None:
-        """Returns the state in which the last action ended the attempt. None if the attempt
-        continues.
-        """
+        """Returns the state in which the last action ended the attempt, if it did."""
         if self._invalid:
             return "EXCEPTION"
         if (
@@ -331,9 +325,7 @@ class StructuredReflection:
         return "CYCLE" if self.spec.cycle != "off" and now in earlier else None
 
     async def _turn(self, screen: ElementScreen) -> State | None:
-        """Plans until there is a next action. Returns None, or the state in which the attempt ended
-        without one.
-        """
+        """Plans until there is a next action. Returns a state if there is none."""
         step = len(self._done)
         if self._queue and not self._memory.has(step):
             return "FAILED" if step - self._stage >= self.spec.stage_steps else None
@@ -354,16 +346,12 @@ class StructuredReflection:
         return None if self._queue else "INCOMPLETE"
 
     def _advised(self, screen: ElementScreen, step: int) -> str | None:
-        """Returns the action that a lesson requires at this step. None if there is no lesson or its
-        element is not on this screen.
-        """
+        """Returns the action that a lesson requires at this step, if its element is there."""
         line = self._memory.actions.get(step)
         return None if line is None else _on_screen(line, self._memory.keys[step], screen)
 
     def _lesson(self, screen: ElementScreen, step: int) -> str | None:
-        """Returns the lesson for this step, with its element's id on this screen. None as in
-        `_advised`.
-        """
+        """Returns the lesson for this step, with its element's id on this screen."""
         line = self._advised(screen, step)
         if line is None:
             return None
@@ -371,9 +359,7 @@ class StructuredReflection:
         return re.sub(rf"{said}(?!\d)", lambda _: line, self._memory.lessons[step])
 
     async def _plan(self, screen: ElementScreen, step: int) -> list[str]:
-        """Returns the actions that a call planned, in order. Empty if the planner has nothing more
-        to do.
-        """
+        """Returns the actions that a call planned, empty if nothing is left to do."""
         lesson = self._lesson(screen, step)
         planning, self._origin = self.spec.planning, _PLANNED
         if planning == "adaptive" and not self._outline:
@@ -421,9 +407,7 @@ class StructuredReflection:
         )
 
     async def _told(self) -> str:
-        """Returns the descriptions of past actions. Each is written once, when it is first
-        needed.
-        """
+        """Returns the descriptions of past actions, each written once."""
         for place, done in enumerate(self._done):
             if done.told is None:
                 self._done[place] = replace(done, told=await self._worded(done))
@@ -541,11 +525,7 @@ def planning_calls(trajectory: Trajectory) -> int:
 
 
 def read_answer(reply: str, steps: int) -> tuple[int, str]:
-    """Parses an answer: the step that it names, from 0, and the action that should replace it.
-
-    Raises UnparsableError where one is missing, no action can be read, or the attempt has no such
-    step.
-    """
+    """Returns the step that an answer names, and its replacement. Raises UnparsableError."""
     answer = one_answer(_answers(reply), lambda one: f"index={one[0]}, {one[1]}")
     if answer is None:
         if _INDEX.search(reply) is None:
@@ -592,9 +572,7 @@ def _make_key(line: str, screen: ElementScreen) -> str:
 
 
 def _on_screen(line: str, key: str, screen: ElementScreen) -> str | None:
-    """Returns the line with its element's id on this screen, or None if the element is not on it. A
-    line without a key is unchanged.
-    """
+    """Returns the line with its element's id on this screen. None if the element is not on it."""
     if not key or number_in(line) is None:
         return line
     number = screen.number(key)

@@ -183,9 +183,7 @@ def after(memory: AttemptMemory, note: Note, rules: Rules) -> AttemptMemory:
 
 
 def _clicked(line: str, key: str, rules: Rules) -> str | None:
-    """Returns the key of the element that a line clicks, or its id if it has no key. None for other
-    lines.
-    """
+    """Returns the key, else the id, of the element that a line clicks. None for other lines."""
     number = rules.target(line)
     return None if number is None else key or number
 

@@ -78,12 +78,7 @@ async def abstract(
     window: int | None,
     prompt: str = "",
 ) -> tuple[str, str]:
-    """Returns the page in short form, and the reason if code produced no result.
-
-    The memory's examples for this turn are used, or those of its last turn. If the code fails or
-    has no result, the model writes the short form itself, from the task's instruction and the
-    available examples. Raises ContextTooLongError before a call that does not fit.
-    """
+    """Returns the page in short form by code, else in the model's words, and why code failed."""
 
     async def ask(text: str) -> str:
         messages = (Message("user", (text,)),)
@@ -331,9 +326,7 @@ class Synapse:
         return self.spec.max_turns or task_table().turns.get(self._task.site or "", 1)
 
     async def _ask(self, state: str) -> None:
-        """Runs one turn of the model: the page, abstracted if configured, and the block that it
-        writes.
-        """
+        """Runs one turn of the model: the page, abstracted if configured, and its block."""
         assert self._entry is not None
         window = await token_window(self.model, self.spec.context)
         prompt = system_prompt().hash
@@ -388,9 +381,7 @@ class Synapse:
             )
 
     async def _prepare(self, call: Call, page: Page) -> None:
-        """Queues the actions of a call on the current page. A call without a matching element is
-        noted.
-        """
+        """Queues the actions of a call on the current page, or notes that it finds nothing."""
         try:
             actions = await to_actions(call, page)
         except (CodeFailedError, LookupError) as problem:
@@ -402,9 +393,7 @@ class Synapse:
         self._ready.extend(actions)
 
     def _thought(self) -> str | None:
-        """Returns the notes on this step, each once. The abstracted page comes last, so that it can
-        be separated from the rest.
-        """
+        """Returns the notes on this step, the abstracted page last, so that it can be separated."""
         notes = [*self._notes, *([] if self._words is None else [f"{OBSERVED}{self._words}"])]
         self._notes, self._words = [], None
         return "\n".join(notes) or None
@@ -416,11 +405,7 @@ def _read(reply: str) -> str:
 
 
 async def to_actions(call: Call, page: Page) -> list[Action]:
-    """Returns the actions of the environment for a call. Raises CodeFailedError, and LookupError
-    for an unknown element or key.
-
-    An action's text is the call with a selector for its element only.
-    """
+    """Returns the environment's actions for a call. Raises CodeFailedError and LookupError."""
     if call.method == "type":
         return [Action("type", str(call), value=call.argument)]
     if call.method == "press":

@@ -43,12 +43,7 @@ _KEY_NAMES = {
 
 @dataclass(frozen=True)
 class Growth:
-    """The extended memory, and the outcome of every trajectory.
-
-    `left_out` counts the reasons for skipped trajectories; `problems` has a sentence for each that
-    could not be converted to an exemplar. `wrong` counts the new exemplars whose label says failure
-    (None without labels); `unlabelled` counts those without a label.
-    """
+    """The extended memory, and counts of what was left out or, by the labels, is wrong."""
 
     memory: ExemplarMemory
     added: tuple[Exemplar, ...]
@@ -112,9 +107,7 @@ async def grow(
 
 
 def accepted(verdict: Verdict, threshold: float | None) -> bool:
-    """Returns whether the verdict meets the threshold. A verdict without a probability meets no
-    threshold.
-    """
+    """Returns whether the verdict meets the threshold. Without a probability it meets none."""
     if threshold is None:
         return bool(verdict.success)
     return verdict.score is not None and verdict.score >= threshold
@@ -183,9 +176,7 @@ def make_exemplar(trajectory: Trajectory, provenance: str) -> Exemplar:
 
 
 def _words(step: Step) -> str | None:
-    """Returns the abstracted page that Synapse noted at the beginning of a turn, after all its
-    other notes.
-    """
+    """Returns the abstracted page that Synapse noted, after all its other notes."""
     match = _SEEN.search(step.thought or "")
     return match[1] if match else None
 
@@ -234,11 +225,7 @@ def _element(target: str, page: Page) -> Element | None:
 
 
 def build_xpath(element: Element, page: Page) -> str:
-    """Returns an XPath that selects only this element: by its text if possible, else by its id or
-    another attribute, else by its position.
-
-    Text comes first, because it has the same meaning on the next page of the task.
-    """
+    """Returns an XPath that selects only this element, by text first: it lasts to the next page."""
     tag, text = element.tag, get_text(element)
     words = " ".join(text.split())
     tries = list[str]()
@@ -271,9 +258,7 @@ def build_xpath(element: Element, page: Page) -> str:
 
 
 def _literal(text: str) -> str:
-    """Returns a string literal for XPath, which cannot write both kinds of quotes in one
-    literal.
-    """
+    """Returns an XPath literal, which cannot hold both kinds of quotes."""
     if "'" not in text:
         return f"'{text}'"
     if '"' not in text:

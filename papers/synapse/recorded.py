@@ -110,11 +110,10 @@ class RecordedSpec:
 
 
 class RecordedSynapse:
-    """An agent that predicts the next action on recorded pages
-    (`prill.papers.mind2web.pages.state`).
+    """An agent that predicts the next action on recorded pages.
 
-    The action's kind is `none` if the reply has no action. It is also `none`, without a call, if
-    there are no candidates, or if page and earlier steps alone are too long.
+    The action's kind is `none` if the reply has no action, or, without a call, if there are no
+    candidates or the request is too long.
     """
 
     def __init__(
@@ -178,9 +177,7 @@ class RecordedSynapse:
         return self._replies.report()
 
     async def act(self, observation: Observation) -> Step:
-        """Returns the next step. Raises NoEvidenceError if the state is not a recorded page,
-        InputError for an invalid page, and the model's errors.
-        """
+        """Returns the next step. Raises NoEvidenceError, InputError and the model's errors."""
         try:
             state = read_state(observation.text or "")
         except ValueError as problem:
@@ -210,10 +207,7 @@ class RecordedSynapse:
         return Step(observation, action, until(reply, *_STOPS).strip() or None)
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """Returns the request at a recorded step, without exemplars, and the recorded action.
-
-        Raises UnparsableError if its target is not among the best candidates.
-        """
+        """Returns the request at a recorded step, and the recorded action."""
         states = [read_state(step.observation.text or "") for step in trajectory.steps[: index + 1]]
         asked = [describe_step(step) for step in trajectory.steps[: index + 1]]
         if not asked[index].within(self.spec.k_current):
@@ -286,10 +280,7 @@ class RecordedSynapse:
 
 
 def parse_action(reply: str) -> Action:
-    """Parses the action in a reply: in back-ticks, else anywhere, or in a tool call.
-
-    Raises UnreadableReplyError if there is no action, or for two different ones.
-    """
+    """Parses the action in back-ticks, else anywhere, or in a tool call."""
     text = visible_text(until(reply, *_STOPS))
     said = asserted_text(text)
     lines = [line for line in map(plain_line, text.splitlines()) if _SAID.fullmatch(line)]
@@ -321,9 +312,7 @@ def _write(operation: str, id: str, value: str) -> str:
 
 
 def make_exemplar(trajectory: Trajectory, k: int = 3) -> Exemplar:
-    """Converts a recorded turn to an exemplar: pages cut around the target and the best candidates.
-    Raises InputError.
-    """
+    """Converts a recorded turn to an exemplar, its pages cut. Raises InputError."""
     steps = []
     for i, step in enumerate(trajectory.steps):
         try:
@@ -349,18 +338,14 @@ def make_exemplar(trajectory: Trajectory, k: int = 3) -> Exemplar:
 def build_memory(
     trajectories: Iterable[Trajectory], embedder: Embedder, k: int = 3
 ) -> ExemplarMemory:
-    """Builds the memory from recorded training turns; `save` writes it to a folder. Raises
-    InputError.
-    """
+    """Builds the memory from recorded training turns. Raises InputError."""
     return ExemplarMemory(
         [make_exemplar(trajectory, k) for trajectory in trajectories], embedder=embedder
     )
 
 
 def make_key(task: Task, metadata: dict[str, object] | None = None) -> str:
-    """Returns the key for comparing tasks: site, domain, subdomain and goal, one per line. Unknown
-    values are empty.
-    """
+    """Returns the key for comparing tasks: site, domain, subdomain and goal."""
     known = metadata or {}
     return (
         f"Website: {task.site or ''}\nDomain: {known.get('domain') or ''}\nSubdomain: "
@@ -401,9 +386,7 @@ def _told(repr: str, target: str) -> str:
 def _messages(
     goal: str, turns: Sequence[tuple[str, str]], page: str | None = None
 ) -> list[Message]:
-    """Formats a trajectory as a chat: pages from the user, actions from the assistant, and the
-    current page last.
-    """
+    """Formats a trajectory as a chat, the current page last."""
     pages = [page for page, _ in turns] + ([] if page is None else [page])
     messages = []
     for i, seen in enumerate(pages):

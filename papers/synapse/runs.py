@@ -24,9 +24,7 @@ from prill.types import Trajectory, Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class ExemplarsConfig(Config):
-    """Configuration of `prill papers exemplars`: make or extend an exemplar memory for the policy
-    `synapse`.
-    """
+    """Configuration of `prill papers exemplars`: a memory for the policy `synapse`."""
 
     trajectories: Annotated[
         Sequence[str | Path], Meta(min_length=1, description="trajectory files")
@@ -65,13 +63,7 @@ class ExemplarsConfig(Config):
 
 @dataclass(frozen=True)
 class ExemplarsResult:
-    """The result of making or extending a memory.
-
-    Attributes:
-        growth: The extended memory and the counts of skipped trajectories.
-        output: The memory's folder.
-        broken: The lines that could not be read.
-    """
+    """The extended memory, its folder, and the lines that could not be read."""
 
     growth: Growth
     output: str
@@ -183,9 +175,7 @@ def _memory(folder: Path, config: ExemplarsConfig) -> ExemplarMemory:
 
 
 def _verdicts(config: ExemplarsConfig) -> tuple[dict[str, Verdict], float | None]:
-    """Returns the verdicts by id, with calibrated scores if a calibration is given, and their
-    threshold.
-    """
+    """Returns the verdicts by id, calibrated if a calibration is given, and their threshold."""
     found = {verdict.id: verdict for verdict in read_verdicts(config.verdicts)}
     if len({comparable(verdict.evaluator) for verdict in found.values()}) > 1:
         raise UsageError(

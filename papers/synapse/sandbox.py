@@ -77,11 +77,8 @@ def recorded_call(text: str) -> Call | None:
 
 
 def read_block(reply: str) -> str:
-    """Returns the block of calls in a reply: a fenced block, one tool call per line, or unfenced
-    lines of calls.
-
-    A fenced block without calls counts only if there is no other. Raises UnreadableReplyError if
-    there is no block, or for two different ones.
+    """Returns the block of calls in a reply: a fenced block (without calls only if there is no
+    other), one tool call per line, or unfenced lines of calls. Raises UnreadableReplyError.
     """
     text = visible_text(reply)
     blocks = [
@@ -105,9 +102,7 @@ def _without_prompt(block: str) -> str:
 
 
 def _tool_block(text: str) -> str:
-    """Returns the calls of a JSON or XML reply, one per line, or the code in it. Empty if there are
-    none.
-    """
+    """Returns the calls of a JSON or XML reply, one per line, or the code in it."""
     lines = list[str]()
     for call in tool_calls(text):
         name = call.name.rpartition(".")[2]
@@ -142,19 +137,13 @@ def _bare_lines(text: str) -> str:
 
 
 def first_block(reply: str) -> str:
-    """Returns the content of the first fenced block of a reply, without the language name. Empty if
-    there is none.
-    """
+    """Returns the content of the first fenced block of a reply."""
     match = _FENCE.search(reply.rpartition("</think>")[2])
     return match[1].strip("\r\n") if match else ""
 
 
 class Page:
-    """A page that was shown to an agent.
-
-    Args:
-        html: Its HTML, or the content of its body. Invalid HTML is accepted.
-    """
+    """A page that was shown to an agent. Invalid HTML is accepted."""
 
     def __init__(self, html: str) -> None:
         # Environments write the content of <body>; agents write XPaths from the root.
@@ -171,9 +160,7 @@ class Page:
         return list(read_page(self.html, etree).iter())
 
     def own(self, xpath: str) -> list[Element]:
-        """Returns the elements that one of our own XPaths selects. Model-written XPaths use
-        `prill.papers.synapse.sandbox`.
-        """
+        """Returns the elements that one of our own XPaths selects; models' need the sandbox."""
         from lxml import etree
 
         try:
@@ -213,29 +200,17 @@ class Block:
 
 
 async def run_code(code: str, names: Mapping[str, str]) -> str:
-    """Returns the string that the code assigns to `obs`, with `names` as predefined variables.
-    Raises CodeFailedError.
-
-    The process has no environment variables, network or files. Its processor time, wall-clock time
-    and memory are limited; the code and its result have at most 20,000 characters. Only Linux can
-    confine the process; on other systems no code is run.
-    """
+    """Returns the string that the code assigns to `obs`. Raises CodeFailedError."""
     return _text(await _run(code=_bounded(code), names=dict(names)))
 
 
 async def run_block(block: str) -> Block:
-    """Returns the calls that a block of Python makes to `agent`, without carrying them out. Raises
-    CodeFailedError, also for an endless loop.
-
-    The limits are those of `run_code`; a block makes at most 200 calls.
-    """
+    """Returns the calls that a block makes to `agent`. Raises CodeFailedError."""
     return _calls(await _run(code=_bounded(block), names={}, methods=dict(METHODS)))
 
 
 async def find(page: Page, xpath: str) -> list[Element]:
-    """Returns the elements of the page that an XPath selects, in document order. Raises
-    CodeFailedError, also for a timeout.
-    """
+    """Returns the elements that an XPath selects, in document order. Raises CodeFailedError."""
     return await asyncio.to_thread(find_now, page, xpath)
 
 

@@ -100,9 +100,7 @@ RewriteModel = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MindActSpec:
-    """Options for the earlier turns, the form of the answer, and the request size. Numbers are
-    those of Self-MAP's code.
-    """
+    """Options of the agent. Numbers are those of Self-MAP's code."""
 
     form: FormOption = "choice"
     history: HistoryOption = "all"
@@ -193,9 +191,7 @@ class MindActSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfMAPSpec(MindActSpec):
-    """The paper's best variant: the model writes the element and sees matching earlier steps on
-    short pages.
-    """
+    """The paper's best variant: written elements, and matching earlier steps on short pages."""
 
     form: FormOption = "generation"
     history: HistoryOption = "matched"
@@ -454,9 +450,7 @@ class MindAct:
 
     @cached_property
     def _taught(self) -> MindAct:
-        """Returns the agent that makes training examples, with the prompt form for trained
-        models.
-        """
+        """Returns the agent that makes training examples, in the form for trained models."""
         other = copy.copy(self)
         other.spec = replace(self.spec, prompted=False)
         other.__dict__.pop("_window", None)
@@ -479,16 +473,12 @@ class MindAct:
         return page.view(around, brackets=self._brackets, ids=self._ids)
 
     def _whole(self, state: PageState, chosen: str | None, others: Sequence[str]) -> CandidateView:
-        """Returns the page cut around all candidates, right and wrong. It is long and the same at
-        every step.
-        """
+        """Returns the page cut around all candidates, the same at every step."""
         around = (*([] if chosen is None else [chosen]), *others)
         return _view(state.page, around, self._brackets, self._ids)
 
     def _random(self, task: Task, place: int, *more: str) -> Random:
-        """Returns the random generator of one step. It is reproducible and independent of
-        concurrent episodes.
-        """
+        """Returns the random generator of one step, independent of concurrent episodes."""
         words = "\0".join([str(self.spec.seed), task.id, str(place), *more])
         return Random(hashlib.sha256(words.encode("utf-8", "surrogatepass")).digest())
 
@@ -554,8 +544,6 @@ def _within(ids: Sequence[str], best: Sequence[str]) -> list[str]:
 
 
 def _outside(asked: Coroutine[Any, Any, _T]) -> _T:
-    """Runs a coroutine in a thread and returns its result. The caller may or may not be inside an
-    event loop.
-    """
+    """Runs a coroutine in a thread, inside or outside an event loop."""
     with ThreadPoolExecutor(1) as worker:
         return worker.submit(contextvars.copy_context().run, asyncio.run, asked).result()

@@ -75,9 +75,7 @@ _INNER = ("arguments", "input", "parameters")
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """A parsed answer: the choices in the model's words, the operation in capitals, and the value.
-    Missing parts are empty.
-    """
+    """A parsed answer: the choices in the model's words, the operation in capitals, the value."""
 
     answers: tuple[str, ...]
     operation: str = ""
@@ -85,9 +83,7 @@ class ChatAnswer:
 
 
 def read_chat(text: str) -> ChatAnswer:
-    """Parses an answer written as JSON or as labelled lines. Without `answers` it names no
-    choice.
-    """
+    """Parses an answer written as JSON or as labelled lines."""
     for value in json_values(text):
         table = _flat(value)
         key = next((key for key in _KEYS if key in table), None)
@@ -132,9 +128,7 @@ def _flat(value: Any) -> dict[str, Any]:
 
 
 def _said(operation: re.Match[str] | None, value: str) -> tuple[str, str]:
-    """Returns the operation in capitals and the value without enclosing quotes. A click with `N/A`
-    has no value.
-    """
+    """Returns the operation in capitals and the value without quotes."""
     name, value = operation[1].upper() if operation else "", value.strip().strip("`").strip()
     if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
         value = value[1:-1]
@@ -142,9 +136,7 @@ def _said(operation: re.Match[str] | None, value: str) -> tuple[str, str]:
 
 
 def _behind(text: str, operation: re.Match[str] | None) -> str:
-    """Returns the quoted or bracketed value after the operation, for answers without a separate
-    value line.
-    """
+    """Returns the quoted or bracketed value after the operation."""
     rest = "" if operation is None else text[operation.end() :].partition("\n")[0]
     found = re.match(r"\W*?(?:\"([^\"]+)\"|\[([^\]]+)\])", rest)
     return (found[1] or found[2]) if found else ""
@@ -168,9 +160,7 @@ _MARK, _FENCE = "###", "'''"  # separators of the trained form
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One step as the model reads it: the page, the question, and the answer. The answer is None
-    for the current step.
-    """
+    """One step as the model reads it. The answer is None for the current step."""
 
     page: str
     question: str
@@ -179,11 +169,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """The parsed answer: the candidate, and the operation and value as written, empty if missing.
-
-    Without an operation the action's kind is `none`. It keeps its element, which may still be
-    right.
-    """
+    """The candidate, operation and value. Without an operation the action's kind is `none`."""
 
     id: str
     operation: str
@@ -201,9 +187,7 @@ class Picked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormExample:
-    """A worked step with its right answer, for prompted models. `chosen` is the index of the
-    choice.
-    """
+    """A worked step with its right answer, for prompted models. `chosen` is a choice's index."""
 
     task: str
     page: str
@@ -216,9 +200,7 @@ class FormExample:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """The prompt form of steps: choice or generation, prompted or trained, elements with or without
-    numbers.
-    """
+    """The prompt form of steps."""
 
     form: Form
     prompted: bool
@@ -275,9 +257,7 @@ class Wording:
         *,
         rationale: str | None = None,
     ) -> str:
-        """Formats the right answer for the target `chosen`. None, or a candidate that is not
-        offered, means none of the choices.
-        """
+        """Formats the answer for the target `chosen`; none of the choices if it is not offered."""
         place = next((i for i, choice in enumerate(choices) if choice.id == chosen), None)
         if place is None:
             lines = [_NONE if self.form == "generation" else self._letter("A")]
@@ -323,9 +303,7 @@ class Wording:
         return None if chosen is _NOBODY else Picked(chosen.id, reply.operation, reply.value)
 
     def _chosen(self, said: str, choices: Sequence[CandidateChoice]) -> CandidateChoice:
-        """Returns the choice that a chat model names. Raises UnreadableReplyError if no choice has
-        that name.
-        """
+        """Returns the choice that a chat model names. Raises UnreadableReplyError."""
         if says_none(said):
             return _NOBODY
         if self.form == "choice":
@@ -356,9 +334,7 @@ class Wording:
 
 
 def _alike(said: str, text: str) -> float:
-    """Returns the similarity of a written element and an offered one, by words and letters, without
-    punctuation.
-    """
+    """Returns the similarity of two elements' words, without punctuation."""
     one, other = (" ".join(re.findall(r"\w+", _ID.sub("", each).lower())) for each in (said, text))
     if one and f" {one} " in f" {other} ":
         return 1.0
@@ -377,9 +353,7 @@ def operation_lines(operation: str, value: str) -> list[str]:
 
 
 def _lettered(text: str, choices: Sequence[CandidateChoice]) -> CandidateChoice | None:
-    """Returns the choice of a letter; None for A. Raises UnreadableReplyError if the letter is
-    missing or was not offered.
-    """
+    """Returns the choice of a letter; None for A. Raises UnreadableReplyError."""
     found = _ANSWER.search(text) or _LETTER.match(text)
     if found is None:
         raise UnreadableReplyError("the answer has no letter")
@@ -394,11 +368,7 @@ def _lettered(text: str, choices: Sequence[CandidateChoice]) -> CandidateChoice 
 def _written(
     text: str, choices: Sequence[CandidateChoice], numbers: bool
 ) -> CandidateChoice | None:
-    """Returns the choice by its number if elements have numbers, else the choice with the most
-    similar text, the first of several. Returns None for None.
-
-    Raises UnreadableReplyError if the answer has no element.
-    """
+    """Returns the choice by number, else by similar text. Raises UnreadableReplyError."""
     if text.startswith(_NONE):
         return None
     found = _ELEMENT.search(text)

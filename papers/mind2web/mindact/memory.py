@@ -36,11 +36,7 @@ _MAX_KNOWN = 20_000  # vectors, of at most 1,536 numbers: 120 MB
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """One recorded step of an earlier turn. `turn` and `step` count from 0; `past` are the actions
-    before it in its turn.
-
-    `key` is the same in every memory that holds the step.
-    """
+    """One recorded step of an earlier turn. `key` is the same in every memory that holds it."""
 
     key: str
     turn: int
@@ -67,9 +63,7 @@ class Snippet:
 
 
 def build_state(text: str | None) -> PageState:
-    """Parses the state in an observation's text. Raises NoEvidenceError if the text is not a
-    state.
-    """
+    """Parses the state in an observation's text. Raises NoEvidenceError."""
     try:
         return read_state(text or "")
     except ValueError as error:
@@ -91,9 +85,7 @@ def build_memory(task: Task) -> tuple[Snippet, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Selects and orders the snippets to show. `embedder` measures the similarity of texts;
-    `page_text` adds the words of a page to the comparison; `known` caches vectors.
-    """
+    """Selects and orders the snippets to show. `page_text` adds the words of a page."""
 
     history: History
     most: int
@@ -119,9 +111,7 @@ class Recall:
     async def _matched(
         self, memory: Sequence[Snippet], task: Task, state: PageState
     ) -> Sequence[Snippet]:
-        """Returns all snippets of the nearest groups. Snippets with the same text form one
-        group.
-        """
+        """Returns all snippets of the nearest groups. Equal texts form one group."""
         groups: dict[str, list[int]] = {}
         for i, snippet in enumerate(memory):
             words = self._words(
@@ -170,9 +160,7 @@ class Recall:
         return [texts[i] for i in sorted(range(len(texts)), key=lambda i: -likeness[i])]
 
     async def _embedded(self, texts: Sequence[str]) -> Sequence[Vector]:
-        """Returns the vectors. Each text is embedded once, because the same snippets recur at every
-        step and in every training draw.
-        """
+        """Returns the vectors. Each text is embedded once, because snippets recur at every step."""
         if new := [text for text in dict.fromkeys(texts) if text not in self.known]:
             if len(self.known) + len(new) > _MAX_KNOWN:
                 self.known.clear()
@@ -233,9 +221,7 @@ class Sentences:
     async def get(
         self, key: str, model: LanguageModel | None, what: str, ask: Callable[[], Awaitable[str]]
     ) -> str:
-        """Returns the sentence for a key, and requests it if it is not cached. Raises
-        NoEvidenceError without a model, and the model's errors.
-        """
+        """Returns the sentence for a key, and requests it if new. Raises NoEvidenceError."""
         if key not in self._kept:
             async with self._asking.setdefault(key, asyncio.Lock()):
                 if key not in self._kept:
@@ -265,11 +251,7 @@ def _opened(path: Path) -> Sentences:
 
 
 def sentences_in(path: Path | None) -> Sentences:
-    """Returns the cache of a file, shared by all episodes of this process. Without a path, the
-    cache belongs to one policy.
-
-    Raises UsageError if the file cannot be read or has an invalid line.
-    """
+    """Returns the cache of a file, shared by all episodes of this process. Raises UsageError."""
     return Sentences(None) if path is None else _opened(path.resolve())
 
 
@@ -281,9 +263,7 @@ async def rationale(
     kept: Sentences,
     prompt: str,
 ) -> str:
-    """Returns the reason why the recorded action of an earlier step was right. `page` is the page
-    cut around its element, `positive`, only.
-    """
+    """Returns why a recorded action was right. `page` is the page cut around its element."""
 
     async def ask() -> str:
         assert model is not None
@@ -298,9 +278,7 @@ async def rationale(
 
 
 async def rewritten(task: Task, model: LanguageModel | None, kept: Sentences, prompt: str) -> str:
-    """Returns the instruction of a turn, rewritten to be standalone. The first turn's instruction
-    is unchanged.
-    """
+    """Returns the instruction of a turn, rewritten to be standalone unless it is the first."""
     if not task.earlier:
         return task.goal
 

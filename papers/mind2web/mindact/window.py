@@ -27,17 +27,12 @@ _T = TypeVar("_T")
 
 
 def rough_tokens(text: str) -> Sequence[Span]:
-    """Estimates the tokens without a tokenizer: each punctuation mark, and each four letters of a
-    word, is a token. Markup rarely has more.
-    """
+    """Estimates the tokens: each punctuation mark, and each four letters of a word."""
     return [match.span() for match in _PIECE.finditer(text)]
 
 
 def tokens_for(name: str | None, model: LanguageModel) -> Tokens:
-    """Returns the tokenizer of that name, else that of the model's folder, else an estimate.
-
-    Raises UsageError for an unknown tokenizer, and MissingExtraError without transformers.
-    """
+    """Returns the tokenizer of that name, else the model's, else an estimate. Raises UsageError."""
     folder = getattr(model, "path", None)  # a model in this process has a path
     if (
         name is None
@@ -123,9 +118,7 @@ class Window:
     def trained(
         self, system: str, history: Sequence[Passage], current: Passage
     ) -> tuple[Message, ...]:
-        """Returns the request for trained models: the system prompt, and one text with all
-        steps.
-        """
+        """Returns the request for trained models: the system prompt, and all steps in one text."""
         system, now = self._cut("", system, ""), self._written(current)
         room = self._total - self._count(system) - self._count(now)
         steps = [self._written(passage) for passage in history]
@@ -138,9 +131,7 @@ class Window:
     def chat(
         self, system: str, examples: Sequence[Passage], history: Sequence[Passage], current: Passage
     ) -> tuple[Message, ...]:
-        """Returns the request for chat models, with one turn for each step. Steps stay whole, so
-        that quotations stay intact; examples do not count against the limit.
-        """
+        """Returns the request for chat models, one turn for each whole step."""
         turns = [self._turns(passage) for passage in history]
         now = self._turns(current)
         sizes = [

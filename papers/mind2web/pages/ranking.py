@@ -70,16 +70,12 @@ class Bm25:
     name = "bm25"
 
     async def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        """Returns the scores. The candidates of one page are the collection for document
-        frequencies.
-        """
+        """Returns the scores, with the candidates of one page as the collection."""
         return bm25(query, texts)
 
 
 def bm25(query: str, texts: Sequence[str]) -> list[float]:
-    """Returns the BM25 score of each text (Robertson and Zaragoza 2009, equation 3.15), with a
-    non-negative inverse document frequency.
-    """
+    """Returns the BM25 scores (Robertson and Zaragoza 2009, equation 3.15)."""
     bags = [Counter(_WORD.findall(text.lower())) for text in texts]
     lengths = [bag.total() for bag in bags]
     mean = sum(lengths) / len(lengths) if any(lengths) else 1.0
@@ -103,9 +99,7 @@ class _Embeds(Protocol):
 
 
 class ByEmbedding:
-    """Ranks by the cosine similarity of query and candidate vectors. `embedder` returns rows of
-    length 1.
-    """
+    """Ranks by the cosine similarity of query and candidate vectors."""
 
     def __init__(self, embedder: _Embeds) -> None:
         self.embedder = embedder
@@ -125,18 +119,14 @@ class ByEmbedding:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """The scored candidates of a step, in the order of the state. `right` are the recorded
-    targets.
-    """
+    """The scored candidates of a step, in the order of the state, and the recorded targets."""
 
     scores: Mapping[str, float]
     right: frozenset[str]
 
     @property
     def ranks(self) -> dict[str, int]:
-        """Returns the rank of each candidate from 0, the highest score first. Ties keep the state's
-        order.
-        """
+        """Returns the rank of each candidate from 0. Ties keep the state's order."""
         order = sorted(self.scores, key=lambda id: -self.scores[id])
         return {id: place for place, id in enumerate(order)}
 
@@ -148,11 +138,7 @@ class Ranked:
 
 
 async def rank_step(trajectory: Trajectory, index: int, ranker: Ranker) -> Ranked:
-    """Ranks the candidates of a recorded step. Equal texts are scored once.
-
-    A candidate that is not on the page gets the lowest score. Raises InputError if the step is not
-    a recorded page or a score is not finite.
-    """
+    """Ranks the candidates of a recorded step, those not on the page last. Raises InputError."""
     texts, query = candidate_texts(trajectory, index)
     different = distinct(texts)
     found = await ranker.score(query, different) if different else ()
@@ -179,9 +165,7 @@ def ranked(
 
 
 def candidate_texts(trajectory: Trajectory, index: int) -> tuple[dict[str, str | None], str]:
-    """Returns the ranker's input at a step: each candidate's text (None if it is not on the page),
-    and the query.
-    """
+    """Returns each candidate's text (None if it is not on the page), and the query."""
     try:
         state = read_state(trajectory.steps[index].observation.text or "")
     except ValueError as error:
@@ -246,9 +230,7 @@ class RankingTally:
 
 @dataclass
 class RankTally:
-    """The progress of ranking a file. `kept` steps were done by an earlier run; `problems` lists
-    turns that could not be read.
-    """
+    """The progress of ranking a file. `kept` steps were done by an earlier run."""
 
     turns: int = 0
     kept: int = 0
@@ -267,9 +249,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _About:
-    """The first line of the progress file: the ranker and the trajectories of the scores that
-    follow.
-    """
+    """The first line of the progress file: what the scores that follow belong to."""
 
     format: str
     ranker: str
@@ -290,13 +270,10 @@ async def rank_file(
     stop: asyncio.Event | None = None,
     progress: Callable[[RankTally], object] = lambda tally: None,
 ) -> RankTally:
-    """Scores every candidate in a file of gold trajectories and writes a score file
-    (`prill.papers.mind2web.pages.state` reads it).
+    """Scores every candidate in a file of gold trajectories and writes a score file.
 
-    Finished steps are in `OUTPUT.steps` until the end, and the same call resumes there; `stop` ends
-    the run after a step. `read` reads the file if it does not hold trajectories. `reordered` also
-    writes the trajectories with their candidates in the new order. Unreadable turns are skipped and
-    reported. Raises UsageError if `OUTPUT.steps` belongs to another ranker or other trajectories.
+    Finished steps are in `OUTPUT.steps` until the end, and the same call resumes there. `reordered`
+    also writes the trajectories with their candidates in the new order. Raises UsageError.
     """
     place, tally = Path(f"{os.fspath(output)}.steps"), RankTally()
     for path in (output, place) if reordered is None else (output, place, reordered):
@@ -355,9 +332,7 @@ async def _ranked_lines(
 
 
 def _open_log(path: Path, about: _About, resume: bool) -> _Log:
-    """Opens the progress file. Raises UsageError if it belongs to another ranker or other
-    trajectories.
-    """
+    """Opens the progress file. Raises UsageError if it belongs to other input."""
 
     def check(record: _Line | _About, start: int) -> None:
         if start == 0 and record != about:
@@ -455,12 +430,7 @@ MAX_TOKENS = 512  # candidate and query together (Self-MAP, ACL 2024)
 
 
 class CrossEncoder:
-    """A ranker loaded from a folder that `prill train ranker` or `save_pretrained` wrote. It loads
-    the model with the first request.
-
-    `device` defaults to cuda if available, else cpu. `batch` is the number of texts per forward
-    pass.
-    """
+    """A ranker loaded from a folder with the first request. `batch` texts share a forward pass."""
 
     def __init__(
         self, folder: str | os.PathLike[str], *, device: str | None = None, batch: int = 32
@@ -484,9 +454,7 @@ class CrossEncoder:
         return f"local/{self.folder.resolve().name} {folder_hash(self.folder.resolve())}"
 
     async def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        """Returns the model's raw score for each text. Raises MissingExtraError and
-        EndpointError.
-        """
+        """Returns the model's raw scores. Raises MissingExtraError and EndpointError."""
         return await asyncio.to_thread(self._score, query, list(texts))
 
     def _score(self, query: str, texts: list[str]) -> list[float]:
@@ -558,9 +526,7 @@ _EMBEDDING = "embedding:"
 
 @dataclass(frozen=True, kw_only=True)
 class RankConfig(Config):
-    """Configuration of `prill papers rank`: score every candidate of every recorded step and write
-    a score file.
-    """
+    """Configuration of `prill papers rank`: score every candidate of every recorded step."""
 
     trajectories: Annotated[
         str | Path,
@@ -600,14 +566,7 @@ class RankConfig(Config):
 
 @dataclass(frozen=True)
 class RankResult:
-    """The ranking metrics of a run.
-
-    Attributes:
-        figures: Accuracy, mean reciprocal rank and recall.
-        output: The score file.
-        problems: The turns that could not be read.
-        stopped: Whether the run was stopped. The same call resumes it.
-    """
+    """The ranking metrics of a run, the score file, and the turns that could not be read."""
 
     figures: RankingFigures
     output: str

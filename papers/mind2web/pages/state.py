@@ -122,9 +122,7 @@ def read_state(text: str) -> PageState:
 
 
 def format_conversation(trajectory: Trajectory) -> str:
-    """Returns the name of the conversation that a turn belongs to. A single task is its own
-    conversation.
-    """
+    """Returns the name of a turn's conversation. A single task is its own."""
     return str(trajectory.metadata.get("conversation", trajectory.id))
 
 
@@ -154,9 +152,7 @@ def rejoined(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
 
 
 def without_pages(turn: Trajectory) -> Trajectory:
-    """Returns the turn in the form for `task.earlier`: its goal and actions, without pages and
-    earlier turns.
-    """
+    """Returns the turn in the form for `task.earlier`: its goal and actions."""
     steps = tuple(Step(Observation(), step.action) for step in turn.steps)
     return replace(turn, task=replace(turn.task, earlier=()), steps=steps, final=None)
 
@@ -169,9 +165,7 @@ class _File(msgspec.Struct):
 
 
 def sample_ids(trajectory: Trajectory) -> tuple[str, ...]:
-    """Returns the sample ids of a turn's steps in a score file. Raises InputError if the turn is
-    not from Mind2Web.
-    """
+    """Returns the sample ids of a turn's steps. Raises InputError for other data."""
     uids = trajectory.metadata.get("uids")
     if not isinstance(uids, list | tuple) or len(uids) != len(trajectory.steps):
         raise InputError(
@@ -182,9 +176,7 @@ def sample_ids(trajectory: Trajectory) -> tuple[str, ...]:
 
 
 def with_scores(trajectory: Trajectory, scores: Scores) -> Trajectory:
-    """Returns the turn with its candidates in the order of these scores. Candidates without a score
-    come last, in their original order.
-    """
+    """Returns the turn with its candidates by score; those without a score come last."""
     steps = [
         _ordered(step, scores.get(sample))
         for step, sample in zip(trajectory.steps, sample_ids(trajectory), strict=True)
@@ -193,16 +185,12 @@ def with_scores(trajectory: Trajectory, scores: Scores) -> Trajectory:
 
 
 def by_score(candidates: tuple[str, ...], scores: Mapping[str, float]) -> tuple[str, ...]:
-    """Sorts the candidates, the best first. Ties and candidates without a score keep their
-    order.
-    """
+    """Sorts the candidates by score, the best first. Ties keep their order."""
     return tuple(sorted(candidates, key=lambda id: -scores.get(id, float("-inf"))))
 
 
 def read_scores(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
-    """Reads the scores of a JSON file, plain or gzip. Raises InputError if the file is not a score
-    file.
-    """
+    """Reads a score file in JSON, plain or gzip. Raises InputError."""
     try:
         with open_lines(path) as file:
             return msgspec.json.decode(file.read(), type=_File).scores
@@ -236,12 +224,7 @@ _SAID = re.compile(r"(?:(?<!\S)(CLICK|SELECT|TYPE) )?\[([^\]]*)\](?: \[([^\]]+)\
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The target of a recorded step: its positives, the operation (`CLICK`, `TYPE`, `SELECT`) and
-    its value.
-
-    `ranks` has the rank of each positive among the candidates, from 0. None: the positive is not a
-    candidate.
-    """
+    """The target of a recorded step. `ranks` are the positives' ranks; None: not a candidate."""
 
     positives: tuple[str, ...]
     ranks: tuple[int | None, ...]
@@ -375,9 +358,7 @@ def read_said(text: str) -> tuple[str | None, str | None, str | None]:
 
 
 def word_f1(predicted: str, gold: str, *, punctuation: bool) -> float:
-    """Returns the F1 of two sets of words, case-sensitive. Without `punctuation`, single
-    punctuation marks do not count as words.
-    """
+    """Returns the F1 of two sets of words. `punctuation`: single marks count as words."""
     ours, theirs = (
         {
             word

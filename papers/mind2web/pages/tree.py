@@ -230,9 +230,7 @@ class RecordedPage:
             yield from siblings[max(0, place - _SIBLINGS) : place + _SIBLINGS + 1]
 
     def _pruned(self, candidates: Collection[int]) -> dict[int, list[int]]:
-        """Returns the remaining children of each kept element. An element without information is
-        replaced by its only child.
-        """
+        """Returns the kept children of each kept element. An empty one becomes its only child."""
         kept = {
             node
             for candidate in candidates
@@ -271,9 +269,7 @@ class RecordedPage:
         brackets: Brackets | Literal["slashes"],
         without: int | None = None,
     ) -> str:
-        """Formats a subtree as text with these names as ids. `slashes` selects the round-bracket
-        form, with a slash for each opening bracket.
-        """
+        """Formats a subtree with these names as ids; `slashes` are MindAct's for ancestors."""
         parts: list[str] = []
         todo: list[int | str] = [top]
         while todo:
@@ -328,9 +324,7 @@ def ranker_query(goal: str, past: Sequence[str]) -> str:
 
 
 def attribute_summary(attributes: Any) -> str:
-    """Summarizes an element's attributes (a mapping): at most 5 short words of each, 20 in all,
-    without duplicates.
-    """
+    """Summarizes an element's attributes: at most 5 short words of each, 20 in all."""
     said: list[str] = []
     for name in _ATTRIBUTES:
         value = attributes.get(name)

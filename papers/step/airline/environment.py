@@ -47,9 +47,7 @@ _TIMEOUT = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The address of the site, without a trailing slash, and the token of its service, which is
-    never printed.
-    """
+    """The address of the site, and the token of its service, which is never printed."""
 
     address: str
     token: str = field(default="", repr=False)
@@ -111,12 +109,7 @@ class AirlineSpec(PageSpec):
 
 
 class Airline:
-    """An environment that plays the airline's tasks. A seed is the number of a scenario, 0 to 19.
-    The episode ends when the task is done.
-
-    A given browser is shared and stays open at the end. Two environments with one service must not
-    play the same scenario at the same time.
-    """
+    """Plays the airline's tasks. A seed is a scenario, 0 to 19; a given browser stays open."""
 
     def __init__(
         self,
@@ -146,9 +139,7 @@ class Airline:
         return self._environment.page
 
     async def task(self, name: str, seed: int) -> Task:
-        """Returns the task with the goal of that scenario. Raises UsageError for an unknown task or
-        scenario number.
-        """
+        """Returns the task with the goal of that scenario. Raises UsageError."""
         if name not in LIMITS or not 0 <= seed < SCENARIOS:
             raise UsageError(
                 f"no scenario {seed} of {name!r}: the tasks are {', '.join(LIMITS)}, with seeds 0 "
@@ -187,9 +178,7 @@ class Airline:
         return await self._environment.reset(task)
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """Returns the page after the action, and whether the episode ended: the task is done or the
-        action limit is reached.
-        """
+        """Returns the page after the action, and whether the task is done or the limit reached."""
         observation, done = await self._environment.step(action)
         self._left -= 1
         used_up = self._spec.limited and self._left <= 0
@@ -200,9 +189,7 @@ class Airline:
         return await self._environment.locate(action)
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
-        """Labels the episode. Success is the service's `task_completion`; the note has the progress
-        from 0 to 1. An aborted episode is undecided.
-        """
+        """Labels the episode by `task_completion`, with the progress as note."""
         if trajectory.error is not None:
             return LabelRecord(
                 id=trajectory.id, success=None, source="oracle", note="the episode broke off"
@@ -309,9 +296,7 @@ def _listed(passenger: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class AirlineConfig(PagesConfig, AirlineSpec):
-    """An airline's customer service site with progress scores: `AirlineConfig(tasks="all")`. Each
-    task has seeds 0 to 19.
-    """
+    """An airline's service site with progress scores: `AirlineConfig(tasks="all")`."""
 
     name: ClassVar[str] = "airline"
     usual_steps: ClassVar[int] = 25

@@ -60,9 +60,7 @@ _CARD = {
 
 @dataclass(frozen=True, slots=True)
 class DeskRequest:
-    """One request. `form` holds the submitted fields, `code` the confirmation code in the
-    address.
-    """
+    """One request: the submitted fields, and the confirmation code in the address."""
 
     state: DeskState
     form: Mapping[str, str]

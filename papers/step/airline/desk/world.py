@@ -310,10 +310,7 @@ def _written(day: date) -> str:
 
 @dataclass(slots=True)
 class Draft:
-    """A booking in progress: the searched trip, the selected flights, the passenger.
-
-    `trip` holds origin, destination, and the dates of departure and return.
-    """
+    """A booking in progress. `trip` holds origin, destination, and both dates."""
 
     trip: tuple[str, str, str, str] | None = None
     outward: Flight | None = None
@@ -324,9 +321,7 @@ class Draft:
 
 @dataclass(slots=True)
 class DeskState:
-    """The state of one scenario during an episode. `seen` holds the shown pages: a type and a
-    confirmation code.
-    """
+    """The state of one scenario. `seen` holds the shown pages: a type and a confirmation code."""
 
     scenario: Scenario
     seed: int
