@@ -126,54 +126,8 @@ _PARAMETER = r"<parameter(?:=| name=\"?)([\w-]+)\"?>\s*(.*?)\s*</parameter>"
 _XML_CALL = re.compile(
     r"<(?:function|invoke)(?:=| name=\"?)([\w.-]+)\"?>(.*?)</(?:function|invoke)>", re.DOTALL
 )
-_NAMES = (
-    "name",
-    "function",
-    "tool",
-    "tool_name",
-    "action",
-    "action_type",
-    "command",
-    "operation",
-    "verb",
-    "type",
-)
-_ARGUMENTS = ("arguments", "parameters", "input", "args", "params", "kwargs", "action_input")
-_INSIDE = (
-    "tool_calls",
-    "tool_call",
-    "function_call",
-    "function",
-    "actions",
-    "calls",
-    "action",
-    "plan",
-    "steps",
-)
-# Argument names for an element.
-ELEMENT_NAMES = (
-    "id",
-    "element_id",
-    "element",
-    "ref",
-    "target",
-    "number",
-    "index",
-    "bid",
-    "node_id",
-    "element_number",
-)
-# Argument names for an explanation, which is ignored.
-_WHY = (
-    "reason",
-    "reasoning",
-    "thought",
-    "thoughts",
-    "explanation",
-    "rationale",
-    "description",
-    "comment",
-    "call_id",
+_NAMES, _ARGUMENTS, _INSIDE, ELEMENT_NAMES, _WHY = map(
+    tuple, read_toml("prill.papers", "replies.toml").values()
 )
 
 

@@ -44,6 +44,7 @@ from prill.papers.replies import (
     ask_readable,
     fill_prompt,
     json_values,
+    read_toml,
     said_by,
     visible_text,
 )
@@ -58,28 +59,7 @@ _PACKAGE, _MAX_TOKENS = "prill.papers.mind2web", 700
 # without a reply: request it again later, do not use the rule
 _NO_ANSWER = (TransportError, CallTimeoutError, BudgetSpentError)
 _WORD = re.compile(r"[a-z]{4,}|\d{4,}")
-_COMMON = {
-    "find",
-    "show",
-    "with",
-    "from",
-    "that",
-    "this",
-    "what",
-    "which",
-    "your",
-    "have",
-    "page",
-    "search",
-    "look",
-    "open",
-    "browse",
-    "check",
-    "first",
-    "into",
-    "them",
-    "then",
-}
+_COMMON = frozenset(read_toml("prill.papers.mind2web", "words.toml")["common"])
 _ACTION = re.compile(
     r"\[(?P<role>[^\]]*)\]\s*(?P<label>.*?)\s*->\s*(?P<op>[A-Z]+)(?::\s*(?P<value>.*))?$", re.DOTALL
 )

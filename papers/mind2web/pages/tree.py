@@ -22,6 +22,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from prill.errors import InputError, MissingExtraError
+from prill.papers.replies import read_toml
 
 if TYPE_CHECKING:
     from lxml import etree
@@ -36,39 +37,9 @@ _DEPTH, _DESCENDANTS, _SIBLINGS = 6, 50, 3  # kept around a candidate: MindAct's
 _LONG_WORD, _VALUE_WORDS, _WORDS = 15, 5, 20
 _CHOICE_WORDS, _ANCESTOR_WORDS, _TARGET_WORDS, _QUERY_ACTIONS = 10, 50, 100, 3
 # in MindAct's order
-_ATTRIBUTES = (
-    "role",
-    "aria_role",
-    "type",
-    "alt",
-    "aria_description",
-    "aria_label",
-    "label",
-    "title",
-    "name",
-    "text_value",
-    "value",
-    "placeholder",
-    "input_checked",
-    "input_value",
-    "option_selected",
-    "class",
-)
+_ATTRIBUTES = read_toml("prill.papers.mind2web", "words.toml")["attributes"]
 _EMPTY_VALUES = frozenset({"hidden", "none", "presentation", "null", "undefined"})
-_ENTITIES = {
-    "amp": "&",
-    "lt": "<",
-    "gt": ">",
-    "nbsp": " ",
-    "ndash": "-",
-    "rsquo": "'",
-    "lsquo": "'",
-    "ldquo": '"',
-    "rdquo": '"',
-    "#39": "'",
-    "#40": "(",
-    "#41": ")",
-}
+_ENTITIES = read_toml("prill.papers.mind2web", "words.toml")["entities"]
 _OPEN = "\x00"  # XML cannot contain it, so no page does; the page's own slashes are unchanged
 _ENTITY = re.compile("&(" + "|".join(_ENTITIES) + ");")
 

@@ -13,6 +13,8 @@ from datetime import date, timedelta
 from random import Random
 from typing import Any
 
+from prill.papers.replies import read_toml
+
 # The task names of the original service (arXiv 2310.03720, appendix on AirlineCRM), with twenty
 # scenarios each.
 TASKS = (
@@ -23,65 +25,16 @@ TASKS = (
     "TASK_BOOK_FLIGHT",
 )
 SCENARIOS = 20
-CITIES = {
-    "Boston": "BOS",
-    "Chicago": "ORD",
-    "Denver": "DEN",
-    "Detroit": "DTW",
-    "Houston": "IAH",
-    "Miami": "MIA",
-    "Nashville": "BNA",
-    "Philadelphia": "PHL",
-    "Phoenix": "PHX",
-    "Portland": "PDX",
-    "Seattle": "SEA",
-    "Tampa": "TPA",
-}
+_DATA = read_toml("prill.papers.step.airline.desk", "world.toml")
+CITIES: dict[str, str] = _DATA["cities"]
 # The form labels of a passenger's fields.
-PASSENGER_LABELS = {
-    "title": "Title",
-    "firstname": "First name",
-    "lastname": "Last name",
-    "gender": "Gender",
-    "dob": "Date of birth",
-    "email": "Email",
-}
+PASSENGER_LABELS: dict[str, str] = _DATA["passenger"]
 TITLES = ("Mr", "Ms", "Mx", "Dr")
 GENDERS = ("female", "male", "other")
 _BOOKINGS = 40
 _FLIGHTS = 5
 _FIRST = date(2023, 6, 1)
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"
-_GIVEN = (
-    "Abena",
-    "Bruno",
-    "Chiara",
-    "Dmitri",
-    "Elif",
-    "Farid",
-    "Greta",
-    "Hana",
-    "Ivo",
-    "Jun",
-    "Kofi",
-    "Lena",
-    "Mateo",
-    "Nour",
-)
-_FAMILY = (
-    "Adeyemi",
-    "Brandt",
-    "Castillo",
-    "Dubois",
-    "Eriksen",
-    "Fontana",
-    "Gupta",
-    "Hofer",
-    "Ito",
-    "Jansen",
-    "Keller",
-    "Lopez",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +233,7 @@ def _trip(random: Random, seed: int) -> tuple[Flight, Flight]:
 
 
 def _passenger(random: Random) -> Passenger:
-    first, last = random.choice(_GIVEN), random.choice(_FAMILY)
+    first, last = random.choice(_DATA["given"]), random.choice(_DATA["family"])
     born = date(1950, 1, 1) + timedelta(days=random.randrange(50 * 365))
     email = f"{first}.{last}{random.randrange(10, 100)}@example.com".lower()
     return Passenger(
