@@ -15,9 +15,9 @@ import re
 import tomllib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import resources
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -39,11 +39,6 @@ def read_text(package: str, name: str) -> str:
 def read_toml(package: str, name: str) -> dict[str, Any]:
     """Returns the table of a TOML file in a package."""
     return tomllib.loads(read_text(package, name))
-
-
-def settings_for(package: str, environment: str) -> dict[str, Any]:
-    """Returns a paper's settings for an environment; empty where the paper does not use it."""
-    return dict(read_toml(package, "settings.toml").get(environment, {}))
 
 
 _TRAINED = re.compile(r"local/|(?:vllm|embedded)/.*\+")
@@ -228,6 +223,35 @@ async def ask_readable(
             counts.repaired += tries
             return reply, found
     raise AssertionError
+
+
+class PaperAgent:
+    """What the papers' agents share: the paper's settings, requests, and the counts of replies."""
+
+    package: ClassVar[str]
+    model: LanguageModel
+    spec: Any  # its options, among them `repair`
+    _replies: ReplyCounts
+
+    def usual_settings(self, environment: str) -> dict[str, Any]:
+        """Returns the paper's settings for an environment; empty if the paper does not use it."""
+        return dict(read_toml(self.package, "settings.toml").get(environment, {}))
+
+    def report(self) -> dict[str, Any]:
+        """Returns how many replies of this episode could not be read."""
+        return self._replies.report()
+
+    async def _answer(
+        self,
+        messages: Sequence[Message],
+        read: Callable[[str], T],
+        *,
+        max_tokens: int,
+        prompt: str,
+    ) -> tuple[str, T]:
+        """Returns the model's reply and what `read` finds in it. Raises as `ask_readable`."""
+        ask = partial(said_by, self.model, max_tokens=max_tokens, prompt=prompt)
+        return await ask_readable(ask, messages, read, self._replies, repair=self.spec.repair)
 
 
 def repair_messages(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -22,8 +22,7 @@ from prill.emulators.settings import EnvironmentConfig, Playing, Setting
 from prill.emulators.task_source import Names, task_names, to_words
 from prill.errors import EnvironmentFailedError, InputError, UsageError
 from prill.io.kinds import TRAJECTORIES
-from prill.io.lines import read_lines, resolve_folder
-from prill.io.store import decode_trajectory
+from prill.io.lines import read_lines
 from prill.papers.mind2web.pages.state import (
     TOP,
     Asked,
@@ -32,6 +31,7 @@ from prill.papers.mind2web.pages.state import (
     PageState,
     Scheme,
     StepScore,
+    TurnPlace,
     describe_step,
     read_state,
     rejoined,
@@ -43,6 +43,18 @@ from prill.types import Action, LabelRecord, Observation, StepLabel, Task, Traje
 _SHOWN = 50  # the number of candidates around which a recorded page is cut
 
 
+Lost = Annotated[
+    Literal["hidden", "shown"],
+    Meta(
+        description="what is shown of a lost step: no candidates, so that no model is asked, or "
+        "all the same"
+    ),
+]
+_STEP_MATCH = Meta(
+    description="synapse: a step is right when what it says is, or when its text is the same"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mind2WebSpec:
     """Options for playing recorded turns and for scoring steps in the labels."""
@@ -51,26 +63,14 @@ class Mind2WebSpec:
         int,
         Meta(ge=1, description="a step whose target is not among so many best candidates is lost"),
     ] = TOP
-    lost: Annotated[
-        Literal["hidden", "shown"],
-        Meta(
-            description="what is shown of a lost step: no candidates, so that no model is asked, "
-            "or all the same"
-        ),
-    ] = "hidden"
+    lost: Lost = "hidden"
     scheme: Annotated[
         Scheme,
         Meta(
             description="how steps are marked: as MindAct does in its two forms, or as Synapse does"
         ),
     ] = "generation"
-    step_match: Annotated[
-        Match,
-        Meta(
-            description="synapse: a step is right when what it says is, or when its text is the "
-            "same"
-        ),
-    ] = "parsed"
+    step_match: Annotated[Match, _STEP_MATCH] = "parsed"
 
     @property
     def marking(self) -> Marking:
@@ -89,22 +89,11 @@ class _Head(msgspec.Struct):
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    file: Path
-    number: int
-    start: int
-    size: int
-    digest: str
-    conversation: str
-    site: str | None
-
-
 class Recordings:
     """Recorded turns by id; only positions are in memory. Raises UsageError and InputError."""
 
     def __init__(self, files: Sequence[str | os.PathLike[str]]) -> None:
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, TurnPlace] = {}
         self._conversations: dict[tuple[Path, str], list[str]] = {}
         for file in files:
             self._add(Path(file))
@@ -124,8 +113,10 @@ class Recordings:
                 raise UsageError(f"{file}:{line.number}: the turn {head.id!r} is recorded twice")
             conversation = str(head.metadata.get("conversation", head.id))
             digest = hashlib.blake2b(line.data, digest_size=8).hexdigest()
-            self._places[head.id] = _Place(
-                file, line.number, line.start, line.size, digest, conversation, head.task.site
+            self._places[head.id] = TurnPlace(
+                *(file, line.number, line.start, line.size, conversation),
+                site=head.task.site,
+                digest=digest,
             )
             self._conversations.setdefault((file, conversation), []).append(head.id)
 
@@ -161,20 +152,8 @@ class Recordings:
             )
         place = self._places[name]
         names = self._conversations[place.file, place.conversation]
-        *_, turn = rejoined(self._read(names[: names.index(name) + 1]))
+        *_, turn = rejoined(self._places[one].read() for one in names[: names.index(name) + 1])
         return turn
-
-    def _read(self, names: Sequence[str]) -> Iterator[Trajectory]:
-        for name in names:
-            place = self._places[name]
-            try:
-                with place.file.open("rb") as file:
-                    file.seek(place.start)
-                    yield decode_trajectory(file.read(place.size), resolve_folder(place.file))
-            except OSError as error:
-                raise InputError(f"{place.file}: {error.strerror}") from None
-            except InputError as error:
-                raise InputError(f"{place.file}:{place.number}: {error}") from None
 
 
 class Mind2Web:
@@ -375,13 +354,7 @@ class Mind2WebConfig(EnvironmentConfig):
             "(default: the policy's paper's)"
         ),
     ] = None
-    lost: Annotated[
-        Literal["hidden", "shown"],
-        Meta(
-            description="what is shown of a lost step: no candidates, so that no model is asked, "
-            "or all the same"
-        ),
-    ] = "hidden"
+    lost: Lost = "hidden"
     scheme: Annotated[
         Scheme | None,
         Meta(
@@ -389,13 +362,7 @@ class Mind2WebConfig(EnvironmentConfig):
             "(default: policy's)"
         ),
     ] = None
-    step_match: Annotated[
-        Match | None,
-        Meta(
-            description="synapse: a step is right when what it says is, or when its text is the "
-            "same"
-        ),
-    ] = None
+    step_match: Annotated[Match | None, _STEP_MATCH] = None
 
     def check(self) -> None:
         """Converts names and files to text."""

@@ -17,7 +17,6 @@ import inspect
 import json
 import os
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -31,6 +30,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from prill.errors import InputError, UnscoredError, UsageError
+from prill.io.cache import BoundedCache
 from prill.io.checksums import expect_unchanged
 from prill.io.lines import is_stream, read_lines, resolve_folder
 from prill.io.store import decode_trajectory
@@ -45,7 +45,12 @@ from prill.papers.mind2web.pages.ranking import (
     ranked,
     scores,
 )
-from prill.papers.mind2web.pages.state import format_conversation, read_state, rejoined
+from prill.papers.mind2web.pages.state import (
+    TurnPlace,
+    format_conversation,
+    read_state,
+    rejoined,
+)
 from prill.papers.mind2web.pages.tree import ranker_query, read_page
 from prill.policies.registry import Fingerprinted
 from prill.protocols import Image
@@ -73,17 +78,6 @@ class GoldStep:
     group: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """The position of a turn in its file, or its `data` if the file is compressed."""
-
-    line: int
-    start: int | None
-    size: int
-    data: bytes | None
-    group: str
-
-
 class GoldTurns:
     """The turns of a file and their `steps` with a right candidate. Raises UsageError."""
 
@@ -97,24 +91,24 @@ class GoldTurns:
         expect_unchanged(path)
         self.path = Path(path)
         self.without = 0
-        self._root = resolve_folder(path)
-        self._turns: list[_Turn] = []
+        root = resolve_folder(path)
+        self._turns: list[TurnPlace] = []
         self._groups: dict[str, list[int]] = {}
-        self._kept: OrderedDict[int, tuple[Trajectory, int]] = OrderedDict()
+        self._kept = BoundedCache[int, Trajectory](1 << 30, _KEPT_BYTES)
         digest, problems, steps = hashlib.sha256(), list[str](), list[GoldStep]()
         for line in read_lines(path):
             digest.update(line.data + b"\n")
             try:
-                turn = decode_trajectory(line.data, self._root)
+                turn = decode_trajectory(line.data, root)
                 steps += self._indexed(turn, len(self._turns))
             except InputError as error:
                 problems.append(f"{path}:{line.number}: {error}")
                 continue
             group = format_conversation(turn)
-            placed = line.start is not None
+            data = line.data if line.start is None else None
             self._groups.setdefault(group, []).append(len(self._turns))
             self._turns.append(
-                _Turn(line.number, line.start, line.size, None if placed else line.data, group)
+                TurnPlace(self.path, line.number, line.start, line.size, group, data)
             )
             say(len(self._turns))
         if problems:
@@ -135,25 +129,14 @@ class GoldTurns:
 
     def turn(self, number: int) -> Trajectory:
         """Returns a turn, without the pages of earlier turns."""
-        if number in self._kept:
-            self._kept.move_to_end(number)
-            return self._kept[number][0]
-        place = self._turns[number]
-        if place.data is not None:
-            data = place.data
-        else:
-            with self.path.open("rb") as file:
-                file.seek(place.start or 0)
-                data = file.read(place.size)
-        turn = decode_trajectory(data, self._root)
-        self._kept[number] = (turn, len(data))
-        while sum(size for _, size in self._kept.values()) > _KEPT_BYTES and len(self._kept) > 1:
-            self._kept.popitem(last=False)
+        if (turn := self._kept.get(number)) is None:
+            turn = self._turns[number].read()
+            self._kept.put(number, turn, self._turns[number].size)
         return turn
 
     def whole_turn(self, number: int) -> Trajectory:
         """Returns a turn, with the earlier turns and their pages in its task."""
-        group = self._groups[self._turns[number].group]
+        group = self._groups[self._turns[number].conversation]
         before = group[: group.index(number) + 1]
         *_, turn = rejoined(self.turn(one) for one in before)
         return turn
@@ -209,31 +192,27 @@ class Draws:
 
     def __init__(self, steps: Sequence[GoldStep], each: int, passes: int, seed: int) -> None:
         self.steps, self.each, self.passes, self.seed = steps, each, passes, seed
-        self._order = lru_cache(2)(self._shuffled)
 
     def __len__(self) -> int:
         return len(self.steps) * self.each * self.passes
 
     def __getitem__(self, number: int) -> Draw:
         seen, place = divmod(number, len(self.steps) * self.each)
-        step, row = divmod(self._order(seen)[place], self.each)
+        step, row = divmod(
+            _shuffled(len(self.steps) * self.each, f"{self.seed}/{seen}")[place], self.each
+        )
         return Draw(self.steps[step], row, seen)
 
     def numbers(self, draw: Draw) -> Random:
         """Returns the random generator of a row, the same in every process."""
         return Random(f"{self.seed}/{draw.seen}/{draw.step.turn}/{draw.step.index}/{draw.row}")
 
-    def _shuffled(self, seen: int) -> list[int]:
-        order = list(range(len(self.steps) * self.each))
-        Random(f"{self.seed}/{seen}").shuffle(order)
-        return order
 
-    def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if name != "_order"}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)
-        self._order = lru_cache(2)(self._shuffled)
+@lru_cache(4)  # training and evaluation, and the next epoch of each
+def _shuffled(count: int, seed: str) -> list[int]:
+    order = list(range(count))
+    Random(seed).shuffle(order)
+    return order
 
 
 def evenly(steps: Sequence[GoldStep], most: int) -> list[GoldStep]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Meta
@@ -24,7 +24,7 @@ from prill.errors import NoEvidenceError, TruncatedError, UsageError
 from prill.models.prompts import NONCE, clean, content_hash, estimate_tokens, load_prompt, quoted
 from prill.models.replies import excerpt
 from prill.papers.page_text import PageText, is_html
-from prill.papers.replies import ReplyCounts, fill_prompt, read_toml, repair_messages, settings_for
+from prill.papers.replies import PaperAgent, ReplyCounts, fill_prompt, read_toml, repair_messages
 from prill.papers.step.grammar import (
     PolicyCall,
     UnreadableActionError,
@@ -294,7 +294,7 @@ class _Answer:
     action: Action | None = None
 
 
-class StepAgent:
+class StepAgent(PaperAgent):
     """An agent that asks the policy on top of a stack for the next action. That policy may first
     call other policies of the library.
 
@@ -311,6 +311,7 @@ class StepAgent:
         UsageError: `flat_tokens` is set without `flat`.
     """
 
+    package: ClassVar[str] = _PACKAGE
     page_text: ClassVar[PageText] = "html"
 
     def __init__(
@@ -342,14 +343,6 @@ class StepAgent:
         return content_hash(
             prompt_text(), *(load_library(name).hash for name in names), repr(spec), *self.lessons
         )
-
-    def usual_settings(self, environment: str) -> dict[str, Any]:
-        """Returns the paper's settings for an environment."""
-        return settings_for("prill.papers.step", environment)
-
-    def report(self) -> dict[str, Any]:
-        """Returns how many replies of this episode could not be read."""
-        return self._replies.report()
 
     def reset(self, task: Task) -> None:
         """Begins a new episode with an empty stack. The lessons stay.
@@ -418,7 +411,7 @@ class StepAgent:
         turn = ReplyTurn(frame.objective, shown.text, url, frame.lines(), lessons)
         messages = asking.messages(frame.template, turn, called=not bottom)
         event = Event("act", self._taken - 1, self._frames(), "", messages=messages)
-        answer, event = await self._answer(frame, event)
+        answer, event = await self._answered(frame, event)
         call, action = answer.call, answer.action
         if call is None:
             return self._refuse(event, answer.problem)
@@ -433,7 +426,7 @@ class StepAgent:
         action = replace(action, text=describe(action, shown.page.text))
         return replace(action, target=shown.page.target(action.target))
 
-    async def _answer(self, frame: StackFrame, event: Event) -> tuple[_Answer, Event]:
+    async def _answered(self, frame: StackFrame, event: Event) -> tuple[_Answer, Event]:
         """Returns a policy's answer, after a second request with `repair`, and its event."""
         assert self._asking is not None
         hashed, asked = self._asking.hash(frame.template), event.messages

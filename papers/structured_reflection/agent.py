@@ -23,6 +23,7 @@ from prill.errors import NoEvidenceError, TruncatedError, UnparsableError, Usage
 from prill.models.prompts import NONCE, clean, content_hash, load_prompt, quoted
 from prill.papers.page_text import PageText
 from prill.papers.replies import (
+    PaperAgent,
     ReplyCounts,
     UnreadableReplyError,
     ask_readable,
@@ -33,7 +34,6 @@ from prill.papers.replies import (
     plain_line,
     read_text,
     read_toml,
-    settings_for,
     visible_text,
 )
 from prill.papers.structured_reflection.actions import (
@@ -169,7 +169,7 @@ class _Done:
     told: str | None = None
 
 
-class StructuredReflection:
+class StructuredReflection(PaperAgent):
     """An agent that plans a whole screen at a time and learns which step to change.
 
     Args:
@@ -179,6 +179,7 @@ class StructuredReflection:
             be changed between episodes.
     """
 
+    package: ClassVar[str] = _PACKAGE
     page_text: ClassVar[PageText] = "html"
 
     def __init__(
@@ -201,12 +202,8 @@ class StructuredReflection:
 
     def usual_settings(self, environment: str) -> dict[str, Any]:
         """Returns the paper's settings for an environment, and the maximum actions of a plan."""
-        settings = settings_for(_PACKAGE, environment)
+        settings = super().usual_settings(environment)
         return {**settings, "stage_steps": self.spec.stage_steps} if settings else {}
-
-    def report(self) -> dict[str, Any]:
-        """Returns how many plans of this attempt could not be read."""
-        return self._replies.report()
 
     @property
     def memory(self) -> AttemptMemory:

@@ -13,9 +13,8 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
 
 from msgspec import Meta
 
@@ -25,11 +24,10 @@ from prill.models.prompts import clean, content_hash, quoted
 from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder
 from prill.papers.page_text import REF, PageText, is_html
 from prill.papers.replies import (
+    PaperAgent,
     ReplyCounts,
     UnreadableReplyError,
-    ask_readable,
     said_by,
-    settings_for,
     token_window,
 )
 from prill.papers.synapse.memory import ExemplarMemory, ExemplarTurn, MemoryEntry, key_text
@@ -196,7 +194,7 @@ class SynapseSpec:
     ] = False
 
 
-class Synapse:
+class Synapse(PaperAgent):
     """An agent that shows a model solutions of similar tasks and carries out the calls it writes.
 
     One reply may hold several calls. They are carried out one after another, each on the current
@@ -207,6 +205,7 @@ class Synapse:
         spec: The options.
     """
 
+    package: ClassVar[str] = "prill.papers.synapse"
     page_text: ClassVar[PageText] = "html"
 
     def __init__(
@@ -229,10 +228,6 @@ class Synapse:
         """Returns a hash of the prompts and the memory."""
         return content_hash(system_prompt().hash, self.memory.hash)
 
-    def usual_settings(self, environment: str) -> dict[str, Any]:
-        """Returns the paper's settings for an environment."""
-        return settings_for("prill.papers.synapse", environment)
-
     def reset(self, task: Task) -> None:
         """Begins a new episode."""
         self._task = task
@@ -245,10 +240,6 @@ class Synapse:
         self._words: str | None = None
         self._empty = 0
         self._replies = ReplyCounts()
-
-    def report(self) -> dict[str, Any]:
-        """Returns how many replies of this episode had no readable block."""
-        return self._replies.report()
 
     @property
     def retrieved(self) -> str | None:
@@ -356,11 +347,10 @@ class Synapse:
                 f"the request has about {tokens} tokens (exemplars: {count}); the model takes "
                 f"{window}{advice}"
             )
-        ask = partial(said_by, self.model, max_tokens=self.spec.max_tokens, prompt=prompt)
         self._empty += 1
         try:
-            _, block = await ask_readable(
-                ask, messages, _read, self._replies, repair=self.spec.repair
+            _, block = await self._answer(
+                messages, _read, max_tokens=self.spec.max_tokens, prompt=prompt
             )
         except UnreadableReplyError as problem:
             self._trajectory.append(ExemplarTurn("", observation=page))

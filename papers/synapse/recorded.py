@@ -14,7 +14,7 @@ import random
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,16 +28,15 @@ from prill.papers.embedders import Embedder, EmbedderName, EmbedderUrl, make_emb
 from prill.papers.mind2web.pages.state import Marking, PageState, describe_step, read_state, said
 from prill.papers.mind2web.pages.tree import RecordedPage
 from prill.papers.replies import (
+    PaperAgent,
     ReplyCounts,
     UnreadableReplyError,
-    ask_readable,
     asserted_text,
     is_trained,
     one_answer,
     plain_line,
     read_text,
     read_toml,
-    said_by,
     token_window,
     tool_calls,
     visible_text,
@@ -109,7 +108,7 @@ class RecordedSpec:
     ] = False
 
 
-class RecordedSynapse:
+class RecordedSynapse(PaperAgent):
     """An agent that predicts the next action on recorded pages.
 
     The action's kind is `none` if the reply has no action, or, without a call, if there are no
@@ -172,10 +171,6 @@ class RecordedSynapse:
         self._task, self._seen, self._nearest = task, [], None
         self._replies = ReplyCounts()
 
-    def report(self) -> dict[str, Any]:
-        """Returns how many replies of this episode could not be read."""
-        return self._replies.report()
-
     async def act(self, observation: Observation) -> Step:
         """Returns the next step. Raises NoEvidenceError, InputError and the model's errors."""
         try:
@@ -197,10 +192,9 @@ class RecordedSynapse:
                 "The page and the earlier steps are too long for the model.",
             )
         messages = await self._request(current, window)
-        ask = partial(said_by, self.model, max_tokens=self.spec.max_tokens, prompt=_system().hash)
         try:
-            reply, action = await ask_readable(
-                ask, messages, parse_action, self._replies, repair=self.spec.repair
+            reply, action = await self._answer(
+                messages, parse_action, max_tokens=self.spec.max_tokens, prompt=_system().hash
             )
         except UnreadableReplyError as problem:
             return Step(observation, Action("none"), f"The reply could not be read: {problem}.")

@@ -61,11 +61,10 @@ from prill.papers.mind2web.pages.tree import (
     read_page,
 )
 from prill.papers.replies import (
+    PaperAgent,
     ReplyCounts,
     UnreadableReplyError,
-    ask_readable,
     is_trained,
-    said_by,
 )
 from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
@@ -198,7 +197,7 @@ class SelfMAPSpec(MindActSpec):
     simplification: SimplificationOption = True
 
 
-class MindAct:
+class MindAct(PaperAgent):
     """Plays recorded pages (`prill.papers.mind2web.pages.PageState`), with earlier turns in
     `task.earlier`, one action a step.
 
@@ -274,10 +273,6 @@ class MindAct:
         self._task, self._step, self._replies = task, 0, ReplyCounts()
         self._memory = build_memory(task)
 
-    def report(self) -> dict[str, Any]:
-        """Returns how many replies of this episode could not be read."""
-        return self._replies.report()
-
     async def act(self, observation: Observation) -> Step:
         """Returns the next step.
 
@@ -306,11 +301,10 @@ class MindAct:
             messages = self._messages(
                 history, self._passage(view.text, task.goal, state, view.choices)
             )
-            ask = partial(said_by, self.model, max_tokens=self._max_tokens, prompt=self._prompt)
             read = partial(self._wording.read, choices=view.choices)
             try:
-                answer, found = await ask_readable(
-                    ask, messages, read, self._replies, repair=self.spec.repair
+                answer, found = await self._answer(
+                    messages, read, max_tokens=self._max_tokens, prompt=self._prompt
                 )
             except UnreadableReplyError as problem:  # eliminates its group only
                 answer, found = f"(unreadable: {problem})", None

@@ -28,20 +28,18 @@ import string
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from prill.errors import InputError
-from prill.io.lines import open_lines
+from prill.io.lines import open_lines, resolve_folder
+from prill.io.store import decode_trajectory
 from prill.types import Action, Observation, Step, Trajectory
 
-_PAST, _TARGETS, _WITHHELD, _CANDIDATES = (
-    "Previous actions:",
-    "Their targets:",
-    "Withheld:",
-    "Candidates:",
-)
+_PAST, _TARGETS = "Previous actions:", "Their targets:"
+_WITHHELD, _CANDIDATES = "Withheld:", "Candidates:"
 _DOMAIN, _SUBDOMAIN = "Domain:", "Subdomain:"
 _INDENT = "  "
 _LOST = "-"
@@ -149,6 +147,34 @@ def rejoined(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
         )
         read[turn.id] = replace(turn, task=replace(turn.task, earlier=()))
         yield replace(turn, task=replace(turn.task, earlier=earlier)) if earlier else turn
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPlace:
+    """Where a file holds a turn; `data` is one that has no position (in a compressed file)."""
+
+    file: Path
+    line: int
+    start: int | None
+    size: int
+    conversation: str
+    data: bytes | None = None
+    site: str | None = None
+    digest: str = ""
+
+    def read(self) -> Trajectory:
+        """Reads the turn. Raises InputError with file and line."""
+        data = self.data
+        try:
+            if data is None:
+                with self.file.open("rb") as file:
+                    file.seek(self.start or 0)
+                    data = file.read(self.size)
+            return decode_trajectory(data, resolve_folder(self.file))
+        except OSError as error:
+            raise InputError(f"{self.file}: {error.strerror}") from None
+        except InputError as error:
+            raise InputError(f"{self.file}:{self.line}: {error}") from None
 
 
 def without_pages(turn: Trajectory) -> Trajectory:
