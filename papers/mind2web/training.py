@@ -19,7 +19,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from itertools import islice
 from math import ceil
@@ -197,10 +197,9 @@ class Draws:
         return len(self.steps) * self.each * self.passes
 
     def __getitem__(self, number: int) -> Draw:
-        seen, place = divmod(number, len(self.steps) * self.each)
-        step, row = divmod(
-            _shuffled(len(self.steps) * self.each, f"{self.seed}/{seen}")[place], self.each
-        )
+        count = len(self.steps) * self.each
+        seen, place = divmod(number, count)
+        step, row = divmod(_shuffled(count, f"{self.seed}/{seen}")[place], self.each)
         return Draw(self.steps[step], row, seen)
 
     def numbers(self, draw: Draw) -> Random:
@@ -233,8 +232,8 @@ class PageRecipe(ABC):
         """Returns the number of rows of a training step in an epoch, and of an evaluation step."""
 
     @abstractmethod
-    def rows(self, plan: PagePlan, draws: Draws, teacher: Teacher | None) -> Any:
-        """Returns the rows as a data set for Trainer."""
+    def row(self, plan: PagePlan, teacher: Teacher | None) -> Callable[[Draws, Draw], Any]:
+        """Returns what makes the row of a draw."""
 
     @abstractmethod
     def collator(self, plan: PagePlan, model: Any) -> Any:
@@ -269,8 +268,9 @@ class PageRecipe(ABC):
         model = load_model(plan.base, spec, on_gpu=on_gpu)
         each, each_apart = self.each(spec)
         passes = ceil(plan.facts.steps * spec.batch / (len(plan.learnt) * each))
-        draws = Draws(plan.learnt, each, passes, spec.seed)
-        apart = Draws(plan.held_out, each_apart, 1, spec.seed)
+        row = self.row(plan, teacher)
+        learnt = PageRows(Draws(plan.learnt, each, passes, spec.seed), row)
+        apart = PageRows(Draws(plan.held_out, each_apart, 1, spec.seed), row)
         made = getattr(transformers, f"{self.kind}Trainer")
         trainer = saving_whole(made, spec.keep_checkpoints)(
             model=model,
@@ -282,12 +282,38 @@ class PageRecipe(ABC):
             ),
             data_collator=self.collator(plan, model),
             compute_loss_func=self.loss,
-            train_dataset=self.rows(plan, draws, teacher),
-            eval_dataset=self.rows(plan, apart, teacher) if plan.held_out else None,
+            train_dataset=learnt,
+            eval_dataset=apart if plan.held_out else None,
             processing_class=plan.base.reader,
         )
         watched(trainer, folder, watch, self.samples(spec, plan, teacher))
         return trainer
+
+    def _plan(
+        self,
+        spec: TrainSpec,
+        base: Base,
+        turns: GoldTurns,
+        folder: Path,
+        steps: tuple[Sequence[GoldStep], Sequence[GoldStep]],
+        lengths: Sequence[tuple[int, int]],
+        *,
+        limit: int | None,
+        overlong: int = 0,
+        taught: dict[str, object] | None = None,
+    ) -> PagePlan:
+        """Estimates the run from the lengths of training rows; `steps`: learnt and kept apart."""
+        learnt, held_out = steps
+        each, each_apart = self.each(spec)
+        facts = estimate_run(
+            *(spec, base, folder, lengths),
+            rows=len(turns.steps) + turns.without,
+            learnt=len(learnt) * each,
+            held_out=len(held_out) * each_apart,
+            overlong=overlong,
+            limit=limit,
+        )
+        return PagePlan(base, turns, tuple(learnt), tuple(held_out), facts, taught or {})
 
     def figures(self, trainer: Any, plan: PagePlan, say: Say) -> dict[str, Any]:
         """Returns no further metrics."""
@@ -370,35 +396,22 @@ class PlannerRecipe(PageRecipe):
                 "max_length, or have the policy show less",
                 parameters=("max_length", "overlong"),
             )
-        learnt, held_out = split(fitting, spec.held_out)
-        facts = estimate_run(
-            spec,
-            base,
-            folder,
-            [lengths[step] for step in learnt],
-            rows=len(turns.steps) + turns.without,
-            learnt=len(learnt) * spec.draws,
-            held_out=len(held_out),
-            overlong=len(turns.steps) - len(fitting),
+        steps = split(fitting, spec.held_out)
+        return self._plan(
+            *(spec, base, turns, folder, steps, [lengths[step] for step in steps[0]]),
             limit=limit,
-        )
-        return PagePlan(
-            base,
-            turns,
-            tuple(learnt),
-            tuple(held_out),
-            facts,
-            {"policy": taught or type(teacher).__name__},
+            overlong=len(turns.steps) - len(fitting),
+            taught={"policy": taught or type(teacher).__name__},
         )
 
     def each(self, spec: TrainSpec) -> tuple[int, int]:
         """Returns the configured number of candidate draws."""
         return spec.draws, 1
 
-    def rows(self, plan: PagePlan, draws: Draws, teacher: Teacher | None) -> PlannerRows:
-        """Returns the policy's questions as rows."""
+    def row(self, plan: PagePlan, teacher: Teacher | None) -> Callable[[Draws, Draw], Any]:
+        """Returns what makes the tokens of the policy's question and answer."""
         assert teacher is not None, "a plan of a planner has one"
-        return PlannerRows(plan.gold, draws, teacher, plan.base.tokenizer, plan.facts.limit)
+        return partial(_question, plan.gold, teacher, plan.base.tokenizer, plan.facts.limit)
 
     def collator(self, plan: PagePlan, model: Any) -> Any:
         """Returns a collator that pads questions and answers."""
@@ -421,62 +434,47 @@ class PlannerRecipe(PageRecipe):
         if teacher is None or not shown:
             return None
 
+        tokenizer, most = plan.base.tokenizer, spec.sample_tokens
+
         def said(model: Any, number: int) -> list[bytes]:
             return [
-                _sample(
-                    model, plan.base.tokenizer, plan.gold, step, teacher, number, spec.sample_tokens
-                )
-                for step in shown
+                _sample(model, tokenizer, plan.gold, step, teacher, number, most) for step in shown
             ]
 
         return said
 
 
-class PlannerRows:
-    """A data set: the tokens of question and answer. A longer row loses its earliest tokens."""
+class PageRows:
+    """A data set for Trainer: the rows of draws, made on demand."""
 
-    def __init__(
-        self, gold: GoldTurns, draws: Draws, teacher: Teacher, tokenizer: Any, limit: int | None
-    ) -> None:
-        self.gold, self.draws, self.teacher, self.tokenizer, self.limit = (
-            gold,
-            draws,
-            teacher,
-            tokenizer,
-            limit,
-        )
+    def __init__(self, draws: Draws, make: Callable[[Draws, Draw], Any]) -> None:
+        self.draws, self.make = draws, make
 
     def __len__(self) -> int:
         return len(self.draws)
 
-    def __getitem__(self, number: int) -> dict[str, list[int]]:
-        draw = self.draws[number]
-        try:
-            question, answer = lesson(
-                self.gold, draw.step, self.teacher, get_number(draw, self.draws.each)
-            )
-        except (UnscoredError, InputError) as error:
-            raise UsageError(
-                f"{self.gold.place(draw.step)}: the policy cannot format it: {error}"
-            ) from None
-        row = encoded(self.tokenizer, question, answer)
-        if self.limit is not None and len(row["input_ids"]) > self.limit:
-            row = {
-                name: value if name == "labels" else value[-self.limit :]
-                for name, value in row.items()
-            }
-        return row
+    def __getitem__(self, number: int) -> Any:
+        return self.make(self.draws, self.draws[number])
 
 
-def get_number(draw: Draw, each: int) -> int:
-    """Returns the number of this draw of its step, over all epochs."""
-    return draw.seen * each + draw.row
+def _question(
+    gold: GoldTurns, teacher: Teacher, tokenizer: Any, limit: int | None, draws: Draws, draw: Draw
+) -> dict[str, list[int]]:
+    """Returns the tokens of question and answer. A longer row loses its earliest tokens."""
+    try:
+        asked, answer = lesson(gold, draw.step, teacher, draw.seen * draws.each + draw.row)
+    except (UnscoredError, InputError) as error:
+        raise UsageError(f"{gold.place(draw.step)}: the policy cannot format it: {error}") from None
+    row = encoded(tokenizer, asked, answer)
+    if limit is not None and len(row["input_ids"]) > limit:
+        row = {name: ids if name == "labels" else ids[-limit:] for name, ids in row.items()}
+    return row
 
 
 def lesson(gold: GoldTurns, step: GoldStep, teacher: Teacher, draw: int) -> tuple[str, str]:
     """Returns question and answer at a step; `draw` selects candidates. Raises as `demonstrate`."""
     turn = gold.whole_turn(step.turn)
-    if _draws(teacher):
+    if "draw" in inspect.signature(teacher.demonstrate).parameters:
         messages, answer = teacher.demonstrate(turn, step.index, draw=draw)  # type: ignore[call-arg]
     else:
         messages, answer = teacher.demonstrate(turn, step.index)
@@ -498,10 +496,6 @@ def encoded(tokenizer: Any, question: str, answer: str) -> dict[str, list[int]]:
         "attention_mask": asked["attention_mask"],
         "labels": tokenizer(text_target=answer)["input_ids"],
     }
-
-
-def _draws(teacher: Teacher) -> bool:
-    return "draw" in inspect.signature(teacher.demonstrate).parameters
 
 
 def _sample(
@@ -568,39 +562,33 @@ class RankerRecipe(PageRecipe):
         turns = GoldTurns(rows, lambda done: say("turns", done, done))
         fitting = []
         for done, step in enumerate(turns.steps, 1):
-            if _is_usable(turns, step):
+            try:
+                right, wrong = _candidates(turns, step)
+            except InputError as error:
+                raise UsageError(f"{turns.place(step)}: {error}") from None
+            if right and wrong:
                 fitting.append(step)
             say("pages", done, len(turns.steps))
         if not fitting:
             raise UsageError(f"{rows}: no page has both a right and a wrong candidate")
-        learnt, held_out = split(fitting, spec.held_out)
+        steps = split(fitting, spec.held_out)
         limit = min(filter(None, (spec.max_length or MAX_TOKENS, base.window)))
-        draws = Draws(learnt, spec.negatives + 1, 1, spec.seed)
+        draws = Draws(steps[0], spec.negatives + 1, 1, spec.seed)
         lengths = []
-        for step in evenly(learnt, _MEASURED):
-            text, query = _texts(turns, step, _drawn(turns, draws, Draw(step, 0, 0)))
+        for step in evenly(steps[0], _MEASURED):
+            row = _candidate(turns, draws, Draw(step, 0, 0))
             with model_failures(base.name):
-                lengths.append((min(limit, len(base.tokenizer(text, query)["input_ids"])), 0))
-        facts = estimate_run(
-            spec,
-            base,
-            folder,
-            lengths,
-            rows=len(turns.steps) + turns.without,
-            learnt=len(learnt) * draws.each,
-            held_out=len(held_out) * draws.each,
-            overlong=0,
-            limit=limit,
-        )
-        return PagePlan(base, turns, tuple(learnt), tuple(held_out), facts, {})
+                tokens = base.tokenizer(row["text"], row["query"])["input_ids"]
+            lengths.append((min(limit, len(tokens)), 0))
+        return self._plan(spec, base, turns, folder, steps, lengths, limit=limit)
 
     def each(self, spec: TrainSpec) -> tuple[int, int]:
         """Returns one row for the right candidate plus those for the wrong ones."""
         return spec.negatives + 1, spec.negatives + 1
 
-    def rows(self, plan: PagePlan, draws: Draws, teacher: Teacher | None) -> RankerRows:
-        """Returns right and wrong candidates as rows."""
-        return RankerRows(plan.gold, draws)
+    def row(self, plan: PagePlan, teacher: Teacher | None) -> Callable[[Draws, Draw], Any]:
+        """Returns what makes the text of a right or a wrong candidate."""
+        return partial(_candidate, plan.gold)
 
     def collator(self, plan: PagePlan, model: Any) -> Any:
         """Returns a collator for pairs of candidate and query."""
@@ -648,60 +636,33 @@ class RankerRecipe(PageRecipe):
         return f"\n| on {found['steps']:,} steps kept apart | |\n|---|---|\n{lines}\n"
 
 
-class RankerRows:
-    """A data set for Trainer: a candidate's text, the query, and whether the candidate is right."""
-
-    def __init__(self, gold: GoldTurns, draws: Draws) -> None:
-        self.gold, self.draws = gold, draws
-
-    def __len__(self) -> int:
-        return len(self.draws)
-
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        draw = self.draws[number]
-        text, query = _texts(self.gold, draw.step, _drawn(self.gold, self.draws, draw))
-        return {"text": text, "query": query, "label": float(draw.row == 0)}
-
-
 def _candidates(gold: GoldTurns, step: GoldStep) -> tuple[list[str], list[str]]:
-    """Returns the right and wrong candidates, in the order of the state."""
+    """Returns the right and wrong candidates on the page, in the order of the state."""
     recorded = gold.turn(step.turn).steps[step.index]
-    right = {*(recorded.action.target or "").split()}
-    candidates = read_state(recorded.observation.text or "").candidates
-    return [id for id in candidates if id in right], [id for id in candidates if id not in right]
+    state, right = read_state(recorded.observation.text or ""), recorded.action.target or ""
+    page = read_page(state.page)
+    found: tuple[list[str], list[str]] = ([], [])
+    for id in state.candidates:
+        if id in page:
+            found[id not in right.split()].append(id)
+    return found
 
 
-def _is_usable(gold: GoldTurns, step: GoldStep) -> bool:
-    """Returns whether the page has a right and a wrong candidate. Raises UsageError."""
-    right, wrong = _candidates(gold, step)
-    try:
-        page = read_page(
-            read_state(gold.turn(step.turn).steps[step.index].observation.text or "").page
-        )
-    except InputError as error:
-        raise UsageError(f"{gold.place(step)}: {error}") from None
-    return any(id in page for id in right) and any(id in page for id in wrong)
-
-
-def _drawn(gold: GoldTurns, draws: Draws, draw: Draw) -> str:
-    right, wrong = _candidates(gold, draw.step)
-    page = read_page(
-        read_state(gold.turn(draw.step.turn).steps[draw.step.index].observation.text or "").page
-    )
-    numbers, some = draws.numbers(draw), right if draw.row == 0 else wrong
-    return numbers.choice([id for id in some if id in page])
-
-
-def _texts(gold: GoldTurns, step: GoldStep, candidate: str) -> tuple[str, str]:
-    turn = gold.turn(step.turn)
+def _candidate(gold: GoldTurns, draws: Draws, draw: Draw) -> dict[str, Any]:
+    """Returns a candidate's text, the query, and whether the candidate is right."""
+    turn, step = gold.turn(draw.step.turn), draw.step
     state = read_state(turn.steps[step.index].observation.text or "")
-    return read_page(state.page).candidate_text(candidate), ranker_query(turn.task.goal, state.past)
+    id = draws.numbers(draw).choice(_candidates(gold, step)[draw.row > 0])
+    text, query = read_page(state.page).candidate_text(id), ranker_query(turn.task.goal, state.past)
+    return {"text": text, "query": query, "label": float(draw.row == 0)}
 
 
-_RANKER, _PLANNER = (
-    PresetConfig(DEFAULT_PRESETS["ranker"]),
-    PresetConfig(DEFAULT_PRESETS["planner"]),
-)
+_RANKER = PresetConfig(DEFAULT_PRESETS["ranker"])
+_PLANNER = PresetConfig(DEFAULT_PRESETS["planner"])
+Preset = Annotated[
+    PresetLike,
+    Meta(description="settings to start from: a preset's name, or a .toml file of settings"),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -709,10 +670,7 @@ class TrainRankerConfig(TrainConfig):
     """Configuration of `prill train ranker`, on gold trajectories of recorded pages."""
 
     trains: ClassVar[Trained] = "ranker"
-    preset: Annotated[
-        PresetLike,
-        Meta(description="settings to start from: a preset's name, or a .toml file of settings"),
-    ] = _RANKER
+    preset: Preset = _RANKER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -727,10 +685,7 @@ class TrainPlannerConfig(TrainConfig):
             "self-map, module:Object"
         ),
     ]
-    preset: Annotated[
-        PresetLike,
-        Meta(description="settings to start from: a preset's name, or a .toml file of settings"),
-    ] = _PLANNER
+    preset: Preset = _PLANNER
 
     def check(self) -> None:
         """Checks that a policy is named.

@@ -23,7 +23,7 @@ from prill.io.store import write_trajectories
 from prill.models.local.model import LocalModel
 from prill.papers.mind2web.pages.ranking import CrossEncoder, rank_step
 from prill.papers.mind2web.pages.state import PageState, read_state, without_pages
-from prill.papers.mind2web.training import Draws, GoldTurns, PlannerRecipe
+from prill.papers.mind2web.training import Draws, GoldTurns, PageRows, PlannerRecipe
 from prill.policies.registry import make_policy
 from prill.protocols import Message
 from prill.refine.training.spec import TrainSpec, training_spec
@@ -251,7 +251,7 @@ def test_each_pass_draws_other_candidates(gold: Path, t5: Path, tmp_path: Path) 
         (turn, step, row) for turn in range(24) for step in range(2) for row in range(3)
     ]
     assert [one.step for one in first] != [rows[number].step for number in range(144, 288)]
-    tokens = recipe.rows(plan, rows, Teacher())
+    tokens = PageRows(rows, recipe.row(plan, Teacher()))
     same = [number for number in range(288) if rows[number].step == rows[0].step]
     said = {plan.base.tokenizer.decode(tokens[number]["input_ids"]) for number in same}
     assert len(same) == 6
