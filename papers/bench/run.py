@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
@@ -60,7 +59,7 @@ from prill.papers.bench.tables import (
 from prill.papers.mind2web.environment import Mind2WebConfig
 from prill.papers.mind2web.pages.state import without_pages
 from prill.policies.registry import PolicyConfig, PolicyLike
-from prill.protocols import LanguageModel, Learner
+from prill.protocols import Learner
 from prill.refine.reflector import LessonsConfig
 from prill.refine.reflexion import ReflexionProgress, check_again, run_reflexion
 from prill.refine.retries import RetrySpec
@@ -105,35 +104,23 @@ class BenchConfig(EpisodesConfig):
     ]
     seeds: Annotated[
         int | str | Sequence[int] | None,
-        Meta(
-            description="seeds of each task (default: those of the agent's paper, or of the "
-            f"list's; else {_SEEDS})"
-        ),
+        Meta(description="seeds of each task (default: the paper's, else 0-4)"),
     ] = None  # type: ignore[assignment]
     trials: Annotated[
         int | None,
-        Meta(
-            ge=1,
-            description="attempts at a task, while they fail (default: the agent's paper's, or 1)",
-        ),
+        Meta(ge=1, description="attempts at a task while they fail (default: the paper's, or 1)"),
     ] = None
     lessons: Annotated[LessonsConfig, Meta(description="how lessons are drawn between trials")] = (
         _LESSONS
     )
     beside: Annotated[
         str | Path | Sequence[str | Path] | None,
-        Meta(
-            description="whose figures stand next to them: papers' names, files of your own; "
-            "none: nobody's"
-        ),
+        Meta(description="whose figures stand next to them: papers, your files; or none"),
     ] = None
 
     ablation: Annotated[
         str | None,
-        Meta(
-            description="play the rows of a table of the agent's paper, one after the other; an "
-            "unknown name lists them"
-        ),
+        Meta(description="a table of the agent's paper to play; a wrong name lists them"),
     ] = None
 
     def check(self) -> None:
@@ -253,25 +240,16 @@ async def bench_async(
     if config.benchmark == "mind2web":
         return await _recorded(config, papers, progress)
     async with session(config, config.episodes) as made:
-        run = _Run.of(config, made)
-        await run_reflexion(
-            made.pool,
-            run.challenges,
-            None,
-            config.episodes,
-            run.retries,
-            **run.rest,
-            retry_broken=config.retry_broken,
-            progress=progress,
-        )
+        run, rest = _prepared(config, made)
+        await run_reflexion(*run, **rest, retry_broken=config.retry_broken, progress=progress)
         figures = make_bench(
             read_runs(config.episodes, made.setting.sites),
             papers,
             benchmark=config.benchmark,
             agent=made.plan.agent,
-            trials=run.retries.attempts,
+            trials=config.trials or 1,
             settings={
-                **run.rest["settings"],
+                **rest["settings"],
                 "seeds": config.seeds,
                 "max_steps": made.max_steps,
                 **_held(made),
@@ -304,9 +282,9 @@ def plan_bench(config: BenchConfig) -> RunPlan:
         async with session(chosen, chosen.episodes, planned=True) as made:
             if chosen.benchmark == "mind2web":
                 return EpisodePlan.of(made).run_plan()
-            run = _Run.of(chosen, made)
-            check_again(made.pool, run.challenges, None, chosen.episodes, run.retries, **run.rest)
-            trials = run.retries.attempts
+            run, rest = _prepared(chosen, made)
+            check_again(*run, **rest)
+            trials = chosen.trials or 1
             return plan_retries(
                 EpisodePlan.of(made, trials), None, asks=trials > 1, output=chosen.episodes
             )
@@ -330,29 +308,21 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
             followed or ready
         ) if named is None else named
     tasks = getattr(place, "tasks", None)
-    if tasks is None:
-        tasks = (
-            "all"
-            if config.benchmark != "miniwob"
-            else next((p.list_name for p in followed if p.list_name), None)
-        )
+    if tasks is None and config.benchmark == "miniwob":
+        tasks = next((paper.list_name for paper in followed if paper.list_name), None)
         if tasks is None:
-            lists = ", ".join(
-                dict.fromkeys(paper.list_name for paper in ready if paper.list_name is not None)
-            )
+            lists = ", ".join(dict.fromkeys(paper.list_name for paper in ready if paper.list_name))
             raise UsageError(
                 f"tasks is missing: {policy} is not a paper's agent, so name a list ({lists}), "
                 "tasks, or all",
                 parameters=("tasks",),
             )
+    tasks = tasks or "all"
     listed = [paper for paper in ready if paper.list_name == tasks]
     # The desk has as many scenarios as the paper played, for every agent.
-    source = next(
-        iter([*followed, *listed, *(ready if config.benchmark == "airline" else [])]), None
-    )
-    usual = (source.seeds if source else None) or (
-        "0" if config.benchmark == "webarena" else _SEEDS
-    )
+    sources = [*followed, *listed, *(ready if config.benchmark == "airline" else [])]
+    usual = next((paper.seeds for paper in sources[:1]), None)
+    usual = usual or ("0" if config.benchmark == "webarena" else _SEEDS)
     trials = config.trials or (followed[0].trials if followed else 1)
     if trials == 1 and config.lessons.model is not None:
         raise UsageError(
@@ -367,9 +337,8 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
     if (named := _named(config)) is not None:
         return chosen, named
     if config.benchmark == "webarena":  # figures for other tasks are not comparable
-        return chosen, [] if getattr(place, "shop", False) or getattr(
-            place, "configs", None
-        ) else ready
+        others = getattr(place, "shop", False) or getattr(place, "configs", None)
+        return chosen, [] if others else ready
     return chosen, [paper for paper in ready if paper in followed or paper in listed] or ready
 
 
@@ -377,11 +346,9 @@ def _named(config: BenchConfig) -> list[Paper] | None:
     """Returns the papers that the configuration names. None if it names none."""
     if config.beside is None:
         return None
-    names = (
-        [name.strip() for name in str(config.beside).split(",")] if config.beside != "none" else []
-    )
-    papers = [read_paper(name) for name in names]
-    for name, paper in zip(names, papers, strict=True):
+    papers = []
+    for name in map(str.strip, str(config.beside).split(",") if config.beside != "none" else ()):
+        papers.append(paper := read_paper(name))
         if paper.benchmark != config.benchmark:
             raise UsageError(
                 f"beside {name}: its figures are for {paper.benchmark}, not for {config.benchmark}",
@@ -398,45 +365,27 @@ def _check_output(config: BenchConfig) -> None:
     check_output(config.episodes / TRAJECTORIES, "trajectories", continued=True)
 
 
-@dataclass(frozen=True)
-class _Run:
-    """The objects of a run, created in its session."""
+def _prepared(config: BenchConfig, made: RolloutSession) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns the arguments of `run_reflexion` and `check_again`."""
+    lessons, trials = config.lessons, config.trials or 1
+    model = None if lessons.model is None else made.model(lessons.model)
 
-    challenges: Sequence[Any]
-    retries: RetrySpec
-    rest: dict[str, Any]
+    def make(row: Case, learnt: Sequence[str], number: int) -> Learner:
+        if trials == 1:  # nothing is learnt between trials, so every policy is accepted
+            return cast(Learner, made.plan.make(row))
+        return learner_of_case(made, model, lessons, row, learnt, number)
 
-    @classmethod
-    def of(cls, config: BenchConfig, made: RolloutSession) -> _Run:
-        lessons, trials = config.lessons, config.trials or 1
-        model = None if lessons.model is None else made.model(lessons.model)
-        # With one trial the agent learns nothing between trials, so every policy is accepted.
-        make = partial(learner_of_case if trials > 1 else _player, made, model, lessons)
-        if trials > 1 and made.rows:
-            # Refuse an agent that takes no lessons before any episode is played.
-            make(made.rows[0], (), 0)
-        settings: dict[str, Any] = {
-            "policy": made.plan.agent,
-            "environment": made.environment,
-            "run": fingerprint(list(made.run)),
-        }
-        if trials > 1:
-            settings["lessons"] = {**lessons.settings(), "model": get_name(lessons.model)}
-        # The papers count a fixed number of trials, regardless of the lessons.
-        retries = RetrySpec(attempts=trials, stop_on_repeat=False)
-        challenges = [challenge_of_case(made, make, row) for row in made.rows]
-        return cls(challenges, retries, {"play": make_play_settings(made), "settings": settings})
-
-
-def _player(
-    made: RolloutSession,
-    model: LanguageModel | None,
-    lessons: LessonsConfig,
-    row: Case,
-    learnt: Sequence[str],
-    number: int,
-) -> Learner:
-    return cast(Learner, made.plan.make(row))
+    if made.rows:  # refuses an agent that takes no lessons before any episode is played
+        make(made.rows[0], (), 0)
+    settings: dict[str, Any] = {"policy": made.plan.agent, "environment": made.environment}
+    settings["run"] = fingerprint(list(made.run))
+    if trials > 1:
+        settings["lessons"] = {**lessons.settings(), "model": get_name(lessons.model)}
+    # The papers count a fixed number of trials, regardless of the lessons.
+    retries = RetrySpec(attempts=trials, stop_on_repeat=False)
+    challenges = [challenge_of_case(made, make, row) for row in made.rows]
+    rest = {"play": make_play_settings(made), "settings": settings}
+    return (made.pool, challenges, None, config.episodes, retries), rest
 
 
 def _held(made: RolloutSession) -> dict[str, Any]:

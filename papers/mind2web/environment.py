@@ -65,10 +65,7 @@ class Mind2WebSpec:
     ] = TOP
     lost: Lost = "hidden"
     scheme: Annotated[
-        Scheme,
-        Meta(
-            description="how steps are marked: as MindAct does in its two forms, or as Synapse does"
-        ),
+        Scheme, Meta(description="how steps are marked: as MindAct in its two forms, or as Synapse")
     ] = "generation"
     step_match: Annotated[Match, _STEP_MATCH] = "parsed"
 
@@ -342,10 +339,7 @@ class Mind2WebConfig(EnvironmentConfig):
     tasks: Annotated[Names, Meta(description="recorded turns by id, or all")] = "all"
     recordings: Annotated[
         str | Path | Sequence[str | Path],
-        Meta(
-            description="files or folders of recorded turns ([SPLIT=]PLACE,…), and which part of "
-            "the data each is"
-        ),
+        Meta(description="[SPLIT=]PLACE,…: files or folders of recorded turns"),
     ] = ()
     within: Annotated[
         Annotated[int, Meta(ge=1)] | None,
@@ -357,10 +351,7 @@ class Mind2WebConfig(EnvironmentConfig):
     lost: Lost = "hidden"
     scheme: Annotated[
         Scheme | None,
-        Meta(
-            description="how steps are marked: as MindAct in its two forms, or as Synapse "
-            "(default: policy's)"
-        ),
+        Meta(description="how steps are marked: as MindAct in its two forms, or as Synapse"),
     ] = None
     step_match: Annotated[Match | None, _STEP_MATCH] = None
 

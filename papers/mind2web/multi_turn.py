@@ -480,7 +480,7 @@ class ConversationsConfig(Config):
     source: Annotated[str | Path, Meta(description="file or folder of Mind2Web, JSON")]
     output: Annotated[str | Path, Meta(description="JSON file of conversations")]
     model: Annotated[
-        ModelLike | None, Meta(description="model that divides and rewrites; rules do without it")
+        ModelLike | None, Meta(description="model that divides and rewrites; rules without it")
     ] = None
     most_tasks: Annotated[int, Meta(ge=1, description="most tasks of one conversation")] = MAX_TASKS
     budget_usd: Annotated[

@@ -680,10 +680,7 @@ class TrainPlannerConfig(TrainConfig):
     trains: ClassVar[Trained] = "planner"
     policy: Annotated[
         TeacherLike,
-        Meta(
-            description="the policy that will ask it, for its questions and answers: mindact, "
-            "self-map, module:Object"
-        ),
+        Meta(description="the policy that will ask it: mindact, self-map, module:Object"),
     ]
     preset: Preset = _PLANNER
 

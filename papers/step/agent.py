@@ -162,62 +162,38 @@ class StepSpec:
     """Options of the agent. The temperature is the paper's; the limits are ours."""
 
     library: Annotated[
-        str,
-        Meta(
-            description="auto (by the task), a name that comes with prill, or a folder of your own"
-        ),
+        str, Meta(description="auto (by the task), a name that ships with prill, or a folder")
     ] = AUTO
     root: Annotated[
-        str, Meta(description="the policy at the bottom of the stack; auto: by the task's site")
+        str, Meta(description="policy at the bottom of the stack; auto: by the site")
     ] = AUTO
-    flat: Annotated[
-        bool,
-        Meta(
-            description="one policy with the rules and examples of all, without calls: the baseline"
-        ),
-    ] = False
+    flat: Annotated[bool, Meta(description="the baseline: one policy with the rules of all")] = (
+        False
+    )
     flat_tokens: Annotated[
-        int | None,
-        Meta(
-            ge=1,
-            description="of the flat prompt, whole sections and examples (the paper: 4000, 8000)",
-        ),
+        int | None, Meta(ge=1, description="most tokens of the flat prompt (the paper: 4000, 8000)")
     ] = None
     examples: Annotated[
         int | None,
-        Meta(
-            ge=0,
-            description="most worked examples in all; 0: zero-shot (default: all, on sites that "
-            "look as theirs)",
-        ),
+        Meta(ge=0, description="most worked examples (default: all, on the sites they are of)"),
     ] = None
-    reasoning: Annotated[
-        bool, Meta(description="they say why before they act; else the action alone")
-    ] = True
+    reasoning: Annotated[bool, Meta(description="policies say why before they act")] = True
     temperature: Annotated[
-        float, Meta(ge=0, le=2, description="of the model, where it can be drawn from")
+        float, Meta(ge=0, le=2, description="of the model, if it is sampled")
     ] = 0.3
     seed: Annotated[int, Meta(description="another seed draws otherwise")] = 0
-    attempt: Annotated[
-        int, Meta(ge=0, description="another attempt at the same task draws otherwise")
-    ] = 0
+    attempt: Annotated[int, Meta(ge=0, description="another attempt draws otherwise")] = 0
     max_depth: Annotated[int, Meta(ge=1, description="most policies on the stack")] = 8
-    max_calls: Annotated[
-        int, Meta(ge=1, description="most calls of the model for one action; then stop [N/A]")
-    ] = 25
+    max_calls: Annotated[int, Meta(ge=1, description="most calls of the model for one action")] = 25
     max_invalid: Annotated[
-        int,
-        Meta(ge=1, description="answers in a row that are no action, after which a policy ends"),
+        int, Meta(ge=1, description="invalid answers in a row that end a policy")
     ] = 3
     max_steps: Annotated[
-        int | None,
-        Meta(
-            ge=0, description="most actions, then stop [N/A]; 0: no limit (default: the library's)"
-        ),
+        int | None, Meta(ge=0, description="most actions; 0: no limit (default: the library's)")
     ] = None
     max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 512
     repair: Annotated[
-        bool, Meta(description="a reply that is no action is asked for once more, with the error")
+        bool, Meta(description="an unreadable reply is asked for again, with the error")
     ] = False
 
 

@@ -17,8 +17,6 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +30,7 @@ from prill.models.prompts import content_hash
 from prill.papers.step.grammar import UnreadableActionError, read_call
 from prill.types import Task
 
+_SHIPPED = Path(__file__).resolve().parent / "libraries"
 AUTO = "auto"
 STOP = "stop"
 # The library for tasks that no other library claims.
@@ -161,13 +160,7 @@ class Library:
 
 def shipped_libraries() -> tuple[str, ...]:
     """Returns the names of the libraries that come with prill."""
-    return tuple(
-        sorted(
-            folder.name
-            for folder in _shipped().iterdir()
-            if folder.joinpath("library.toml").is_file()
-        )
-    )
+    return tuple(sorted(file.parent.name for file in _SHIPPED.glob("*/library.toml")))
 
 
 def library_for(name: str, task: Task) -> Library:
@@ -187,9 +180,8 @@ def library_for(name: str, task: Task) -> Library:
 @cache
 def load_library(name: str) -> Library:
     """Loads a library that comes with prill, or a folder. Raises UsageError."""
-    folder: Traversable
     if re.fullmatch(r"[\w-]+", name) and name in shipped_libraries():
-        folder = _shipped() / name
+        folder = _SHIPPED / name
     elif Path(name).is_dir():
         folder = Path(name)
     else:
@@ -211,26 +203,18 @@ def load_library(name: str) -> Library:
             template = _template(str(file), file.name.removesuffix(".md"), texts[str(file)])
             templates[template.front.name] = _with_examples(template, folder, texts)
     library = Library(Path(name).name, surroundings, templates, content_hash(*texts.values()))
-    _check(library, folder)
+    if problem := next(_problems(library, folder), None):
+        raise UsageError(problem)
     return library
 
 
-def _shipped() -> Traversable:
-    return resources.files("prill.papers.step") / "libraries"
+def _files(folder: Path) -> list[Path]:
+    """Returns the files of a library in a fixed order."""
+    inside = (file for file in folder.iterdir() if file.suffix in (".toml", ".md"))
+    return [*sorted(inside), *sorted(folder.glob("examples/*.toml"))]
 
 
-def _files(folder: Traversable) -> Iterator[Traversable]:
-    """Yields the files of a library in a fixed order."""
-    inside = sorted(folder.iterdir(), key=lambda file: file.name)
-    yield from (file for file in inside if file.name.endswith((".toml", ".md")))
-    examples = folder / "examples"
-    if examples.is_dir():
-        yield from sorted(
-            (f for f in examples.iterdir() if f.name.endswith(".toml")), key=lambda file: file.name
-        )
-
-
-def _text(file: Traversable) -> str:
+def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -261,7 +245,7 @@ def _template(place: str, stem: str, text: str) -> Template:
     return Template(head, rules.strip())
 
 
-def _with_examples(template: Template, folder: Traversable, texts: Mapping[str, str]) -> Template:
+def _with_examples(template: Template, folder: Path, texts: Mapping[str, str]) -> Template:
     place = str(folder / "examples" / f"{template.front.name}.toml")
     if place not in texts:
         return template
@@ -273,36 +257,32 @@ class _ExampleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     example: tuple[WorkedExample, ...]
 
 
-def _check(library: Library, folder: Traversable) -> None:
-    """Raises UsageError for an inconsistent library."""
+def _problems(library: Library, folder: Path) -> Iterator[str]:
+    """Yields what is inconsistent in a library."""
     policies, verbs = library.templates, library.surroundings.verbs
     both = [name for name in policies if name in verbs or name == STOP]
     if both:
-        raise UsageError(
+        yield (
             f"{folder}/{both[0]}.md: {both[0]} is an action of the environment, too; rename the "
             "policy"
         )
     for verb in verbs:
         if verb != "note" and parse_action(f"{verb} [1]").kind == "other":
-            raise UsageError(
+            yield (
                 f"{folder}/library.toml: verbs: {verb!r} is none of the actions that can be "
                 "carried out"
             )
     for site, root in {"root": library.surroundings.root, **library.surroundings.roots}.items():
         if root not in policies:
-            raise UsageError(
-                f"{folder}/library.toml: {site} is {root!r}: {_no_policy(root, policies)}"
-            )
+            yield f"{folder}/library.toml: {site} is {root!r}: {_no_policy(root, policies)}"
     for name, template in policies.items():
         for called in template.front.calls:
             if called not in policies:
-                raise UsageError(
-                    f"{folder}/{name}.md: calls {called!r}: {_no_policy(called, policies)}"
-                )
+                yield f"{folder}/{name}.md: calls {called!r}: {_no_policy(called, policies)}"
         for verb in template.front.verbs:
             if verb not in verbs and verb != STOP:
                 known = ", ".join(verbs)
-                raise UsageError(
+                yield (
                     f"{folder}/{name}.md: verb {verb!r}: library.toml has no such verb; it has: "
                     f"{known}"
                 )
@@ -312,9 +292,10 @@ def _check(library: Library, folder: Traversable) -> None:
             try:
                 verb = read_call(example.action).verb
             except UnreadableActionError as problem:
-                raise UsageError(f"{place}: {problem}") from None
+                yield f"{place}: {problem}"
+                continue
             if verb not in allowed:
-                raise UsageError(
+                yield (
                     f"{place}: {verb!r} is none of this policy's verbs and "
                     f"calls{nearest(verb, allowed)}"
                 )
@@ -324,7 +305,7 @@ def _check(library: Library, folder: Traversable) -> None:
         if file.name.endswith(".toml") and file.name != "library.toml"
     )
     if strange := [name for name in examples if name.removesuffix(".toml") not in policies]:
-        raise UsageError(
+        yield (
             f"{folder}/examples/{strange[0]}: no policy has this name; the policies are: "
             f"{', '.join(policies)}"
         )

@@ -99,19 +99,15 @@ class StructuredSpec:
     planning: Annotated[
         Literal["staged", "iterative", "adaptive"],
         Meta(
-            description="a call plans a screen, or one action; adaptive: one plan at the start, "
-            "and a call for each action"
+            description="a call plans a screen, or one action; adaptive: from one plan at the start"
         ),
     ] = "staged"
     reflection: Annotated[
         Literal["structured", "vanilla"],
-        Meta(
-            description="lessons by step; vanilla: all lessons are shown, and nothing is forced, "
-            "hidden or replayed"
-        ),
+        Meta(description="lessons by step; vanilla: they are only shown"),
     ] = "structured"
     memory: Annotated[
-        bool, Meta(description="lessons are forced, and end those of later steps (ablation: false)")
+        bool, Meta(description="lessons are forced, and end those of later steps")
     ] = True
     hide: Annotated[
         Literal["both", "plan", "reflection", "none"],
@@ -119,45 +115,31 @@ class StructuredSpec:
     ] = "both"
     disabling: Annotated[
         Disabling,
-        Meta(
-            description="which clicks were in vain: the replaced suggestion (paper), what was "
-            "clicked (reference)"
-        ),
+        Meta(description="clicks in vain: the replaced suggestion (paper), or click (reference)"),
     ] = "both"
     replay: Annotated[
-        Literal["exact", "off"],
-        Meta(description="the actions before the step to mend are repeated without the model"),
+        Literal["exact", "off"], Meta(description="actions before the step to mend are repeated")
     ] = "exact"
     cycle: Annotated[
         Literal["stage", "attempt", "off"],
         Meta(description="how far back the same screen ends an attempt"),
     ] = "stage"
     no_change: Annotated[
-        bool,
-        Meta(
-            description="an action that changes nothing ends an attempt (not in "
-            "click-button-sequence)"
-        ),
+        bool, Meta(description="an action that changes nothing ends an attempt")
     ] = True
     # The paper's successful attempts take 10.2 actions on average, so the limit of 10 in its code
     # cannot apply to executed plans.
     stage_steps: Annotated[int, Meta(ge=1, description="actions of one plan at most")] = 30
-    paraphrase: Annotated[
-        bool, Meta(description="the model words past actions; else they stand as they were written")
-    ] = True
+    paraphrase: Annotated[bool, Meta(description="the model words past actions")] = True
     static_screen: Annotated[bool, Meta(description="a reflection shows the first screen only")] = (
         False
     )
-    hints: Annotated[
-        bool, Meta(description="tell what is known of a task beforehand (two tasks)")
-    ] = False
+    hints: Annotated[bool, Meta(description="tell what is known of two tasks")] = False
     max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply (the paper: 128)")] = 256
     repair: Annotated[
-        bool, Meta(description="a plan that cannot be read is asked for once more, with the error")
+        bool, Meta(description="an unreadable plan is asked for again, with the error")
     ] = False
-    reflection_tries: Annotated[
-        int, Meta(ge=1, description="how often a lesson is asked for while it cannot be read")
-    ] = 2
+    reflection_tries: Annotated[int, Meta(ge=1, description="requests for one readable lesson")] = 2
 
 
 @dataclass(frozen=True, slots=True)

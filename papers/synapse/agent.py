@@ -140,20 +140,14 @@ class SynapseSpec:
     """Options for the source and the format of exemplars."""
 
     memory: Annotated[
-        Path | None, Meta(description="folder with exemplars (default: those that come with prill)")
+        Path | None, Meta(description="folder with exemplars (default: those of prill)")
     ] = None
     embedder: EmbedderName = "tfidf"
     embedder_url: EmbedderUrl = None
-    retrieval: Annotated[
-        bool,
-        Meta(description="exemplars are looked up; else those of the task's own name are shown"),
-    ] = True
-    neighbours: Annotated[
-        int, Meta(ge=1, description="keys that vote for a task (the paper: 3)")
-    ] = 3
+    retrieval: Annotated[bool, Meta(description="look exemplars up; else the task's own")] = True
+    neighbours: Annotated[int, Meta(ge=1, description="keys that vote for a task")] = 3
     exemplars: Annotated[
-        int | None,
-        Meta(ge=1, description="most exemplars shown, the nearest (default: all of the task)"),
+        int | None, Meta(ge=1, description="most exemplars, the nearest (default: all of the task)")
     ] = None
     order: Annotated[
         Literal["stored", "nearest_first", "nearest_last"],
@@ -161,36 +155,24 @@ class SynapseSpec:
     ] = "stored"
     abstraction: Annotated[
         Literal["auto", "listed", "none"],
-        Meta(
-            description="pages in few words: where the exemplars have them so, on the paper's 20 "
-            "tasks, or never"
-        ),
+        Meta(description="pages in few words: if exemplars are, on the paper's 20 tasks, never"),
     ] = "auto"
     max_turns: Annotated[
         int | None,
-        Meta(
-            ge=1,
-            description="how often the model may look (default: the paper's number for the task, "
-            "else 1)",
-        ),
+        Meta(ge=1, description="how often the model may look (default: the paper's number)"),
     ] = None
     failed_call: Annotated[
         Literal["go_on", "end_turn"],
         Meta(
-            description="after a call that finds nothing: the rest of its block, or the next turn"
+            description="after a call that finds nothing: the rest of the block, or the next turn"
         ),
     ] = "go_on"
     context: Annotated[
-        int | None,
-        Meta(
-            ge=1,
-            description="most tokens of a request, at four characters each (default: the model's "
-            "window)",
-        ),
+        int | None, Meta(ge=1, description="most tokens of a request (default: the model's window)")
     ] = None
     max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 1024
     repair: Annotated[
-        bool, Meta(description="a reply without a block is asked for once more, with the error")
+        bool, Meta(description="an unreadable reply is asked for again, with the error")
     ] = False
 
 

@@ -61,17 +61,11 @@ class RecordedSpec:
 
     mode: Annotated[
         Literal["full", "no_memory", "no_trajectory"],
-        Meta(
-            description="trajectories of similar tasks, the same ones for all tasks, or single "
-            "steps"
-        ),
+        Meta(description="trajectories of similar tasks, fixed ones, or single steps"),
     ] = "full"
     memory: Annotated[
         Path | None,
-        Meta(
-            description="recorded training turns (JSON lines), or a folder with exemplars made of "
-            "them"
-        ),
+        Meta(description="recorded training turns (JSON lines), or a folder of exemplars"),
     ] = None
     embedder: EmbedderName = "tfidf"
     embedder_url: EmbedderUrl = None
@@ -83,28 +77,18 @@ class RecordedSpec:
     k_current: Annotated[
         int, Meta(ge=1, description="best candidates around which the page is cut")
     ] = 5
-    k_previous: Annotated[
-        int, Meta(ge=1, description="the same for earlier pages and in the memory")
-    ] = 3
+    k_previous: Annotated[int, Meta(ge=1, description="the same for earlier pages")] = 3
     context: Annotated[
         int | None,
-        Meta(
-            ge=1,
-            description="most tokens of a request and its reply, at four characters each "
-            "(default: the window)",
-        ),
+        Meta(ge=1, description="most tokens of request and reply (default: the model's window)"),
     ] = None
     step_match: Annotated[
         Literal["parsed", "exact_text"] | None,
-        Meta(
-            description="a step is right when what it says is, or when its text is the same "
-            "(default, as in the paper: parsed for a trained model, exact_text for "
-            "others)"
-        ),
+        Meta(description="a step is right by its meaning (default: a trained model) or its text"),
     ] = None
     max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 100
     repair: Annotated[
-        bool, Meta(description="a reply without an action is asked for once more, with the error")
+        bool, Meta(description="an unreadable reply is asked for again, with the error")
     ] = False
 
 

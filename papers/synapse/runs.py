@@ -34,7 +34,7 @@ class ExemplarsConfig(Config):
     ]
     output: Annotated[str | Path, Meta(description="the memory's folder; what is in it stays")]
     calibration: Annotated[
-        str | Path | None, Meta(description="accept by its threshold; prill calibrate writes it")
+        str | Path | None, Meta(description="accept by the threshold of this file")
     ] = None
     threshold: Annotated[
         float | None, Meta(ge=0, le=1, description="accept what has this score at least")
@@ -42,12 +42,9 @@ class ExemplarsConfig(Config):
     embedder: EmbedderName = "tfidf"
     embedder_url: EmbedderUrl = None
     per_task: Annotated[int, Meta(ge=1, description="most of one task")] = PER_TASK
-    shipped: Annotated[
-        bool, Meta(description="a new memory begins with the exemplars that come with prill")
-    ] = False
+    shipped: Annotated[bool, Meta(description="a new memory begins with prill's exemplars")] = False
     labels: Annotated[
-        str | Path | None,
-        Meta(description="label file: tells how many of the new exemplars are wrong"),
+        str | Path | None, Meta(description="label file, to count wrong exemplars")
     ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"

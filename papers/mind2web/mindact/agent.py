@@ -107,41 +107,27 @@ class MindActSpec:
         int, Meta(ge=1, description="most turns, or groups of like steps, that are matched")
     ] = 3
     history_order: Annotated[
-        Order,
-        Meta(description="the order of what was matched: the nearest first, last, or by time"),
+        Order, Meta(description="the order of matches: the nearest first, last, or by time")
     ] = "relevance"
-    match_pages: Annotated[
-        bool, Meta(description="pages count when steps are matched (the paper: worse)")
-    ] = False
+    match_pages: Annotated[bool, Meta(description="pages count when steps are matched")] = False
     embedder: EmbedderName = "tfidf"
     embedder_url: EmbedderUrl = None
     simplification: SimplificationOption = False
     refinement: Annotated[
-        bool | None,
-        Meta(
-            description="earlier answers have a sentence why (default: where those come from is "
-            "named)"
-        ),
+        bool | None, Meta(description="earlier answers say why (default: with a source of reasons)")
     ] = None
     rationales: Annotated[
-        Path | None, Meta(description="JSON-lines file that keeps these sentences")
+        Path | None, Meta(description="JSON-lines file that keeps the reasons")
     ] = None
     rewrites: Annotated[
-        Path | None, Meta(description="JSON-lines file that keeps instructions that stand alone")
+        Path | None, Meta(description="JSON-lines file that keeps rewritten instructions")
     ] = None
     prompted: Annotated[
         bool | None,
-        Meta(
-            description="for a chat model: with three examples; else for one trained on this form "
-            "(default: trained for local: and adapters, prompted for others)"
-        ),
+        Meta(description="prompt it as a chat model (default: unless local: or an adapter)"),
     ] = None
     numbers: Annotated[
-        bool,
-        Meta(
-            description="elements carry numbers (the papers); without, they are found by their "
-            "text: soon learnt"
-        ),
+        bool, Meta(description="elements have numbers, or are found by their text")
     ] = True
     group: Annotated[int, Meta(ge=2, le=25, description="candidates that are shown together")] = 5
     pool: Annotated[int, Meta(ge=1, description="best candidates that take part")] = 50
@@ -150,39 +136,27 @@ class MindActSpec:
     ] = 5
     part_tokens: Annotated[
         int | None,
-        Meta(
-            ge=16,
-            description="most tokens of a page, a question or an answer (default: 512; prompted: "
-            "any)",
-        ),
+        Meta(ge=16, description="most tokens of a page or question (default: 512; prompted: any)"),
     ] = None
     total_tokens: Annotated[
-        int,
-        Meta(
-            ge=32, description="tokens of all together, which bounds what is shown of earlier steps"
-        ),
+        int, Meta(ge=32, description="most tokens in all: what is shown of earlier steps")
     ] = 2048
     truncate: Annotated[
         Literal["token", "snippet"],
-        Meta(description="the earliest go token by token, or step by step"),
+        Meta(description="what goes first: the earliest token, or step"),
     ] = "token"
     tokenizer: Annotated[
         str | None,
-        Meta(
-            description="folder of a tokenizer for transformers (default: that of the model's "
-            "folder, else about)"
-        ),
+        Meta(description="folder of a tokenizer (default: the model's, else an estimate)"),
     ] = None
     max_tokens: Annotated[
         int | None, Meta(ge=1, description="tokens of one answer (default: 50; prompted: 256)")
     ] = None
     repair: Annotated[
-        bool,
-        Meta(description="an answer that cannot be read is asked for once more, with the error"),
+        bool, Meta(description="an unreadable answer is asked for again, with the error")
     ] = False
     neg_ratio: Annotated[
-        float,
-        Meta(ge=0, le=1, description="training: share of the draws without the right element"),
+        float, Meta(ge=0, le=1, description="training: draws without the right element")
     ] = 0.2
     draw: Annotated[int, Meta(ge=0, description="training: another draw has other candidates")] = 0
     seed: Annotated[int, Meta(description="another seed shuffles otherwise")] = 123

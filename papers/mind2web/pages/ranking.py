@@ -530,37 +530,28 @@ class RankConfig(Config):
 
     trajectories: Annotated[
         str | Path,
-        Meta(
-            description="gold trajectories of recorded pages, .jsonl, or a Parquet file of "
-            "Multimodal-Mind2Web"
-        ),
+        Meta(description="gold trajectories of recorded pages, or Multimodal-Mind2Web (.parquet)"),
     ]
     output: Annotated[str | Path, Meta(description="score file, JSON, as Mind2Web has them")]
     ranker: Annotated[
         str,
         Meta(
             min_length=1,
-            description="bm25 (shared words, no model), embedding:NAME (tfidf, minilm, local:DIR, "
-            "or a model at an endpoint), or the folder of a ranker",
+            description="bm25, embedding:NAME (tfidf, minilm, a model), or a ranker's folder",
         ),
     ]
     ranked: Annotated[
         str | Path | None,
-        Meta(description="also the trajectories with their candidates in the new order, .jsonl"),
+        Meta(description="also write the trajectories with their candidates in the new order"),
     ] = None
     base_url: Annotated[
         str | None, Meta(description="the endpoint of an embedding (default $OPENAI_BASE_URL)")
     ] = None
     device: Annotated[
         str | None,
-        Meta(
-            description="of a ranker's folder: cuda, cpu or another (default: cuda where there is "
-            "one)"
-        ),
+        Meta(description="of a ranker's folder: cuda, cpu (default: cuda if there is one)"),
     ] = None
-    batch: Annotated[
-        int, Meta(ge=1, description="candidates that a ranker's folder reads at once")
-    ] = 32
+    batch: Annotated[int, Meta(ge=1, description="candidates that a ranker reads at once")] = 32
     resume: Annotated[bool, Meta(description="continue where an earlier run ended")] = True
 
 

@@ -100,11 +100,7 @@ class AirlineSpec(PageSpec):
     """Options of the airline environment."""
 
     limited: Annotated[
-        bool,
-        Meta(
-            description="an episode ends after 25 actions where a flight is to be booked, else "
-            "after 15"
-        ),
+        bool, Meta(description="an episode ends after 15 actions, 25 to book a flight")
     ] = True
 
 

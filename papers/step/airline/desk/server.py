@@ -60,20 +60,28 @@ _CARD = {
 
 @dataclass(frozen=True, slots=True)
 class DeskRequest:
-    """One request: the submitted fields, and the confirmation code in the address."""
+    """One request: the submitted fields, the code in the address, and what is wrong with them."""
 
     state: DeskState
     form: Mapping[str, str]
     code: str = ""
+    wrong: str = ""
 
+    @property
+    def held(self) -> FlightBooking:
+        """The booking with this code. Raises LookupError."""
+        return self.state.bookings[self.code.upper()]
 
-@dataclass(frozen=True, slots=True)
-class DeskPage:
-    """One response. With `location` it redirects to another address."""
+    @property
+    def kept(self) -> FlightBooking:
+        """The booking with this code, if it is not cancelled; else it is shown."""
+        if self.held.cancelled:
+            raise DeskRedirect(f"/bookings/{self.held.code}")
+        return self.held
 
-    body: str = ""
-    status: int = 200
-    location: str = ""
+    def entered(self, name: str) -> str:
+        """Returns a field without spaces around it."""
+        return self.form.get(name, "").strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,35 +95,35 @@ class FormField:
     choices: tuple[str, ...] = ()
 
 
+class DeskRedirect(Exception):  # noqa: N818 - no error
+    """Raised to show another address."""
+
+
 class DeskError(Exception):
     """Raised for invalid input. The message says why and is shown above the form."""
 
 
-def home(request: DeskRequest) -> DeskPage:
-    """Shows the first page."""
+def _home(request: DeskRequest) -> str:
     return _page("AirlineCRM", text="Choose what the caller wants from the menu above.")
 
 
-def help_page(request: DeskRequest) -> DeskPage:
-    """Shows the help page."""
+def _help(request: DeskRequest) -> str:
     text = "A booking is opened by its confirmation code. Tickets are changed and cancelled there."
     return _page("Help", text=text)
 
 
-def find_form(request: DeskRequest) -> DeskPage:
-    """Shows the form that opens a booking, or the booking itself if the request has its code."""
-    code = request.form.get("code", "").strip().upper()
+def _find(request: DeskRequest) -> str:
+    code = request.entered("code").upper()
     if code in request.state.bookings:
-        return DeskPage(location=f"/bookings/{code}")
+        raise DeskRedirect(f"/bookings/{code}")
     request.state.seen.add(("find", ""))
     wrong = f"There is no booking {code}." if code else ""
     fields = [FormField("Confirmation code", "code", code)]
     return _form("Find booking", "/find", "Search", fields, wrong, method="get")
 
 
-def booking(request: DeskRequest, dialog: bool = False, problem: str = "") -> DeskPage:
-    """Shows one booking and its actions. `problem` is shown in the dialog."""
-    held = _booking(request)
+def _booking(request: DeskRequest, dialog: bool = False) -> str:
+    held = request.held
     request.state.seen.add(("booking", held.code))
     who = held.passenger
     facts = {
@@ -134,215 +142,164 @@ def booking(request: DeskRequest, dialog: bool = False, problem: str = "") -> De
         held=held,
         facts=facts,
         dialog=dialog,
-        problem=problem,
+        problem=request.wrong,
         fields=[FormField("Confirmation code", "code")],
     )
 
 
-def cancel_dialog(request: DeskRequest, problem: str = "") -> DeskPage:
-    """Shows the booking with the question whether to cancel it."""
-    held = _booking(request)
-    if held.cancelled:
-        return DeskPage(location=f"/bookings/{held.code}")
-    request.state.seen.add(("cancel", held.code))
-    return booking(request, dialog=True, problem=problem)
+def _cancel_dialog(request: DeskRequest) -> str:
+    request.state.seen.add(("cancel", request.kept.code))
+    return _booking(request, dialog=True)
 
 
-def cancel(request: DeskRequest) -> DeskPage:
-    """Cancels the booking if its code was entered again."""
-    held = _booking(request)
-    if request.form.get("code", "").strip().upper() != held.code:
-        return cancel_dialog(request, "This is not the confirmation code of this booking.")
-    request.state.bookings[held.code] = replace(held, cancelled=True)
-    return DeskPage(location=f"/bookings/{held.code}?said=cancelled")
+def _cancel(request: DeskRequest) -> str:
+    if request.entered("code").upper() != request.held.code:
+        raise DeskError("This is not the confirmation code of this booking.")
+    request.state.bookings[request.held.code] = replace(request.held, cancelled=True)
+    raise DeskRedirect(f"/bookings/{request.held.code}?said=cancelled")
 
 
-def modify_form(request: DeskRequest, wrong: str = "") -> DeskPage:
-    """Shows the form for a booking's passenger details."""
-    held = _booking(request)
-    address = f"/bookings/{held.code}"
-    if held.cancelled:
-        return DeskPage(location=address)
-    request.state.seen.add(("passenger", held.code))
-    fields = _passenger_fields(held.passenger, request.form)
-    title = f"Modify booking {held.code}"
-    return _form(title, f"{address}/modify", "Save changes", fields, wrong)
+def _modify_form(request: DeskRequest) -> str:
+    code = request.kept.code
+    request.state.seen.add(("passenger", code))
+    fields, address = _passenger_fields(request.held.passenger, request), f"/bookings/{code}/modify"
+    return _form(f"Modify booking {code}", address, "Save changes", fields, request.wrong)
 
 
-def modify(request: DeskRequest) -> DeskPage:
-    """Saves the passenger details."""
-    held = _booking(request)
-    if held.cancelled:
-        return DeskPage(location=f"/bookings/{held.code}")
-    try:
-        passenger = changed(held.passenger, _read_passenger(request.form))
-    except DeskError as problem:
-        return modify_form(request, str(problem))
+def _modify(request: DeskRequest) -> str:
+    held = request.kept
+    passenger = changed(held.passenger, _read_passenger(request))
     request.state.bookings[held.code] = replace(held, passenger=passenger)
-    return DeskPage(location=f"/bookings/{held.code}?said=saved")
+    raise DeskRedirect(f"/bookings/{held.code}?said=saved")
 
 
-def flight_form(request: DeskRequest, wrong: str = "") -> DeskPage:
-    """Shows the flight search form."""
+def _flights(request: DeskRequest) -> str:
     names = {"from": "From", "to": "To", "departure": "Departure date", "return": "Return date"}
     fields = [
         FormField(label, name, request.form.get(name, ""), _DAY if "date" in label else "")
         for name, label in names.items()
     ]
-    return _form("Find flights", "/flights/results", "Search flights", fields, wrong, method="get")
+    address, button = "/flights/results", "Search flights"
+    return _form("Find flights", address, button, fields, request.wrong, method="get")
 
 
-def results(request: DeskRequest) -> DeskPage:
-    """Shows the flights of both days for selection."""
-    try:
-        trip = (
-            _city(request, "from"),
-            _city(request, "to"),
-            _day(request, "departure"),
-            _day(request, "return"),
-        )
-        if trip[0] == trip[1]:
-            raise DeskError("From and To are the same city.")
-        if _sorts(trip[2]) > _sorts(trip[3]):
-            raise DeskError("The return date is before the departure date.")
-    except DeskError as problem:
-        return flight_form(request, str(problem))
+def _results(request: DeskRequest) -> str:
+    origin, destination = _city(request, "from"), _city(request, "to")
+    trip = (origin, destination, _day(request, "departure"), _day(request, "return"))
+    if origin == destination:
+        raise DeskError("From and To are the same city.")
+    if _sorts(trip[2]) > _sorts(trip[3]):
+        raise DeskError("The return date is before the departure date.")
     if request.state.draft.trip != trip:
         request.state.draft = Draft(trip)
-    return DeskPage(location="/flights/choice")
+    raise DeskRedirect("/flights/choice")
 
 
-def choice(request: DeskRequest, wrong: str = "") -> DeskPage:
-    """Shows both flight lists with the selected flights."""
-    draft = request.state.draft
-    if draft.trip is None:
-        return DeskPage(location="/flights")
-    origin, destination, there, return_day = draft.trip
-    out, back = _listed(request.state)
+def _choice(request: DeskRequest) -> str:
+    draft, (out, back) = request.state.draft, _listed(request.state)
+    origin, destination, there, return_day = draft.trip or ("",) * 4
     directions = [
         ("outward", f"Outbound: {origin} to {destination}, {there}", out, draft.outward),
         ("back", f"Return: {destination} to {origin}, {return_day}", back, draft.back),
     ]
-    return _page("Choose flights", wrong, template="choice.html", directions=directions)
+    return _page("Choose flights", request.wrong, template="choice.html", directions=directions)
 
 
-def choose(request: DeskRequest) -> DeskPage:
-    """Selects one flight."""
-    if request.state.draft.trip is None:
-        return DeskPage(location="/flights")
-    draft = request.state.draft
+def _choose(request: DeskRequest) -> str:
     for name, listed in zip(("outward", "back"), _listed(request.state), strict=True):
         for flight in listed:
             if flight.departure == request.form.get(name):
-                setattr(draft, name, flight)
-    return DeskPage(location="/flights/choice")
+                setattr(request.state.draft, name, flight)
+    raise DeskRedirect("/flights/choice")
 
 
-def begin_checkout(request: DeskRequest) -> DeskPage:
-    """Continues to the passenger form if both flights are selected."""
+def _begin_checkout(request: DeskRequest) -> str:
     draft = request.state.draft
     if draft.outward is None or draft.back is None:
-        return choice(request, "Choose an outbound flight and a return flight first.")
+        raise DeskError("Choose an outbound flight and a return flight first.")
     draft.begun = True
-    return DeskPage(location="/checkout/passenger")
+    raise DeskRedirect("/checkout/passenger")
 
 
-def passenger_form(request: DeskRequest, wrong: str = "") -> DeskPage:
-    """Shows the passenger form."""
-    draft = request.state.draft
-    if not draft.begun:
-        return DeskPage(location="/flights")
-    fields = _passenger_fields(draft.passenger, request.form)
-    return _form("Passenger details", "/checkout/passenger", "Save changes", fields, wrong)
-
-
-def take_passenger(request: DeskRequest) -> DeskPage:
-    """Saves the passenger and shows the payment form."""
+def _passenger_form(request: DeskRequest) -> str:
     if not request.state.draft.begun:
-        return DeskPage(location="/flights")
-    try:
-        fields = _read_passenger(request.form)
-    except DeskError as problem:
-        return passenger_form(request, str(problem))
-    request.state.draft.passenger = Passenger(**fields)
-    return DeskPage(location="/checkout/payment")
+        raise DeskRedirect("/flights")
+    fields = _passenger_fields(request.state.draft.passenger, request)
+    return _form("Passenger details", "/checkout/passenger", "Save changes", fields, request.wrong)
 
 
-def payment_form(request: DeskRequest, wrong: str = "") -> DeskPage:
-    """Shows the payment form."""
-    draft = request.state.draft
-    if draft.passenger is None or draft.outward is None or draft.back is None:
-        return DeskPage(location="/checkout/passenger")
+def _take_passenger(request: DeskRequest) -> str:
+    if not request.state.draft.begun:
+        raise DeskRedirect("/flights")
+    request.state.draft.passenger = Passenger(**_read_passenger(request))
+    raise DeskRedirect("/checkout/payment")
+
+
+def _payment_form(request: DeskRequest) -> str:
+    outward, back, _ = _entered_trip(request)
     fields = [
         FormField(label, name, request.form.get(name, ""), "MM/YY" if name == "expiry" else "")
         for name, label in _CARD.items()
     ]
-    total = f"Total ${draft.outward.price + draft.back.price}"
-    address = "/checkout/payment"
-    return _form("Payment details", address, "Pay and book", fields, wrong, text=total)
+    total, address = f"Total ${outward.price + back.price}", "/checkout/payment"
+    return _form("Payment details", address, "Pay and book", fields, request.wrong, text=total)
 
 
-def pay(request: DeskRequest) -> DeskPage:
-    """Books the trip."""
-    state, draft = request.state, request.state.draft
-    if draft.passenger is None or draft.outward is None or draft.back is None:
-        return DeskPage(location="/checkout/passenger")
-    values = {name: request.form.get(name, "").strip() for name in _CARD}
-    if missing := [label for name, label in _CARD.items() if not values[name]]:
-        return payment_form(request, f"{missing[0]} is missing.")
+def _pay(request: DeskRequest) -> str:
+    state, trip = request.state, _entered_trip(request)
+    values = _filled(request, _CARD)
     values["card_number"] = values["card_number"].replace(" ", "")
     code = state.next_code
-    state.bookings[code] = FlightBooking(
-        code, draft.outward, draft.back, draft.passenger, Payment(**values)
-    )
+    state.bookings[code] = FlightBooking(code, *trip, Payment(**values))
     state.draft = Draft()
-    return DeskPage(location=f"/bookings/{code}?said=booked")
+    raise DeskRedirect(f"/bookings/{code}?said=booked")
 
 
-def not_found(request: DeskRequest) -> DeskPage:
-    """Shows the page for unknown addresses."""
-    return replace(_page("There is no such page", home=True), status=404)
+def _not_found(request: DeskRequest) -> str:
+    raise LookupError("There is no such page")
 
 
-# Method, path, and handler. `{code}` stands for a confirmation code.
-ROUTES: tuple[tuple[str, str, Callable[[DeskRequest], DeskPage]], ...] = (
-    ("GET", "/", home),
-    ("GET", "/help", help_page),
-    ("GET", "/find", find_form),
-    ("GET", "/bookings/{code}", booking),
-    ("GET", "/bookings/{code}/cancel", cancel_dialog),
-    ("POST", "/bookings/{code}/cancel", cancel),
-    ("GET", "/bookings/{code}/modify", modify_form),
-    ("POST", "/bookings/{code}/modify", modify),
-    ("GET", "/flights", flight_form),
-    ("GET", "/flights/results", results),
-    ("GET", "/flights/choice", choice),
-    ("POST", "/flights/choice", choose),
-    ("POST", "/checkout", begin_checkout),
-    ("GET", "/checkout/passenger", passenger_form),
-    ("POST", "/checkout/passenger", take_passenger),
-    ("GET", "/checkout/payment", payment_form),
-    ("POST", "/checkout/payment", pay),
+# Method, path, handler, and the page that shows what is wrong. `{code}` is a confirmation code.
+_Page = Callable[[DeskRequest], str]
+ROUTES: tuple[tuple[str, str, _Page, _Page], ...] = (
+    ("GET", "/", _home, _home),
+    ("GET", "/help", _help, _help),
+    ("GET", "/find", _find, _find),
+    ("GET", "/bookings/{code}", _booking, _booking),
+    ("GET", "/bookings/{code}/cancel", _cancel_dialog, _cancel_dialog),
+    ("POST", "/bookings/{code}/cancel", _cancel, _cancel_dialog),
+    ("GET", "/bookings/{code}/modify", _modify_form, _modify_form),
+    ("POST", "/bookings/{code}/modify", _modify, _modify_form),
+    ("GET", "/flights", _flights, _flights),
+    ("GET", "/flights/results", _results, _flights),
+    ("GET", "/flights/choice", _choice, _choice),
+    ("POST", "/flights/choice", _choose, _choice),
+    ("POST", "/checkout", _begin_checkout, _choice),
+    ("GET", "/checkout/passenger", _passenger_form, _passenger_form),
+    ("POST", "/checkout/passenger", _take_passenger, _passenger_form),
+    ("GET", "/checkout/payment", _payment_form, _payment_form),
+    ("POST", "/checkout/payment", _pay, _payment_form),
+    ("*", "/{rest:.*}", _not_found, _not_found),
 )
 
 
-def _booking(request: DeskRequest) -> FlightBooking:
-    try:
-        return request.state.bookings[request.code.upper()]
-    except KeyError:
-        raise LookupError(f"There is no booking {request.code}.") from None
-
-
 def _listed(state: DeskState) -> tuple[tuple[Flight, ...], tuple[Flight, ...]]:
-    assert state.draft.trip is not None
+    if state.draft.trip is None:
+        raise DeskRedirect("/flights")
     origin, destination, there, back = state.draft.trip
-    return flights(origin, destination, there, state.seed), flights(
-        destination, origin, back, state.seed
-    )
+    out = flights(origin, destination, there, state.seed)
+    return out, flights(destination, origin, back, state.seed)
+
+
+def _entered_trip(request: DeskRequest) -> tuple[Flight, Flight, Passenger]:
+    draft = request.state.draft
+    if draft.passenger is None or draft.outward is None or draft.back is None:
+        raise DeskRedirect("/checkout/passenger")
+    return draft.outward, draft.back, draft.passenger
 
 
 def _city(request: DeskRequest, field: str) -> str:
-    given = request.form.get(field, "").strip().lower()
+    given = request.entered(field).lower()
     for city, code in CITIES.items():
         if given in (city.lower(), code.lower()):
             return city
@@ -352,8 +309,7 @@ def _city(request: DeskRequest, field: str) -> str:
 
 
 def _day(request: DeskRequest, field: str) -> str:
-    given = request.form.get(field, "").strip()
-    if _date(given) is None:
+    if _date(given := request.entered(field)) is None:
         raise DeskError(f"The {field} date {given!r} cannot be read: write MM/DD/YYYY.")
     return given
 
@@ -371,26 +327,26 @@ def _sorts(day: str) -> str:
     return day[6:] + day[:5]
 
 
-def _passenger_fields(held: Passenger | None, form: Mapping[str, str]) -> list[FormField]:
+def _passenger_fields(held: Passenger | None, request: DeskRequest) -> list[FormField]:
     """Returns the passenger's fields with the submitted values, else the saved ones."""
     choices = {"title": TITLES, "gender": GENDERS}
-    return [
-        FormField(
-            label,
-            name,
-            form.get(name, getattr(held, name, "")),
-            _DAY if name == "dob" else "",
-            choices.get(name, ()),
-        )
-        for name, label in PASSENGER_LABELS.items()
-    ]
-
-
-def _read_passenger(form: Mapping[str, str]) -> dict[str, str]:
-    values = {name: form.get(name, "").strip() for name in PASSENGER_LABELS}
+    found = []
     for name, label in PASSENGER_LABELS.items():
-        if not values[name]:
-            raise DeskError(f"{label} is missing.")
+        value = request.form.get(name, getattr(held, name, ""))
+        hint = _DAY if name == "dob" else ""
+        found.append(FormField(label, name, value, hint, choices.get(name, ())))
+    return found
+
+
+def _filled(request: DeskRequest, labels: Mapping[str, str]) -> dict[str, str]:
+    values = {name: request.entered(name) for name in labels}
+    if missing := [label for name, label in labels.items() if not values[name]]:
+        raise DeskError(f"{missing[0]} is missing.")
+    return values
+
+
+def _read_passenger(request: DeskRequest) -> dict[str, str]:
+    values = _filled(request, PASSENGER_LABELS)
     if _date(values["dob"]) is None:
         raise DeskError(f"The date of birth {values['dob']!r} cannot be read: write MM/DD/YYYY.")
     if values["title"] not in TITLES or values["gender"] not in GENDERS:
@@ -399,31 +355,21 @@ def _read_passenger(form: Mapping[str, str]) -> dict[str, str]:
 
 
 def _form(
-    title: str,
-    address: str,
-    button: str,
-    fields: Sequence[FormField],
-    wrong: str,
-    *,
-    method: str = "post",
-    text: str = "",
-) -> DeskPage:
-    return _page(
-        title, wrong, text=text, address=address, button=button, fields=fields, method=method
-    )
+    title: str, address: str, button: str, fields: Sequence[FormField], wrong: str, **more: str
+) -> str:
+    values: dict[str, Any] = {
+        "method": "post",
+        **more,
+        "address": address,
+        "button": button,
+        "fields": fields,
+    }
+    return _page(title, wrong, **values)
 
 
-def _page(
-    title: str,
-    wrong: str = "",
-    *,
-    template: str = "page.html",
-    text: str = "",
-    said: str = "",
-    **values: object,
-) -> DeskPage:
-    known = {"title": title, "wrong": wrong, "text": text, "said": said}
-    return DeskPage(render(f"papers/step/airline/desk/{template}", **known, **values))
+def _page(title: str, wrong: str = "", *, template: str = "page.html", **values: object) -> str:
+    known = {"title": title, "wrong": wrong, "text": "", "said": ""}
+    return render(f"papers/step/airline/desk/{template}", **{**known, **values})
 
 
 _COOKIE = "scenario"
@@ -484,9 +430,8 @@ class AirlineDesk(LocalSite):
         app.router.add_get("/get-random-scenario", self._service(self._draw))
         app.router.add_get("/reset-scenario", self._service(self._reset))
         app.router.add_get("/evaluate", self._service(self._evaluate))
-        for method, path, page in ROUTES:
-            app.router.add_route(method, path, self._handler(page))
-        app.router.add_route("*", "/{rest:.*}", self._handler(not_found))
+        for method, path, page, form in ROUTES:
+            app.router.add_route(method, path, self._handler(page, form))
         return (app,)
 
     def _service(
@@ -520,9 +465,7 @@ class AirlineDesk(LocalSite):
     def _evaluate(self, http: web.Request) -> dict[str, Any]:
         return {"metrics": self.state(http.query.get("scenario", "")).metrics}
 
-    def _handler(
-        self, page: Callable[[DeskRequest], DeskPage]
-    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def _handler(self, page: _Page, form: _Page) -> Callable[..., Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
             from aiohttp import web
 
@@ -531,22 +474,24 @@ class AirlineDesk(LocalSite):
                 state = self.state(chosen)
             except LookupError as problem:
                 return web.Response(status=404, text=f"Open /?scenario=ID first: {problem.args[0]}")
-            form = {name: value for name, value in http.query.items() if name != "scenario"}
-            form |= {
-                name: value for name, value in (await http.post()).items() if isinstance(value, str)
-            }
-            request = DeskRequest(state, form, http.match_info.get("code", ""))
+            given = [*http.query.items(), *(await http.post()).items()]
+            fields = {name: value for name, value in given if isinstance(value, str)}
+            fields.pop("scenario", None)
+            request = DeskRequest(state, fields, http.match_info.get("code", ""))
+            status, headers, body = 200, {}, ""
             try:
-                answer = page(request)
+                try:
+                    body = page(request)
+                except DeskError as problem:
+                    body = form(replace(request, wrong=str(problem)))
+            except DeskRedirect as other:
+                status, headers = 303, {"Location": str(other)}
             except LookupError:
-                answer = not_found(request)
+                status, body = 404, _page("There is no such page", home=True)
             state.measure()
-            if answer.location:
-                response = web.Response(status=303, headers={"Location": answer.location})
-            else:
-                response = web.Response(
-                    text=answer.body, status=answer.status, content_type="text/html"
-                )
+            response = web.Response(
+                text=body, status=status, headers=headers, content_type="text/html"
+            )
             response.set_cookie(_COOKIE, chosen, path="/", httponly=True, samesite="Lax")
             return response
 
