@@ -289,11 +289,9 @@ async def _planned(
         if plan.id in by_key and _fits(plan, by_key[plan.id]):
             plans[plan.id] = plan
 
-    def pass_over(problem: str) -> None:
-        """Reports an invalid plan, which is planned again."""
-
     room = asyncio.Semaphore(at_once)
-    with AppendLog(path, ConversationPlan, keep, what="plan", broken=pass_over) as log:
+    # an invalid plan is made again
+    with AppendLog(path, ConversationPlan, keep, what="plan", broken=lambda problem: None) as log:
         tally.kept = len(plans)
 
         async def plan_one(group: Sequence[_Task]) -> None:

@@ -306,7 +306,7 @@ class StructuredReflection(PaperAgent):
     async def _turn(self, screen: ElementScreen) -> State | None:
         """Plans until there is a next action. Returns a state if there is none."""
         step = len(self._done)
-        if self._queue and not self._memory.has(step):
+        if self._queue and step not in self._memory.lessons:
             return "FAILED" if step - self._stage >= self.spec.stage_steps else None
         self._queue, self._stage = [], step
         prefix = self._memory.prefix

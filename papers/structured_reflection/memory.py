@@ -98,17 +98,6 @@ class AttemptMemory:
     prefix: tuple[str, ...] = ()
     prefix_keys: tuple[str, ...] = ()
 
-    def has(self, step: int) -> bool:
-        """Returns whether there is a lesson for a step.
-
-        Args:
-            step: The step, from 0.
-
-        Returns:
-            True if there is a lesson.
-        """
-        return step in self.lessons
-
     def hidden(self, step: int) -> frozenset[str]:
         """Returns the elements that were clicked in vain at a step.
 

@@ -473,18 +473,13 @@ class SelfMAP(MindAct):
 @cache
 def _warn(model: str, prompted: bool) -> None:
     """Warns, once for each model, that the prompt form does not suit the model."""
-    if prompted:
-        log.warning(
-            "%s: a model of a folder or with an adapter is asked with examples (prompted), not as "
-            "it was trained",
-            model,
-        )
-    else:
-        log.warning(
-            "%s: a chat model is asked in the trained form (prompted=false), which never says how "
-            "to answer: its prose is unreadable",
-            model,
-        )
+    examples = "a model of a folder or with an adapter is asked with examples (prompted), not as "
+    trained = "a chat model is asked in the trained form (prompted=false), which never says how to "
+    log.warning(
+        "%s: %s",
+        model,
+        f"{examples}it was trained" if prompted else f"{trained}answer: its prose is unreadable",
+    )
 
 
 @lru_cache(_MAX_VIEWS)

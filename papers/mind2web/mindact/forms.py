@@ -307,12 +307,7 @@ class Wording:
         if says_none(said):
             return _NOBODY
         if self.form == "choice":
-            place = ord(letter_in(said)) - ord("B")
-            if place >= len(choices):
-                raise UnreadableReplyError(
-                    f"{excerpt(said)} is none of the choices A to {chr(ord('A') + len(choices))}"
-                )
-            return _NOBODY if place < 0 else choices[place]
+            return _by_letter(letter_in(said), excerpt(said), choices) or _NOBODY
         bare = re.fullmatch(r"\W*(?:id\W*)?(\d+)\W*", said)
         number = (_ID.search(said) or bare) if self.numbers else None
         if number and int(number[1]) < len(choices):
@@ -357,10 +352,16 @@ def _lettered(text: str, choices: Sequence[CandidateChoice]) -> CandidateChoice 
     found = _ANSWER.search(text) or _LETTER.match(text)
     if found is None:
         raise UnreadableReplyError("the answer has no letter")
-    place = ord(found[1]) - ord("B")
+    return _by_letter(found[1], found[1], choices)
+
+
+def _by_letter(
+    letter: str, said: str, choices: Sequence[CandidateChoice]
+) -> CandidateChoice | None:
+    place = ord(letter) - ord("B")
     if place >= len(choices):
         raise UnreadableReplyError(
-            f"{found[1]} is none of the choices A to {chr(ord('A') + len(choices))}"
+            f"{said} is none of the choices A to {chr(ord('A') + len(choices))}"
         )
     return None if place < 0 else choices[place]
 

@@ -26,6 +26,7 @@ from prill.emulators.browser.environment import BrowserEnvironment, Hooks, PageS
 from prill.emulators.settings import Playing, Scripts, Setting
 from prill.emulators.task_source import Names, task_names, to_words
 from prill.errors import EnvironmentFailedError, UsageError
+from prill.papers.replies import read_toml
 from prill.protocols import Policy
 from prill.types import Action, LabelRecord, Observation, Task, Trajectory
 
@@ -243,51 +244,14 @@ def _moved(url: str, start: str, other: str) -> str:
     return other + rest if url.startswith(start) and (not rest or rest[0] in "/?#") else url
 
 
-_FIELDS = {
-    "title": "title",
-    "firstname": "first name",
-    "lastname": "last name",
-    "gender": "gender",
-    "dob": "date of birth",
-    "email": "email",
-}
-
-
 def _goal(name: str, details: Mapping[str, Any]) -> str:
     """Returns the caller's request as text. Raises LookupError for incomplete details."""
-    match name:
-        case "find-booking":
-            return f"Find the booking with the confirmation code {details['confirmation-code']}."
-        case "cancel-flight":
-            return f"Cancel the booking with the confirmation code {details['confirmation-code']}."
-        case "find-flight":
-            return f"Find a flight: {_trip(details['flight'])}. Choose both flights."
-        case "update-passenger-details":
-            return (
-                f"Find the booking {details['confirmation-code']} and change its passenger: "
-                f"{_listed(details['passenger'])}."
-            )
-    card = details["payment-details"]
-    return (
-        f"Book a flight: {_trip(details['flight'])}. The passenger: "
-        f"{_listed(details['passenger'])}. Pay with the card number {card['card-number']}, expiry "
-        f"{card['expiry']}, security code {card['security_code']}, name on card "
-        f"{card['name-on-card']}."
-    )
-
-
-def _trip(flight: Mapping[str, Any]) -> str:
-    return (
-        f"from {flight['from']} to {flight['to']}, leaving on {flight['departure']} at "
-        f"{flight['outward-departure-time']}, and back on {flight['return']} with the flight that "
-        f"arrives at {flight['return-arrival-time']}"
-    )
-
-
-def _listed(passenger: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{words} {passenger[name]}" for name, words in _FIELDS.items() if name in passenger
-    )
+    texts = read_toml("prill.papers.step.airline", "goals.toml")
+    values = {**details, **details.get("flight", {}), **details.get("payment-details", {})}
+    if passenger := details.get("passenger"):
+        given = (field for field in texts["fields"] if field in passenger)
+        values["passenger"] = ", ".join(f"{texts['fields'][one]} {passenger[one]}" for one in given)
+    return str(texts["goals"][name].format_map(values))
 
 
 @dataclass(frozen=True, kw_only=True)

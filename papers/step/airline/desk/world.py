@@ -413,52 +413,17 @@ def solution(task: str, number: int, seed: int = 0) -> tuple[str, ...]:
     Raises:
         LookupError: There is no such task or number.
     """
-    details = scenario(task, number, seed).details
-    lines: list[str] = []
-    code = str(details.get("confirmation-code", ""))
-    if code:
-        lines += [
-            "click [link 'Find booking']",
-            _typed("Confirmation code", code),
-            "click [button 'Search']",
-        ]
-    if task == "TASK_CANCEL_FLIGHT":
-        again = _typed("Confirmation code", code)
-        lines += ["click [button 'Cancel booking']", again, "click [button 'Confirm cancellation']"]
-    if task == "TASK_UPDATE_PASSENGER_DETAILS":
-        lines += [
-            "click [button 'Modify booking']",
-            *_enter_passenger(details["passenger"]),
-            "click [button 'Save changes']",
-        ]
+    details, lines = scenario(task, number, seed).details, list[str]()
+    values = {**details, **details.get("flight", {}), **details.get("payment-details", {})}
     if "flight" in details:
-        lines += _search_trip(details["flight"], seed)
-    if task == "TASK_BOOK_FLIGHT":
-        card = details["payment-details"]
-        lines += [
-            "click [button 'Checkout']",
-            *_enter_passenger(details["passenger"]),
-            "click [button 'Save changes']",
-        ]
-        lines += [_typed("Card number", card["card-number"]), _typed("Expiry", card["expiry"])]
-        lines += [
-            _typed("Security code", card["security_code"]),
-            _typed("Name on card", card["name-on-card"]),
-        ]
-        lines += ["click [button 'Pay and book']"]
+        outward, back = wanted_flights(details["flight"], seed)
+        values |= {"outward": outward.row, "back": back.row}
+    for part in _DATA["solutions"][task]:
+        if part == "passenger":
+            lines += _enter_passenger(details["passenger"])
+        else:
+            lines += [line.format_map(values) for line in _DATA["parts"][part]]
     return tuple(lines)
-
-
-def _search_trip(trip: dict[str, str], seed: int) -> list[str]:
-    return [
-        "click [link 'Find flights']",
-        _typed("From", trip["from"]),
-        _typed("To", trip["to"]),
-        _typed("Departure date", trip["departure"]),
-        _typed("Return date", trip["return"]),
-        "click [button 'Search flights']",
-        *(f"click [button '{flight.row}']" for flight in wanted_flights(trip, seed)),
-    ]
 
 
 def _enter_passenger(fields: dict[str, Any]) -> list[str]:
@@ -466,9 +431,9 @@ def _enter_passenger(fields: dict[str, Any]) -> list[str]:
     menus = [
         f"type [combobox '{given[name]}'] [{fields[name]}] [0]" for name in _MENUS if name in given
     ]
-    boxes = [_typed(label, fields[name]) for name, label in given.items() if name not in _MENUS]
+    boxes = [
+        f"type [textbox '{label}'] [{fields[name]}] [0]"
+        for name, label in given.items()
+        if name not in _MENUS
+    ]
     return [*menus, *boxes]
-
-
-def _typed(box: str, words: str) -> str:
-    return f"type [textbox '{box}'] [{words}] [0]"
