@@ -14,7 +14,7 @@ import json
 import re
 import tomllib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from importlib import resources
 from typing import Any, ClassVar, TypeVar
@@ -163,15 +163,7 @@ class ReplyCounts:
 
     def report(self) -> dict[str, Any]:
         """Returns the counts for the episode's metadata. Empty if no reply was read."""
-        if not self.calls:
-            return {}
-        counts = {
-            "calls": self.calls,
-            "unreadable": self.unreadable,
-            "repaired": self.repaired,
-            "first": list(self.first),
-        }
-        return {"replies": counts}
+        return {"replies": asdict(self)} if self.calls else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

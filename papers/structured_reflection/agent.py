@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from msgspec import Meta
 
@@ -62,14 +62,7 @@ from prill.types import Action, Observation, Platform, Step, Task, Trajectory, V
 
 # How an attempt ended if it was not reported as a success. IN_PROGRESS: the steps ran out.
 State = Literal["FAILED", "CYCLE", "NO_CHANGE", "INCOMPLETE", "EXCEPTION", "IN_PROGRESS"]
-STATES: tuple[State, ...] = (
-    "FAILED",
-    "CYCLE",
-    "NO_CHANGE",
-    "INCOMPLETE",
-    "EXCEPTION",
-    "IN_PROGRESS",
-)
+STATES: tuple[State, ...] = get_args(State)
 _WHY: dict[State, str] = {
     "FAILED": "the plan for one screen is longer than a screen may take",
     "CYCLE": "the screen was there before",

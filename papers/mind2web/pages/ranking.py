@@ -207,25 +207,14 @@ class RankingTally:
 
     def figures(self) -> RankingFigures:
         """Returns the metrics of all steps so far."""
-        steps = self._places.total()
-
-        def share(most: int) -> float:
-            return sum(
-                count for place, count in self._places.items() if place is not None and place < most
-            ) / max(steps, 1)
-
-        backwards = sum(
-            count / (place + 1) for place, count in self._places.items() if place is not None
-        )
-        recall = {most: share(most) for most in RECALLS}
-        return RankingFigures(
-            steps,
-            self._places[None],
-            share(1),
-            backwards / max(steps, 1),
-            recall,
-            self._chance / max(steps, 1),
-        )
+        steps, places = self._places.total(), list(self._places.items())
+        found = [(place, count) for place, count in places if place is not None]
+        over = max(steps, 1)
+        share = {k: sum(n for place, n in found if place < k) / over for k in (1, *RECALLS)}
+        backwards = sum(count / (place + 1) for place, count in found) / over
+        recall = {k: share[k] for k in RECALLS}
+        chance = self._chance / over
+        return RankingFigures(steps, self._places[None], share[1], backwards, recall, chance)
 
 
 @dataclass

@@ -33,6 +33,7 @@ from typing import Literal
 
 import msgspec
 
+from prill.datasets.reading.records import UNREADABLE
 from prill.errors import InputError
 from prill.io.lines import open_lines, resolve_folder
 from prill.io.store import decode_trajectory
@@ -220,14 +221,7 @@ def read_scores(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
     try:
         with open_lines(path) as file:
             return msgspec.json.decode(file.read(), type=_File).scores
-    except (
-        OSError,
-        EOFError,
-        zlib.error,
-        msgspec.MsgspecError,
-        UnicodeDecodeError,
-        RecursionError,
-    ) as error:
+    except (OSError, EOFError, zlib.error, *UNREADABLE) as error:
         raise InputError(
             f'{path}: not a score file of the form {{"scores": {{sample: {{node: score}}}}}}: '
             f"{error}"
