@@ -72,8 +72,7 @@ def make_embedder(
     """Makes a text embedder by name. It loads its model with the first text.
 
     Args:
-        name: `tfidf`, `minilm`, `local:DIR` (a folder with a sentence encoder for transformers), or
-            a model's name at an endpoint.
+        name: `tfidf`, `minilm`, `local:DIR` (a sentence encoder), or a model at an endpoint.
         base_url: The endpoint. None: `$OPENAI_BASE_URL`, else OpenAI.
         api_key_env: The environment variable that holds the endpoint's key.
 

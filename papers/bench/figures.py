@@ -57,14 +57,12 @@ class BenchTrial:
 
     Args:
         success: Whether the attempt succeeded. None: it has no outcome.
-        reward: The page's reward; a success may have less than 1. None: the oracle does not report
-            it.
+        reward: The page's reward; a success may have less than 1. None: not reported.
         progress: The completed fraction of the task, in [0, 1]. None: not reported.
         actions: The number of actions, without the one that ends the episode.
         usage: The cost of the attempt and its lesson.
         replies: The numbers of readable and unreadable replies of the model.
-        planned: The number of calls that planned its actions. None: the agent plans only one action
-            at a time.
+        planned: The number of calls that planned its actions. None: it plans one at a time.
     """
 
     success: bool | None
@@ -86,8 +84,7 @@ class BenchRun:
         trials: The attempts, in order.
         group: The site.
         cluster: Runs of one cluster are not independent evidence. Empty: the task is the cluster.
-        missing: Why it ended without success before all trials were played. None: it succeeded, or
-            all were played.
+        missing: Why it ended before all trials. None: it succeeded, or all were played.
     """
 
     task: str
@@ -256,8 +253,7 @@ def make_bench(
         papers: Published figures to show next to them.
         benchmark: The name of the benchmark.
         agent: The agent's name.
-        trials: The most attempts at one task. Success is also given after each smaller number that
-            a paper reports.
+        trials: The most attempts at one task; success is also given after a paper's numbers.
         settings: Further settings to record. None: no further settings.
 
     Returns:
@@ -400,8 +396,7 @@ def solved(run: BenchRun, trials: int) -> bool | None:
 
 
 def compute_share(runs: Sequence[BenchRun], trials: int) -> BenchShare:
-    """Computes the success rate within the first trials. Every task has the same weight, regardless
-    of how many of its seeds have an outcome.
+    """Computes the success rate within the first trials. Every task has the same weight.
 
     Args:
         runs: The runs.

@@ -181,8 +181,7 @@ def recorded_turns(
     Args:
         file: A trajectory file of recorded turns.
         split: The name of the split that the turns belong to.
-        broken: Called with the problem of each broken turn, which is then left out. None: it
-            raises.
+        broken: Called with the problem of each broken turn. None: it raises.
 
     Yields:
         The turns, in the order of the file.
@@ -312,8 +311,7 @@ def recorded_bench(
     settings: Mapping[str, Any] | None = None,
     not_begun: int = 0,
 ) -> RecordedBench:
-    """Computes the results of played turns for each split, next to the figures published for a
-    split of the same name.
+    """Computes the results of played turns for each split, next to published ones.
 
     Args:
         played: The scored turns.

@@ -63,8 +63,7 @@ class Ablation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
-    """The published results of one paper. A row of results has one value for each column, in [0,
-    1]; NaN where the paper prints none.
+    """The published results of one paper: rows with one value for each column, NaN for none.
 
     Args:
         title: A short name.
@@ -195,8 +194,7 @@ def theirs(paper: Paper, category: str, tasks: Iterable[str]) -> tuple[Theirs | 
     Args:
         paper: The paper.
         category: A category of the paper, or `all`.
-        tasks: The tasks that were played. Where the paper has figures by task, the mean over those
-            of them that it has.
+        tasks: The tasks that were played: means are over those of them that it has.
 
     Returns:
         One figure for each column of the paper, in [0, 1]; None where it has none.

@@ -215,8 +215,7 @@ class BenchResult:
 async def bench_async(
     config: BenchConfig, *, progress: Callable[[ReflexionProgress], None] = lambda stage: None
 ) -> BenchResult:
-    """Runs an agent on a benchmark and writes tables, figures and a chart. The same call resumes a
-    stopped run.
+    """Runs an agent on a benchmark and writes tables and a chart, or resumes a stopped run.
 
     Args:
         config: Which benchmark, and who plays.
@@ -541,8 +540,7 @@ def _configured(config: BenchConfig, table: Ablation, row: AblationRow) -> Bench
 async def ablation_async(
     config: BenchConfig, *, progress: Callable[[ReflexionProgress], None] = lambda stage: None
 ) -> AblationResult:
-    """Runs the rows of a paper's ablation table one after the other and writes them as one table.
-    The same call resumes a stopped run.
+    """Runs the rows of a paper's ablation table, or resumes, and writes them as one table.
 
     Args:
         config: The benchmark, the agent, and the table.

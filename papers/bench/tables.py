@@ -182,8 +182,7 @@ def summary_text(bench: Bench | RecordedBench) -> str:
 
 
 def bench_picture(bench: Bench | RecordedBench) -> str:
-    """Draws success by category after the last trial, with 95 % intervals, and the published
-    figures.
+    """Draws success by category with 95 % intervals, and the published figures.
 
     Args:
         bench: The figures.

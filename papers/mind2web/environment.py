@@ -362,14 +362,7 @@ class Mind2WebConfig(EnvironmentConfig):
             object.__setattr__(self, "recordings", ",".join(map(str, self.recordings)))
 
     def files(self) -> dict[Path, str]:
-        """Returns the files of recordings.
-
-        Returns:
-            Each file with the name of its split, or the file's own name if no split is given.
-
-        Raises:
-            UsageError: No file is named, or one is named twice.
-        """
+        """Returns each file with the name of its split, or else its own name."""
         found: dict[Path, str] = {}
         for word in (part.strip() for part in str(self.recordings).split(",") if part.strip()):
             split, equals, name = word.partition("=")

@@ -271,8 +271,7 @@ class _Answer:
 
 
 class StepAgent(PaperAgent):
-    """An agent that asks the policy on top of a stack for the next action. That policy may first
-    call other policies of the library.
+    """An agent that asks the policy on top of a stack for the next action, or for a call.
 
     `events` lists the answers of this episode. `limit_exceeded` is whether the episode ended
     because it reached `max_steps`. An answer that is not an action is reported to the policy that

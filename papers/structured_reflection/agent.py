@@ -150,8 +150,7 @@ class StructuredReflection(PaperAgent):
     Args:
         model: The model.
         spec: The options.
-        lessons: The results of `reflect` for earlier attempts at the same task. The attribute may
-            be changed between episodes.
+        lessons: The results of `reflect` for earlier attempts; may change between episodes.
     """
 
     package: ClassVar[str] = _PACKAGE
@@ -481,8 +480,7 @@ def build_state(trajectory: Trajectory) -> State:
 
 
 def planning_calls(trajectory: Trajectory) -> int:
-    """Counts the calls that planned the actions of an attempt. Calls that described past actions or
-    wrote lessons do not count.
+    """Counts the calls that planned the actions of an attempt, not those for lessons.
 
     Args:
         trajectory: The attempt.

@@ -31,8 +31,7 @@ class Note:
     Args:
         format: The version of the format.
         state: The state in which the attempt ended.
-        step: The step to change, from 0. None: the model named none (the baseline without
-            structure).
+        step: The step to change, from 0. None: the model named none.
         answer: The model's reply.
         replacement: The action to take.
         taken: The action that was taken.
@@ -60,8 +59,7 @@ class Rules:
 
     Args:
         target: Reads which element a line clicks; None for any other line.
-        disabling: Which clicks are ruled out: those of the replaced suggestion, what was clicked,
-            or both.
+        disabling: Which clicks are ruled out: of the replaced suggestion, of the attempt, or both.
         forcing: The replacement of a note is forced at its step.
         expiry: A note ends the notes of later steps.
     """

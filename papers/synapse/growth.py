@@ -64,18 +64,15 @@ async def grow(
 ) -> Growth:
     """Adds the trajectories that a judge accepts to a memory of exemplars.
 
-    An exemplar is skipped if its key is almost equal to that of another one with the same first
-    call.
+    An exemplar is skipped if another one has almost its key and the same first call.
 
     Args:
         memory: The memory. It is not changed.
         trajectories: The trajectories, in the order of processing.
         verdicts: Their verdicts by trajectory id.
-        threshold: The least score of an accepted verdict, in [0, 1]. None: the verdict's success
-            decides.
+        threshold: The least score of an accepted verdict, in [0, 1]. None: its success decides.
         per_task: The most exemplars of one task.
-        labels: The labels by trajectory id, only used to count wrong new exemplars. None:
-            they are not counted.
+        labels: The labels by trajectory id, to count wrong new exemplars. None: not counted.
 
     Returns:
         The new memory, what was added, and what was left out, by reason.

@@ -112,8 +112,7 @@ class ExemplarMemory:
         exemplars: The exemplars.
         abstractions: How the pages of a task are shortened, by task. None: no task's are.
         embedder: Embeds keys.
-        vectors: The embedded keys, as an array of shape (exemplars, dimensions). None: they are
-            computed when first needed.
+        vectors: The embedded keys, of shape (exemplars, dimensions). None: computed when needed.
     """
 
     def __init__(
@@ -262,8 +261,7 @@ class ExemplarMemory:
         return names.most_common(1)[0][0] if names else None
 
     async def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the memory. Vectors that depend on the whole memory are not written; loading
-        computes them again.
+        """Writes the memory, without vectors that depend on the whole of it.
 
         Args:
             folder: The folder.

@@ -172,8 +172,7 @@ class SelfMAPSpec(MindActSpec):
 
 
 class MindAct(PaperAgent):
-    """Plays recorded pages (`prill.papers.mind2web.pages.PageState`), with earlier turns in
-    `task.earlier`, one action a step.
+    """Plays recorded pages, with earlier turns in `task.earlier`, one action a step.
 
     If no candidate was chosen, the action's kind is `none`.
 
@@ -182,8 +181,7 @@ class MindAct(PaperAgent):
         spec: The options.
 
     Raises:
-        UsageError: `refinement` is set, and there is neither a `rationale_model` nor a file of
-            rationales.
+        UsageError: `refinement` is set without a `rationale_model` or a file of rationales.
     """
 
     def __init__(
@@ -253,8 +251,7 @@ class MindAct(PaperAgent):
         Raises:
             NoEvidenceError: The state is not a recorded page.
             InputError: The page is invalid.
-            UnscoredError: The model gives no usable answer, which differs from choosing none of the
-                candidates.
+            UnscoredError: The model gives no usable answer.
         """
         state = build_state(observation.text)
         page, place = read_page(state.page), self._step

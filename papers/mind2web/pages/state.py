@@ -284,14 +284,12 @@ class StepScore:
 class Marking:
     """The scoring scheme of steps.
 
-    A step without a right element among the best `top` candidates has element 0, F1 0 and no
-    success, whatever was done.
+    A step without a right element among the best `top` candidates has no success.
 
     Args:
         scheme: The rules: MindAct's for one of its two forms, or Synapse's.
         top: How many of the best candidates count.
-        step_match: Synapse's step success: `parsed`, operation, element and value are right; else
-            the text is the same.
+        step_match: Synapse: all parts of an action are right (`parsed`), or its text is the same.
     """
 
     scheme: Scheme = "generation"

@@ -58,8 +58,7 @@ class CandidateView:
 
     Args:
         text: The page's text.
-        choices: The candidates in the order of the document. With short ids, choice k is printed as
-            `id=k`.
+        choices: The candidates in document order. With short ids, choice k is printed as `id=k`.
     """
 
     text: str
@@ -101,8 +100,7 @@ class RecordedPage:
         Args:
             candidates: Their node ids. Ids that the page does not have are ignored.
             brackets: How elements are bracketed.
-            ids: `short` numbers the candidates from 0, `original` keeps their node ids, `none`
-                shows none.
+            ids: `short` numbers the candidates from 0, `original` keeps their node ids.
 
         Returns:
             The text, and the candidates in the order of the document.

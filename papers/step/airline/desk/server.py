@@ -376,8 +376,7 @@ _COOKIE = "scenario"
 
 
 class AirlineDesk(LocalSite):
-    """The running site, as a context manager: `with AirlineDesk() as airline: airline.url`, or
-    `async with`.
+    """The running site: `with AirlineDesk() as airline: airline.url`, or `async with`.
 
     Args:
         port: The port. 0: a free one.
