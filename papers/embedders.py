@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache, cached_property, partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
@@ -162,23 +163,34 @@ def _window(model: Any) -> int:
     return min(512, int(getattr(model.config, "max_position_embeddings", 512)))
 
 
+def import_transformers() -> Any:
+    """Returns the package. Raises MissingExtraError."""
+    try:
+        return import_module("transformers")
+    except ImportError as error:
+        raise MissingExtraError(error.name or "transformers", "local") from None
+
+
+def load_pretrained(folder: Path, family: Any, **options: Any) -> tuple[Any, Any]:
+    """Loads the tokenizer and the model of a folder, and runs no code of the folder."""
+    tokenizer = import_transformers().AutoTokenizer.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False
+    )
+    model = family.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False, **options
+    )
+    return tokenizer, model.eval()
+
+
 @cache
 def _encoder(folder: Path) -> tuple[Any, Any]:
-    try:
-        from transformers import AutoModel, AutoTokenizer
-    except ImportError:
-        raise MissingExtraError("transformers", "local") from None
+    transformers = import_transformers()
     from prill.models.local.weights import error_cause, library_errors
 
     if not (folder / "config.json").is_file():
         raise UsageError(f"{folder}: not a sentence encoder for transformers (no config.json)")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        )
-        return tokenizer, AutoModel.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        ).eval()
+        return load_pretrained(folder, transformers.AutoModel)
     except library_errors() as error:
         raise UsageError(
             f"{folder}: the sentence encoder cannot be loaded: {error_cause(error)}"

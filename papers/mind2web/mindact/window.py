@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from prill.errors import MissingExtraError, UsageError
+from prill.papers.embedders import import_transformers
 from prill.papers.mind2web.mindact.forms import Passage
 from prill.protocols import LanguageModel, Message
 
@@ -47,14 +48,11 @@ def tokens_for(name: str | None, model: LanguageModel) -> Tokens:
 def _tokenizer(name: str) -> Tokens:
     if (file := Path(name) / _FILES[0]).is_file():
         return _from_file(file)
-    try:
-        from transformers import AutoTokenizer
-    except ImportError:
-        raise MissingExtraError("transformers", "local") from None
+    transformers = import_transformers()
     from prill.models.local.weights import error_cause, library_errors
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except library_errors() as error:
         raise UsageError(f"tokenizer: {name} cannot be loaded: {error_cause(error)}") from None
     if not getattr(tokenizer, "is_fast", False):
@@ -134,15 +132,11 @@ class Window:
         """Returns the request for chat models, one turn for each whole step."""
         turns = [self._turns(passage) for passage in history]
         now = self._turns(current)
-        sizes = [
+        *sizes, size = (
             sum(self._count(str(part)) for message in turn for part in message.parts)
-            for turn in turns
-        ]
-        room = (
-            self._total
-            - self._count(system)
-            - sum(self._count(str(part)) for m in now for part in m.parts)
+            for turn in (*turns, now)
         )
+        room = self._total - self._count(system) - size
         shown = [message for passage in examples for message in self._turns(passage)]
         shown += [message for turn in self._latest(turns, sizes, room) for message in turn]
         return Message("system", (system,)), *shown, *now

@@ -32,7 +32,7 @@ from prill.models.devices import hold
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
 from prill.models.local.weights import folder_hash, model_failures
-from prill.papers.embedders import make_embedder
+from prill.papers.embedders import import_transformers, load_pretrained, make_embedder
 from prill.papers.mind2web.format import SUFFIX, load
 from prill.papers.mind2web.pages.state import read_state, sample_ids, with_scores
 from prill.papers.mind2web.pages.tree import RecordedPage, ranker_query
@@ -455,24 +455,18 @@ class CrossEncoder:
         try:
             torch = importlib.import_module("torch")
             mend_torchvision()
-            transformers = importlib.import_module("transformers")
         except ImportError as error:
-            raise MissingExtraError(error.name or "transformers", "local") from None
+            raise MissingExtraError(error.name or "torch", "local") from None
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
         with model_failures(f"{self.folder}: the ranker cannot be loaded"):
-            reader = transformers.AutoTokenizer.from_pretrained(
-                self.folder, local_files_only=True, trust_remote_code=False
-            )
-            family = transformers.AutoModelForSequenceClassification
-            model = family.from_pretrained(
-                self.folder, local_files_only=True, trust_remote_code=False, dtype=torch.float32
-            )
+            family = import_transformers().AutoModelForSequenceClassification
+            reader, model = load_pretrained(self.folder, family, dtype=torch.float32)
         if model.config.num_labels != 1:
             raise UsageError(
                 f"{self.folder}: the model has {model.config.num_labels} outputs, but a ranker "
                 "has one; is it a classifier?"
             )
-        return model.to(device).eval(), reader
+        return model.to(device), reader
 
 
 def scores(model: Any, reader: Any, query: str, texts: Sequence[str], batch: int) -> list[float]:
