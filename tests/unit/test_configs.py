@@ -1419,7 +1419,7 @@ def test_every_run_has_both_forms() -> None:
     """
     faces = {
         prill: "prill.runs.",
-        prill.papers: ("prill.papers.mind2web.runs", "prill.papers.synapse.runs"),
+        prill.papers: ("prill.papers.mind2web.", "prill.papers.synapse.runs"),
         prill.papers.bench: "prill.papers.bench.run",
     }
     for face, places in faces.items():

@@ -214,7 +214,7 @@ def test_papers_are_reached_by_name_only() -> None:
 
 def test_a_paper_imports_another_only_where_the_paper_does() -> None:
     """Synapse and the benchmarks play on the recorded pages of Mind2Web, and the benchmarks count
-    the planning calls of structured reflection; embedders and answers are shared.
+    the planning calls of structured reflection; embedders and replies are shared.
     """
     arrows = set()
     for module, path in MODULES.items():
