@@ -325,6 +325,9 @@ def _finding_lines(findings: Findings) -> Iterator[str]:
     if findings.official_label is not UNSET:
         words = {True: "success", False: "failure", None: "none"}[findings.official_label]
         yield f"  by the authors' own rule: {words}"
+    for citation in findings.citations or ():
+        status = citation.status.replace("_", " ")
+        yield printable(f"  cites {citation.text}: step {citation.step + 1}, {status}")
     for frame in findings.frames:
         states = ", ".join(map(str, frame.states))
         grade = " ".join(map(str, frame.scores)) or "not read"

@@ -59,7 +59,7 @@ function judgeCard(shown, row, name, i, many) {
       verdict.score === null ? null : el("span", { class: "score" }, `score ${verdict.score.toFixed(2)}`),
       el("span", { title: spent(verdict) }, many ? spent(verdict).split(" · ")[0] : spent(verdict)),
       many && isLong(verdict.reason) ? el("button", { type: "button", class: "jump more", "aria-expanded": "false", click: unfold }, "Whole reason") : null),
-    verdict.reason ? el("div", { class: "plain reason", tabindex: "0" }, cited(verdict.reason, shown)) : null,
+    verdict.reason ? el("div", { class: "plain reason", tabindex: "0" }, cited(verdict.reason, shown, verdict.findings?.citations)) : null,
     findingsOf(shown, verdict, many),
     opinionsOf(verdict),
     callsButton(name, i));
@@ -96,14 +96,15 @@ function findingsOf(shown, verdict, many) {
     el("span", { class: "grade" }, `${MET[criterion.met][0]} ${MET[criterion.met][1]}`),
     el("span", {}, criterion.text, criterion.weight === 1 ? null : el("small", {}, ` weight ${criterion.weight}`)),
     criterion.step === null ? null : stepLink(shown, criterion.step),
-    criterion.reason ? el("div", { class: "plain" }, cited(criterion.reason, shown)) : null));
+    criterion.reason ? el("div", { class: "plain" }, cited(criterion.reason, shown, found.citations)) : null));
   const weight = found.process === null ? "" : `${(100 * found.process).toFixed(0)} % of the weight`;
   const points = found.key_points.length ? folded(`${found.key_points.length} key points`, false, el("ol", { class: "points-of-goal" }, found.key_points.map((point) => el("li", {}, point)))) : null;
   const answers = (found.answers ?? []).map((answer) => el("li", { class: "met" },
     el("span", {}, answer.question, el("strong", {}, ` ${typeof answer.value === "string" ? answer.value : JSON.stringify(answer.value)}`)),
     answer.step === null ? null : stepLink(shown, answer.step),
-    answer.reason ? el("div", { class: "plain" }, answer.reason) : null));
+    answer.reason ? el("div", { class: "plain" }, cited(answer.reason, shown)) : null));
   return el("div", { class: "findings" },
+    citationCount(found.citations),
     points,
     answers.length ? el("ul", { class: "criteria" }, answers) : null,
     found.process === null || lines.length ? null : el("p", {}, `Process: ${weight}`),
