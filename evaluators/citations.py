@@ -149,3 +149,24 @@ def wrong_citations(findings: Findings | None) -> Iterator[Citation]:
     for citation in (findings and findings.citations) or ():
         if citation.status in WRONG:
             yield citation
+
+
+def split_citations(text: str, citations: Sequence[Citation]) -> list[tuple[str, Citation | None]]:
+    """Splits a reason at its citations, for links.
+
+    Args:
+        text: The reason.
+        citations: The checked citations of its verdict.
+
+    Returns:
+        The parts of the text, each with the citation that it is; None for other text. A range is
+        one part, with its first step.
+    """
+    by_text: dict[str, Citation] = {}
+    for citation in citations:
+        by_text.setdefault(citation.text, citation)
+    if not by_text:
+        return [(text, None)]
+    longest = sorted(by_text, key=len, reverse=True)
+    parts = re.split(rf"(?<!\w)({'|'.join(map(re.escape, longest))})(?!\w)", text)
+    return [(part, by_text.get(part) if i % 2 else None) for i, part in enumerate(parts) if part]

@@ -682,6 +682,25 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
+    "failures": [
+        Ways(
+            "t.jsonl --verdicts v.jsonl w.jsonl --labels l.jsonl --source human --clusters 4",
+            """
+            trajectories = ["t.jsonl"]
+            verdicts = ["v.jsonl", "w.jsonl"]
+            labels = ["l.jsonl"]
+            source = "human"
+            clusters = 4
+            """,
+            lambda: prill.FailuresConfig(
+                trajectories=[Path("t.jsonl")],
+                verdicts=["v.jsonl", "w.jsonl"],
+                labels=["l.jsonl"],
+                source="human",
+                clusters=4,
+            ),
+        ),
+    ],
     "compare": [
         Ways(
             "old.jsonl new.jsonl --trajectories o.jsonl n.jsonl --a-again o2.jsonl --labels "

@@ -102,6 +102,21 @@ COMMANDS: Mapping[str, Command] = {
             "prill best v.jsonl t.jsonl --labels labels.jsonl --attempts 8 --json",
         ),
     ),
+    "failures": Command(
+        "trust",
+        "why runs failed: causes, and groups of similar reasons",
+        "prill.runs.trust.failures:FailuresConfig",
+        "prill.cli.trusting:failures",
+        Words(
+            ("trajectories",),
+            metavars={**_LABELLED, "verdicts": "V", "labels": "L", "clusters": "N"},
+        ),
+        (
+            "prill failures t.jsonl --verdicts v.jsonl",
+            "prill failures t.jsonl --verdicts a.jsonl b.jsonl --labels labels.jsonl --clusters 5",
+            "prill failures t.jsonl --labels labels.jsonl --json",
+        ),
+    ),
     "calibrate": Command(
         "trust",
         "make a judge's scores probabilities, and choose a threshold",
