@@ -439,7 +439,9 @@ def _prompt(judge: str, name: str | None) -> str:
     if not (isinstance(maker, type) and issubclass(maker, ModelJudge)):
         raise UsageError(f"judge {judge!r} has no prompts")
     name = name or str(maker.main_prompts[0])
-    names = (*maker.prompt_names, *maker.paper_prompts)
+    names = [*maker.prompt_names, *maker.paper_prompts]
+    if "citations" in judge_options(judge):
+        names.append("citations")
     if name not in names:
         raise UsageError(f"judge {judge!r} has no prompt {name!r}; there are: {', '.join(names)}")
     return load_prompt(maker.package, name).text.rstrip()
