@@ -128,7 +128,10 @@ def agree(config: AgreeConfig, switches: Switches) -> int:
 def rate(config: RateConfig, switches: Switches) -> int:
     """Runs `prill rate`; returns 0."""
     result = estimate_rate(config)
-    print(encode(result.to_dict()).decode().rstrip() if switches.json else result)
+    print(
+        encode(result.to_dict()).decode().rstrip() if switches.json else result,
+        file=words_beside(config.plot),
+    )
     return EXIT_ALL
 
 
@@ -137,7 +140,7 @@ def best(config: BestConfig, switches: Switches) -> int:
     result = pick_best(config)
     print(
         encode(result.to_dict()).decode().rstrip() if switches.json else result,
-        file=words_beside(config.output),
+        file=words_beside(config.output, config.plot),
     )
     return EXIT_ALL
 

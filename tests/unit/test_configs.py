@@ -612,9 +612,10 @@ WAYS: dict[str, list[Ways]] = {
     "rate": [
         Ways(
             "v.jsonl l.jsonl --trajectories t.jsonl --by agent,site --unscored left-out --width "
-            "0.1 --source human",
+            "0.1 --source human --plot p.svg",
             """
             verdicts = "v.jsonl"
+            plot = "p.svg"
             labels = "l.jsonl"
             trajectories = "t.jsonl"
             by = ["agent", "site"]
@@ -630,14 +631,17 @@ WAYS: dict[str, list[Ways]] = {
                 unscored="left-out",
                 width=0.1,
                 source="human",
+                plot="p.svg",
             ),
         ),
     ],
     "best": [
         Ways(
-            "v.jsonl t.jsonl -o best.jsonl --labels l.jsonl --source human --attempts 4",
+            "v.jsonl t.jsonl -o best.jsonl --labels l.jsonl --source human --attempts 4 "
+            "--plot p.svg",
             """
             verdicts = "v.jsonl"
+            plot = "p.svg"
             trajectories = "t.jsonl"
             output = "best.jsonl"
             labels = "l.jsonl"
@@ -651,6 +655,7 @@ WAYS: dict[str, list[Ways]] = {
                 labels="l.jsonl",
                 source="human",
                 attempts=4,
+                plot=Path("p.svg"),
             ),
         ),
     ],

@@ -46,7 +46,7 @@ class ReportContents:
     """The contents of a page, as far as its summary needs them.
 
     `labels` are those of `source` alone; `calibrated_on` counts for each calibration the
-    trajectories that it was fitted to.
+    trajectories that it was fitted to. With `first_failures`, `failures` are only the first ones.
     """
 
     rows: Sequence[ReportRow]
@@ -60,6 +60,7 @@ class ReportContents:
     missing: int = 0
     retries: Mapping[str, Retry] = field(default_factory=dict)
     failures: Sequence[FailedRun] = ()
+    first_failures: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +273,7 @@ class Summary:
     pairs: Sequence[JudgePair]
     panels: Sequence[Panel]
     causes: Sequence[CauseGroup]
+    first_failures: int
     reasons: Sequence[ReasonGroup]
     spending: str
 
@@ -294,6 +296,7 @@ def summary(contents: ReportContents) -> Summary:
         pairs=judge_pairs(contents.rows, [column.judge.name for column in columns]),
         panels=_panels(contents, columns) if is_labelled else (),
         causes=cause_groups(contents.failures),
+        first_failures=len(contents.failures) if contents.first_failures else 0,
         reasons=reason_groups(contents.failures),
         spending=spending_plot([(column.judge.name, column.verdicts) for column in columns]),
     )

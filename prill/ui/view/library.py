@@ -450,7 +450,9 @@ class Library:
                 retries=self.retries,
             )
             gold = dict(self._gold)
-        return summary(replace(contents, failures=self._failures(contents, gold)))
+        failures = self._failures(contents, gold)
+        is_cut = len(failures) == _MAX_FAILURES
+        return summary(replace(contents, failures=failures, first_failures=is_cut))
 
     def _failures(
         self, contents: ReportContents, gold: Mapping[str, bool | None]
