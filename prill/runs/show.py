@@ -17,6 +17,7 @@ from prill.config.registry import Option, list_options, load_object
 from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.claim_check import check_claims
+from prill.evaluators.failures import Cause, find_cause
 from prill.evaluators.fitted.overlap import get_relation, relation_words
 from prill.evaluators.judgement import ModelJudge
 from prill.evaluators.registry import JUDGES, JudgeWrappers, asks_a_model, judge_options
@@ -86,7 +87,7 @@ class ShowResult:
     def __str__(self) -> str:
         lines = [] if self.trajectory is None else list(_trajectory_lines(self.trajectory))
         for entry in self.verdicts:
-            lines += _entry_lines(entry)
+            lines += _entry_lines(entry, self.trajectory)
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -258,8 +259,10 @@ def _trajectory_lines(trajectory: Trajectory) -> Iterator[str]:
     yield ""
 
 
-def _entry_lines(entry: VerdictEntry) -> Iterator[str]:
+def _entry_lines(entry: VerdictEntry, trajectory: Trajectory | None) -> Iterator[str]:
     yield from _verdict_lines(entry.verdict)
+    if trajectory is not None and entry.verdict.success is False:
+        yield from _cause_lines(find_cause(trajectory, entry.verdict))
     yield printable(f"file: {entry.file}")
     if entry.verdict.findings is not None:
         yield from _finding_lines(entry.verdict.findings)
@@ -303,6 +306,14 @@ def _verdict_lines(verdict: Verdict) -> Iterator[str]:
         outcome = opinion.unscored or ("success" if opinion.success else "failure")
         score = "" if opinion.score is None else f", score {opinion.score:g}"
         yield printable(f"  {opinion.judge}: {outcome}{score}: {opinion.reason}")
+
+
+def _cause_lines(cause: Cause | None) -> Iterator[str]:
+    if cause is None or cause.code == "other":  # the reason above says it
+        return
+    state = "" if cause.step is None else f", state {cause.step}"
+    detail = f" ({cause.detail})" if cause.detail else ""
+    yield printable(f"cause{state}: {cause.code}, {cause.words}{detail}")
 
 
 def _finding_lines(findings: Findings) -> Iterator[str]:

@@ -552,6 +552,11 @@ WAYS: dict[str, list[Ways]] = {
                 output=Path("t.txt"),
             ),
         ),
+        Ways(
+            "v.jsonl --answers",
+            "verdicts = 'v.jsonl'\nanswers = true",
+            lambda: prill.TableConfig(verdicts="v.jsonl", answers=True),
+        ),
     ],
     "merge": [
         Ways(
