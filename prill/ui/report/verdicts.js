@@ -61,7 +61,7 @@ function judgeCard(shown, row, name, i, many) {
       many && isLong(verdict.reason) ? el("button", { type: "button", class: "jump more", "aria-expanded": "false", click: unfold }, "Whole reason") : null),
     verdict.reason ? el("div", { class: "plain reason", tabindex: "0" }, cited(verdict.reason, shown, verdict.findings?.citations)) : null,
     findingsOf(shown, verdict, many),
-    opinionsOf(verdict),
+    opinionsOf(shown, verdict),
     callsButton(name, i));
 }
 
@@ -119,11 +119,11 @@ function stepLink(shown, index) {
   return el("button", { type: "button", class: "jump", click: () => goToCard(index) }, stateName(shown.trajectory, index).toLowerCase());
 }
 
-function opinionsOf(verdict) {
+function opinionsOf(shown, verdict) {
   if (!verdict.opinions || !verdict.opinions.length) return null;
   const lines = verdict.opinions.map((opinion) => el("li", {},
     badge(outcomeOf(opinion, "unscored"), opinion.success === null ? `Abstains: ${opinion.unscored ?? "no verdict"}` : undefined),
     ` ${opinion.judge}`, opinion.score === null ? "" : ` ${opinion.score.toFixed(2)}`,
-    opinion.reason ? el("div", { class: "plain" }, opinion.reason) : null));
+    opinion.reason ? el("div", { class: "plain" }, cited(opinion.reason, shown)) : null));
   return folded(`Opinions of ${lines.length}`, false, el("ul", { class: "bare" }, lines));
 }
