@@ -26,10 +26,12 @@ _MAX_CITATIONS, _MAX_RANGE = 200, 50
 _DASH = r"\s{0,3}(?:-|–|—|\.{2,3}|…|\bto\b|\bthrough\b)\s{0,3}"
 _COMMA = r"\s{0,3}(?:[,;/&+]|\band\b)\s{0,3}(?:and\s{1,3})?"
 _LABEL = rf"S\d{{1,5}}(?:{_DASH}S?\d{{1,5}})?"
+# Labels that are a whole line, or stand before a colon.
+_ALONE = r"S\d{1,5}(?:[ ,;–-]{1,3}S?\d{1,5}){0,9}[ \t.]{0,3}(?::|$)"
 # A bare S3 may be a product: a label stands in brackets, bold or code, after certain words, or
-# before the colon of a list item.
+# alone on its line.
 _LABELS = re.compile(
-    rf"(?:[\[(`*{{【]|\b(?:steps?|see|in|at)\s{{1,3}}|^[ \t>•*-]{{0,9}}(?=S\d{{1,5}}:))"
+    rf"(?:[\[(`*{{【]|\b(?:steps?|see|in|at)\s{{1,3}}|^[ \t>•*-]{{0,9}}(?={_ALONE}))"
     rf"(?:(?:steps?|see)\s{{1,3}})?(?P<labels>{_LABEL}(?:{_COMMA}{_LABEL}){{0,30}})"
     r"(?!\w|[ \t]{1,3}(?-i:[A-Z\d]))",
     re.MULTILINE | re.IGNORECASE,
