@@ -51,13 +51,15 @@ def label(index: int) -> str:
     return f"[S{index + 1}]"
 
 
-def find_citations(text: str) -> list[tuple[str, int]]:
+def find_citations(text: str, steps: int | None = None) -> list[tuple[str, int]]:
     """Finds the citations in a text, in any of the ways that models write them.
 
     These are `[S3]`, `(S3, S5)`, `[S3–S5]`, `**S3**`, `S3` in code, `step 3` and `steps 2 and 3`.
 
     Args:
         text: A judge's reason.
+        steps: The number of steps that exist. A label outside square brackets, such as `(S2023)`,
+            cites nothing if neither it nor another label next to it exists. None: it may exist.
 
     Returns:
         The citation's text and the index of the step, from 0, in the order of the text. A range of
@@ -65,9 +67,14 @@ def find_citations(text: str) -> list[tuple[str, int]]:
     """
     found: list[tuple[int, str, int]] = []
     for match in _LABELS.finditer(text):
-        for part in re.finditer(_LABEL, match["labels"], re.IGNORECASE):
-            numbers = _expand(part[0])
-            found += [(match.start("labels") + part.start(), part[0], i) for i in numbers]
+        group = [
+            (match.start("labels") + part.start(), part[0], i)
+            for part in re.finditer(_LABEL, match["labels"], re.IGNORECASE)
+            for i in _expand(part[0])
+        ]
+        is_sure = match[0].startswith("[") or "step" in match[0].lower()
+        if is_sure or steps is None or any(0 <= i < steps for *_, i in group):
+            found += group
     for match in _STEPS.finditer(text):
         numbers = _expand(match["one"] or match["many"])
         found += [(match.start(), match[0], i) for i in numbers]
@@ -109,7 +116,7 @@ def check_citations(
             return "no_such_step"
         return "shown" if i in states else "action_shown" if i in seen else "not_shown"
 
-    cited = dict.fromkeys(find_citations(text))
+    cited = dict.fromkeys(find_citations(text, known))
     return tuple(
         Citation(text=words, step=i, status=status(i)) for words, i in list(cited)[:_MAX_CITATIONS]
     )

@@ -235,6 +235,13 @@ async def test_the_option_goes_to_an_endpoint_and_into_the_verdict() -> None:
     assert statuses(verdict) == {4: "shown"}
 
 
+def test_names_that_look_like_labels_of_no_step_are_no_citations() -> None:
+    text = "bus **S92**, Osium AI (S2023, Paris), [S92], step 92, (S1, S93)"
+    found = check_citations(text, run(), {0})
+    assert [one.text for one in found if one.status == "no_such_step"] == ["S92", "step 92", "S93"]
+    assert check_citations("bus **S92** (S2023, Paris)", run(), {0}) == ()
+
+
 def test_a_reply_has_one_citation_of_a_step_however_often_it_names_it() -> None:
     found = check_citations("[S1] and [S1] and step 1", run(), {0})
     assert [(one.text, one.step, one.status) for one in found] == [
