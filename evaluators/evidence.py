@@ -184,11 +184,17 @@ def _place(point: Point) -> str:
     return f"({point[0]:.2f}, {point[1]:.2f})"
 
 
-def action_history(trajectory: Trajectory, max_chars: int = 24_000, *, paper: bool = False) -> str:
-    """Returns all actions as numbered lines, `1: …`, shortened to about `max_chars` in total."""
+def action_history(
+    trajectory: Trajectory, max_chars: int = 24_000, *, paper: bool = False, cited: bool = False
+) -> str:
+    """Returns all actions as numbered lines, `1: …`, shortened to about `max_chars` in total.
+
+    With `cited`, the numbers are the labels of citations, `S1: …`.
+    """
     texts = [_flat(_history_text(trajectory, i, paper=paper)) for i in range(len(trajectory.steps))]
     share = min(_ACTION_CHARS, max(_LEAST_ACTION_CHARS, max_chars // max(1, len(texts))))
-    lines = [f"{i}: {shorten(text, share)}" for i, text in enumerate(texts, 1)]
+    mark = "S" if cited else ""
+    lines = [f"{mark}{i}: {shorten(text, share)}" for i, text in enumerate(texts, 1)]
     return "\n".join(lines) or "(no actions)"
 
 

@@ -36,7 +36,7 @@ COMMANDS: Mapping[str, Command] = {
         "prill.cli.trusting:rate",
         Words(("verdicts", "labels"), metavars={**_LABELLED, "by": "KEY,…"}),
         (
-            "prill rate v.jsonl labels.jsonl --trajectories t.jsonl --by agent",
+            "prill rate v.jsonl labels.jsonl --trajectories t.jsonl --by agent --plot rates.svg",
             "prill rate v.jsonl labels.jsonl --trajectories t.jsonl --width 0.1",
             "prill rate v.jsonl labels.jsonl --unscored left-out --json",
         ),
@@ -98,8 +98,23 @@ COMMANDS: Mapping[str, Command] = {
         Words(("verdicts", "trajectories"), metavars={**_LABELLED, "attempts": "N"}),
         (
             "prill best v.jsonl t.jsonl -o best.jsonl",
-            "prill best v.jsonl t.jsonl --labels labels.jsonl",
+            "prill best v.jsonl t.jsonl --labels labels.jsonl --plot best.svg",
             "prill best v.jsonl t.jsonl --labels labels.jsonl --attempts 8 --json",
+        ),
+    ),
+    "failures": Command(
+        "trust",
+        "why runs failed: causes, and groups of similar reasons",
+        "prill.runs.trust.failures:FailuresConfig",
+        "prill.cli.trusting:failures",
+        Words(
+            ("trajectories",),
+            metavars={**_LABELLED, "verdicts": "V", "labels": "L", "clusters": "N"},
+        ),
+        (
+            "prill failures t.jsonl --verdicts v.jsonl",
+            "prill failures t.jsonl --verdicts a.jsonl b.jsonl --labels labels.jsonl --clusters 5",
+            "prill failures t.jsonl --labels labels.jsonl --json",
         ),
     ),
     "calibrate": Command(

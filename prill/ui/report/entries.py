@@ -34,7 +34,8 @@ from prill.ui.report.pictures import ReportPicture
 # characters of a state's text, a thought, an answer or a reason in the page
 MAX_TEXT = 4000
 _MAX_WORDS = 600  # characters of a goal in the list, a typed value or a URL
-_REASON = 160  # characters of a reason in the list
+_REASON = 160  # characters of a reason in the list, or of a citation
+_MAX_CITATIONS = 200  # of a verdict
 Outcome = Literal["success", "failure", "unscored", "undecided", ""]
 _NO_EVALUATOR = EvaluatorInfo("", "")
 
@@ -373,6 +374,12 @@ def _short_findings(findings: Findings) -> Findings:
             for answer in findings.answers
         )
         if findings.answers
+        else UNSET,
+        citations=tuple(
+            replace(citation, text=cut(citation.text, _REASON))
+            for citation in findings.citations[:_MAX_CITATIONS]
+        )
+        if findings.citations
         else UNSET,
         frames=tuple(
             replace(frame, description=cut(frame.description, MAX_TEXT))

@@ -59,9 +59,9 @@ function judgeCard(shown, row, name, i, many) {
       verdict.score === null ? null : el("span", { class: "score" }, `score ${verdict.score.toFixed(2)}`),
       el("span", { title: spent(verdict) }, many ? spent(verdict).split(" · ")[0] : spent(verdict)),
       many && isLong(verdict.reason) ? el("button", { type: "button", class: "jump more", "aria-expanded": "false", click: unfold }, "Whole reason") : null),
-    verdict.reason ? el("div", { class: "plain reason", tabindex: "0" }, cited(verdict.reason, shown)) : null,
+    verdict.reason ? el("div", { class: "plain reason", tabindex: "0" }, cited(verdict.reason, shown, verdict.findings?.citations)) : null,
     findingsOf(shown, verdict, many),
-    opinionsOf(verdict),
+    opinionsOf(shown, verdict),
     callsButton(name, i));
 }
 
@@ -96,14 +96,15 @@ function findingsOf(shown, verdict, many) {
     el("span", { class: "grade" }, `${MET[criterion.met][0]} ${MET[criterion.met][1]}`),
     el("span", {}, criterion.text, criterion.weight === 1 ? null : el("small", {}, ` weight ${criterion.weight}`)),
     criterion.step === null ? null : stepLink(shown, criterion.step),
-    criterion.reason ? el("div", { class: "plain" }, cited(criterion.reason, shown)) : null));
+    criterion.reason ? el("div", { class: "plain" }, cited(criterion.reason, shown, found.citations)) : null));
   const weight = found.process === null ? "" : `${(100 * found.process).toFixed(0)} % of the weight`;
   const points = found.key_points.length ? folded(`${found.key_points.length} key points`, false, el("ol", { class: "points-of-goal" }, found.key_points.map((point) => el("li", {}, point)))) : null;
   const answers = (found.answers ?? []).map((answer) => el("li", { class: "met" },
     el("span", {}, answer.question, el("strong", {}, ` ${typeof answer.value === "string" ? answer.value : JSON.stringify(answer.value)}`)),
     answer.step === null ? null : stepLink(shown, answer.step),
-    answer.reason ? el("div", { class: "plain" }, answer.reason) : null));
+    answer.reason ? el("div", { class: "plain" }, cited(answer.reason, shown)) : null));
   return el("div", { class: "findings" },
+    citationCount(found.citations),
     points,
     answers.length ? el("ul", { class: "criteria" }, answers) : null,
     found.process === null || lines.length ? null : el("p", {}, `Process: ${weight}`),
@@ -118,11 +119,11 @@ function stepLink(shown, index) {
   return el("button", { type: "button", class: "jump", click: () => goToCard(index) }, stateName(shown.trajectory, index).toLowerCase());
 }
 
-function opinionsOf(verdict) {
+function opinionsOf(shown, verdict) {
   if (!verdict.opinions || !verdict.opinions.length) return null;
   const lines = verdict.opinions.map((opinion) => el("li", {},
     badge(outcomeOf(opinion, "unscored"), opinion.success === null ? `Abstains: ${opinion.unscored ?? "no verdict"}` : undefined),
     ` ${opinion.judge}`, opinion.score === null ? "" : ` ${opinion.score.toFixed(2)}`,
-    opinion.reason ? el("div", { class: "plain" }, opinion.reason) : null));
+    opinion.reason ? el("div", { class: "plain" }, cited(opinion.reason, shown)) : null));
   return folded(`Opinions of ${lines.length}`, false, el("ul", { class: "bare" }, lines));
 }

@@ -33,12 +33,14 @@ from prill.ui.report.entries import (
     row,
     truth_outcome,
 )
+from prill.ui.report.failures import FailedRun, failed_run
 from prill.ui.report.pictures import ReportPicture, look_at
 from prill.ui.report.summary import ReportContents, Summary, summary
 from prill.ui.view.following import FollowedFile
 from prill.ui.view.index import SearchIndex
 
 _MAX_BROKEN = 100  # messages about lines that cannot be read
+_MAX_FAILURES = 1000  # failed runs whose causes the summary has
 _RATE_SECONDS = 120.0  # over which the rate of verdicts is computed
 _RATE_POINTS = 240
 
@@ -447,4 +449,26 @@ class Library:
                 truth=self._truth,
                 retries=self.retries,
             )
-        return summary(contents)
+            gold = dict(self._gold)
+        failures = self._failures(contents, gold)
+        is_cut = len(failures) == _MAX_FAILURES
+        return summary(replace(contents, failures=failures, first_failures=is_cut))
+
+    def _failures(
+        self, contents: ReportContents, gold: Mapping[str, bool | None]
+    ) -> list[FailedRun]:
+        """Returns the first 1,000 failed runs; their lines are read again."""
+        found: list[FailedRun] = []
+        for number, one in enumerate(contents.rows):
+            if len(found) == _MAX_FAILURES:
+                break
+            if "failure" not in (*one.outcomes, one.truth):
+                continue
+            try:
+                item = self[number]
+            except InputError:
+                continue
+            failed = failed_run(item, contents.judges, gold.get(one.id), contents.source)
+            if failed is not None:
+                found.append(failed)
+        return found

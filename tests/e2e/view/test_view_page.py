@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from PIL import Image
 
 from prill.emulators.browser.chromium import Chromium
 from prill.io.store import read_labels
-from prill.types import EvaluatorInfo, LabelRecord, StepLabel
+from prill.types import Citation, EvaluatorInfo, Findings, LabelRecord, StepLabel
 from tests.e2e.annotate.test_hostile import PAYLOADS
 from tests.support.chromium import started_chromium
 from tests.support.closing import closed
@@ -151,6 +152,28 @@ async def test_reasons_cite_steps_and_runs_stand_side_by_side(
         words = await page.inner_text("#beside")
         assert "agent 0" in words and "agent 1" in words and "receipt nob" in words
         await page.locator("#beside").get_by_role("button", name="Close").click()
+
+
+async def test_checked_citations_lead_to_steps(browser: Chromium, tmp_path: Path) -> None:
+    write(tmp_path)
+    shown_step = Citation(text="step 1", step=0, status="shown")
+    cited = replace(
+        verdict("a", False, "bread as of step 1, [S7]"),
+        findings=Findings(
+            citations=(shown_step, Citation(text="S7", step=6, status="no_such_step"))
+        ),
+    )
+    (tmp_path / "v.jsonl").write_bytes(lines([cited]))
+    async with command(tmp_path) as (_, url), shown(browser, url) as page:
+        await says(page, ".findings .warning", "2 citations, 1 wrong: S7 (step 7 does not exist)")
+        assert await page.inner_text("#judges .reason .wrong-citation") == "S7"
+        await page.locator("#judges .reason button", has_text="step 1").click()
+        await says(page, "#stage strong", "Step 1 of 1")
+        await page.keyboard.press("s")
+        await says(page, "#summary .notes", "vlm cites 1 of 2 times a step that does not exist")
+        await page.locator("#summary .cause summary").click()
+        await page.locator("#summary .cause a", has_text="step 1").click()
+        await page.locator("#detail h2", has_text="Buy bread a").wait_for()
 
 
 @pytest.mark.parametrize("by", ["keys", "mouse"])

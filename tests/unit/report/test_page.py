@@ -21,6 +21,7 @@ from prill.io.store import BadLine, encode
 from prill.transcripts import Call, ImageFile, Transcript, TranscriptLog, Turn
 from prill.types import (
     Action,
+    Citation,
     Criterion,
     Findings,
     LabelRecord,
@@ -96,6 +97,33 @@ def test_failures_stand_by_cause_with_their_whole_reasons(tmp_path: Path) -> Non
     assert "size &lt;7&gt;" in section
     assert "too big &lt;/script&gt; " + "x" * 900 in section
     assert '<a href="#t=d">' in section  # and its state
+
+
+def test_similar_reasons_are_grouped_with_their_stability(tmp_path: Path) -> None:
+    reasons = {
+        **{
+            f"c{i}": f"the cart <b> is empty, nothing was added to the cart [S1], {i}"
+            for i in "12345"
+        },
+        **{f"d{i}": f"a wrong date was chosen in the calendar, {i}" for i in "123"},
+    }
+    found = Findings(citations=(Citation(text="S1", step=0, status="shown"),))
+    verdicts = {
+        id: replace(verdict(id, False, findings=found), reason=reason)
+        for id, reason in reasons.items()
+    }
+    write_report(tmp_path / "r.html", map(trajectory, reasons), [Judge("first", FIRST, verdicts)])
+    page = (tmp_path / "r.html").read_text("utf-8")
+    groups = re.findall(
+        r'similar"><summary>(\d+) × (.*?) <small>stability ([\d.]+)</small>.*?<ul>(.*?)</ul>',
+        page,
+        re.DOTALL,
+    )
+    assert [count for count, *_ in groups] == ["5", "3"]
+    assert "the cart &lt;b&gt; is empty" in groups[0][1]
+    assert float(groups[0][2]) > 0.6
+    assert re.findall(r'href="#t=(\w+)"', groups[1][3]) == ["d1", "d2", "d3"]
+    assert '<a href="#t=c1&amp;step=1">S1</a>' in page  # citations lead to their steps
 
 
 def test_a_page_without_failures_has_no_such_section(tmp_path: Path) -> None:
@@ -201,6 +229,7 @@ def test_no_field_makes_the_page_long(tmp_path: Path) -> None:
         not_executable=long,
         side_effects=(long,),
         process=1.0,
+        citations=(Citation(text=long, step=0, status="shown"),) * 1000,
     )
     opinions = (Opinion(judge=long, success=True, reason=long),)
     steps = (StepVerdict(0, "away", 0.0, long),)

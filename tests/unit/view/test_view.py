@@ -80,6 +80,20 @@ def found(library: Library, query: str, *, reasons: bool = True) -> list[str] | 
     return None if numbers is None else sorted(library.ids[number] for number in numbers)
 
 
+def test_the_summary_says_what_went_wrong(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = [verdict(id, False, f"no receipt for {id}") for id in "ac"]
+    (files / "v.jsonl").write_bytes(lines([*failed, verdict("b", None)]))
+    with closing(opened(files)) as library:
+        (group,) = library.summary().causes
+        assert [(run.id, run.reason) for run in group.runs] == [
+            ("a", "no receipt for a"),
+            ("c", "no receipt for c"),
+        ]
+        assert library.summary().first_failures == 0
+        monkeypatch.setattr("prill.ui.view.library._MAX_FAILURES", 1)
+        assert library.summary().first_failures == 1
+
+
 def test_rows_say_what_judges_said(files: Path) -> None:
     with closing(opened(files)) as library:
         assert [(one.id, one.outcomes, one.reasons) for one in library.rows] == [
