@@ -16,7 +16,7 @@ function printed(index) {
   const trajectory = entry?.trajectory;
   const node = el("article", {},
     el("h2", {}, trajectory ? trajectory.task.goal : row.goal),
-    facts(row),
+    facts(row, index),
     row.broken ? el("p", { class: "notice" }, row.broken) : null,
     trajectory?.error ? el("p", { class: "notice" }, `The environment broke off: ${trajectory.error}`) : null,
     entry ? [attemptsOf(index), labelLine(entry, row), judgeCards(entry, row), answer(entry)] : null,

@@ -21,7 +21,7 @@ function disagreement(row) {
 const FEW = 3; // up to this many judges are shown in full; with more, long parts scroll or collapse
 
 function judgeCards(shown, row) {
-  if (!overview.judges.length) return null;
+  if (!overview.judges.length || (blind && !row.mine && !shown.verdicts.some(Boolean))) return null;
   const many = overview.judges.length > FEW;
   const cards = (numbers) => el("div", { class: `judges ${many ? "many" : ""}` }, numbers.map((i) => judgeCard(shown, row, overview.judges[i], i, many)));
   const all = [...overview.judges.keys()];
@@ -33,7 +33,7 @@ function judgeCards(shown, row) {
 }
 
 function labelLine(shown, row) {
-  if (!overview.source) return null;
+  if (!overview.source || (blind && !shown.labels.length)) return null;
   const why = { not_executable: "nobody could have done it", unsure: "not sure" };
   const several = shown.labels.length > 1;
   const lines = shown.labels.map((label) => el("li", {},

@@ -37,10 +37,12 @@ from prill.ui.report.pictures import ReportPicture, look_at
 from prill.ui.report.summary import ReportContents, Summary, summary
 from prill.ui.view.following import FollowedFile
 from prill.ui.view.index import SearchIndex
+from prill.ui.view.label_log import SOURCE, LabelLog
 
 _MAX_BROKEN = 100  # messages about lines that cannot be read
 _RATE_SECONDS = 120.0  # over which the rate of verdicts is computed
 _RATE_POINTS = 240
+_UNNAMED = "(unnamed)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,7 @@ class Library:
         by: Keys of runs to filter by.
         retries: The outcomes of retry attempts, by id.
         transcripts: Whether to show model transcripts.
+        limit: The number of readable runs after which reading stops; None: all are read.
 
     Raises:
         UsageError: A file cannot be read, the labels have several sources, or this Python has no
@@ -104,6 +107,7 @@ class Library:
         by: Sequence[str] = (),
         retries: Mapping[str, Retry] | None = None,
         transcripts: bool = True,
+        limit: int | None = None,
     ) -> None:
         self.parts = list(
             dict.fromkeys(
@@ -115,9 +119,13 @@ class Library:
         self._paths = [str(path) for path in runs], [str(path) for path in verdicts]
         self._label_paths = [str(path) for path in labels]
         self._source, self._truth, self._transcripts = source, truth, transcripts
+        self._limit = limit
+        self._is_still = False
         self._lock = threading.RLock()
         self.annotator: str | None = None  # the annotator at the page
         self.own: dict[str, LabelRecord] = {}  # the newest labels of that person
+        # the newest labels of other people, by annotator and id
+        self.others: dict[str, dict[str, LabelRecord]] = {}
         self._label_files: list[tuple[int, int]] = []
         self._read_labels: list[LabelRecord] = []
         self._begin()
@@ -132,6 +140,8 @@ class Library:
         self.label_source = ""
         self._journal: list[int] = []  # rows in the order of changes
         self._where: list[tuple[int, int, int] | None] = []  # file, start and size
+        self._origins: list[int] = []  # the number of each row when it was read
+        self._readable = 0
         self._series: dict[tuple[object, ...], int] = {}
         self._columns: dict[tuple[str, bytes], _Column] = {}
         self._gold: dict[str, bool | None] = {}
@@ -160,6 +170,16 @@ class Library:
         Yields:
             After each record, the number of records; no lock is held then.
         """
+        if not self._is_still:
+            yield from self._read_new()
+        with self._lock:
+            if self._stamps() != self._label_files:
+                try:
+                    self._take_labels()
+                except PrillError as error:  # another process may be writing it
+                    self._problem(str(error))
+
+    def _read_new(self) -> Iterator[int]:
         count = 0
         files = [*self._run_files, *self._verdict_files]
         if any(file.was_replaced() for file in files):
@@ -168,19 +188,38 @@ class Library:
                 self._begin()
                 self._take_labels()
         for number, file in enumerate(self._run_files):
-            for _ in self._follow(file, partial(self._take_run, number)):
+            for _ in () if self._is_full else self._follow(file, partial(self._take_run, number)):
                 count += 1
                 yield count
+                if self._is_full:
+                    break
         for file in self._verdict_files:
             for _ in self._follow(file, partial(self._take_verdict, file)):
                 count += 1
                 yield count
+
+    @property
+    def _is_full(self) -> bool:
+        return self._limit is not None and self._readable >= self._limit
+
+    def left_out(self) -> list[str]:
+        """Returns a message for each line that could not be read."""
+        torn = [
+            f"{file.path}: ends in an incomplete line" for file in self._run_files if file.waits
+        ]
+        return [one.broken for one in self.rows if one.broken is not None] + [*torn]
+
+    def keep(self, numbers: Sequence[int]) -> None:
+        """Keeps these rows, in this order; afterwards, only label files are followed."""
         with self._lock:
-            if self._stamps() != self._label_files:
-                try:
-                    self._take_labels()
-                except PrillError as error:  # another process may be writing it
-                    self._problem(str(error))
+            self._is_still = True
+            self.rows = [self.rows[number] for number in numbers]
+            self._where = [self._where[number] for number in numbers]
+            self._origins = [self._origins[number] for number in numbers]
+            self.ids = [one.id for one in self.rows]
+            self.places = {id: place for place, id in enumerate(self.ids)}
+            self._journal = list(range(len(self.rows)))
+            self.generation += 1
 
     def _follow(self, file: FollowedFile, take: Callable[[Line], bool]) -> Iterator[None]:
         if not Path(file.path).exists() and file.path != "-":
@@ -219,6 +258,8 @@ class Library:
             made = replace(made, series=task, attempt=series[1])
         self.rows.append(made)
         self.ids.append(item.id)
+        self._origins.append(at)
+        self._readable += isinstance(item, Trajectory)
         if line.start is None or isinstance(item, BadLine):
             self._where.append(None)
             if not isinstance(item, BadLine):
@@ -268,6 +309,13 @@ class Library:
         self.rows = [judged_row(one, self.judges) for one in self.rows]
         self.generation += 1
 
+    def begin_labels(self, log: LabelLog) -> None:
+        """Takes the labels of a log, too, in which this process writes the annotator's."""
+        self.annotator, self.own = log.annotator, dict(log.mine)
+        if (path := str(log.path)) not in self._label_paths:
+            self._label_paths.append(path)
+        self._take_labels()
+
     def _filled(self) -> list[Path]:
         """Returns the label files that are not empty."""
         paths = map(Path, self._label_paths)
@@ -291,6 +339,12 @@ class Library:
                 if self.annotator is None or label.annotator != self.annotator
             ]
             labels = [*theirs, *self.own.values()]
+            if self.annotator is not None and self._source is None:
+                labels = [label for label in labels if label.source == SOURCE]
+            self.others = defaultdict(dict)
+            for label in theirs:
+                if label.source == SOURCE:
+                    self.others[label.annotator or _UNNAMED][label.id] = label
             self.label_source, self._gold = gold_labels(labels, self._source, self._truth)
             by_id: dict[str, list[LabelRecord]] = defaultdict(list)
             for label in labels:
@@ -314,11 +368,6 @@ class Library:
 
     # ---- what is asked
 
-    @property
-    def goals(self) -> list[str]:
-        """Returns the goal of each row."""
-        return [one.goal for one in self.rows]
-
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -327,19 +376,22 @@ class Library:
         with self._lock:
             if self.rows[number].broken is not None:
                 raise InputError(self.rows[number].broken or "")
-            where = self._where[number]
+            where, id = self._where[number], self.ids[number]
             if where is None:
                 body = self._kept.execute(
-                    "SELECT body FROM bodies WHERE number = ?", (number,)
+                    "SELECT body FROM bodies WHERE number = ?", (self._origins[number],)
                 ).fetchone()
                 return msgspec.json.decode(body[0], type=Trajectory)
             file = self._run_files[where[0]]
         try:
             with Path(file.path).open("rb") as opened:
                 opened.seek(where[1])
-                return decode_trajectory(opened.read(where[2]).strip(), file.root)
+                found = decode_trajectory(opened.read(where[2]).strip(), file.root)
         except OSError as error:
             raise InputError(f"{file.path}: {error.strerror}") from None
+        if found.id != id:
+            raise InputError(f"{file.path}: has changed since it was read; start the command again")
+        return found
 
     def changes(self, since: int, most: int) -> tuple[int, list[tuple[int, ReportRow]]]:
         """Returns the rows that changed.
@@ -396,7 +448,10 @@ class Library:
 
     def search(self, query: str, *, reasons: bool) -> set[int] | None:
         """Returns the rows that match the query; see `SearchIndex.search`."""
-        return self._index.search(query, reasons=reasons)
+        found = self._index.search(query, reasons=reasons)
+        if found is None or not self._is_still:
+            return found
+        return {number for number, origin in enumerate(self._origins) if origin in found}
 
     def detail(self, number: int) -> Detail:
         """Returns a run with its verdicts and labels; its images are named
