@@ -18,11 +18,11 @@ from prill.cli import main
 from prill.emulators.browser.chromium import Chromium
 from prill.io.store import encode, read_labels, read_verdicts
 from prill.types import LabelRecord, StepLabel
-from prill.ui.annotate.label_log import LabelLog
-from prill.ui.annotate.session import LabelSession
 from prill.ui.annotate.site import SessionSite
 from prill.ui.annotate.worklist import Worklist
 from prill.ui.serving import serving
+from prill.ui.view.label_log import LabelLog
+from prill.ui.view.session import LabelSession
 
 HERE = Path(__file__).parent
 SAMPLES = HERE.parents[1] / "datasets" / "samples" / "miniwob"

@@ -22,6 +22,7 @@ from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
 from prill.evaluators.fitted.stack import as_score
 from prill.evaluators.labels import latest_verdicts
+from prill.io.checksums import expect_unchanged
 from prill.io.lines import is_stream
 from prill.io.outputs import check_output, expect_place
 from prill.io.store import read_labels, read_verdicts
@@ -317,7 +318,7 @@ async def _labelled(
         )
         with LabelLog(output, config.annotator) as labels:
             _expect_same_draw(output, inclusion, labels)
-            library.begin_labels(labels)
+            library.begin_labels(labels, config.earlier)
             session = LabelSession(library, labels, inclusion=inclusion)
             reveal: Reveal = (
                 "never" if config.blind else "verdicts" if config.show_verdicts else "after"
@@ -347,10 +348,11 @@ def _library(config: AnnotateConfig, trajectories: Sequence[str]) -> Library:
     for path in (*trajectories, *config.verdicts):
         if not is_stream(path) and not Path(path).exists():
             raise UsageError(f"{path}: no such file")
+    for path in trajectories:
+        expect_unchanged(path)
     library = Library(
         trajectories,
         config.verdicts,
-        config.earlier,
         limit=config.limit if config.order == "file" else None,
     )
     try:

@@ -41,10 +41,16 @@ function facts(row, index) {
     const { platform, site, start_url } = entry?.trajectory?.task ?? row;
     const words = new Set([`${index + 1} of ${overview.rows.length}`, site, start_url, platform === "other" ? null : platform]);
     return [el("p", { class: "meta", id: "about" }, [...words].filter(Boolean).map((word) => el("bdi", {}, word))),
-      folded("Where it comes from", false, el("p", { class: "meta" }, el("code", {}, row.id), row.agent ? el("bdi", {}, row.agent) : null))];
+      origin(row)];
   }
   const words = [row.site, row.agent, row.platform === "other" ? null : row.platform, row.broken ? null : `${row.steps} ${row.steps === 1 ? "step" : "steps"}`];
   return el("p", { class: "meta" }, el("code", {}, row.id), words.filter(Boolean).map((word) => el("span", {}, word)));
+}
+
+function origin(row) {
+  const fold = folded("Where it comes from", false, el("p", { class: "meta" }, el("code", {}, row.id), row.agent ? el("bdi", {}, row.agent) : null));
+  fold.id = "origin";
+  return fold;
 }
 
 function answer(shown) {
@@ -85,5 +91,5 @@ function earlier(trajectory) {
   const turns = trajectory?.task.earlier ?? [];
   if (!turns.length) return null;
   return folded(`${turns.length} earlier ${turns.length === 1 ? "turn" : "turns"} of this conversation`, false,
-    el("ol", {}, turns.map((turn) => el("li", {}, turn.task.goal, turn.answer ? el("blockquote", { class: "claim" }, turn.answer) : null))));
+    el("ol", {}, turns.map((turn) => el("li", {}, el("bdi", {}, turn.task.goal), turn.answer ? el("blockquote", { class: "claim" }, turn.answer) : null))));
 }

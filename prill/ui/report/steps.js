@@ -13,7 +13,7 @@ function drawStage() {
   const step = trajectory.steps[at];
   const [head, place, texts] = byId("stage").children;
   head.replaceChildren(el("strong", {}, placeName(trajectory)),
-    el("span", { class: "action" }, step ? [actionWords(step.action), where(step.action)] : "what the agent left behind"),
+    el("span", { class: "action" }, step ? [el("bdi", {}, actionWords(step.action)), where(step.action)] : "what the agent left behind"),
     el("button", { type: "button", "aria-label": "Previous state", title: "Previous state (←)", disabled: at === 0, click: () => turn(-1) }, "←"),
     el("button", { type: "button", "aria-label": "Next state", title: "Next state (→)", disabled: at + 1 >= stateCount(trajectory), click: () => turn(1) }, "→"));
   const inside = frame(trajectory, pictures, at);
@@ -100,7 +100,7 @@ function card(index) {
     picture ? el("div", { class: `thumb ${picture.height > picture.width ? "tall" : ""}` }, frame(trajectory, pictures, index)) : null,
     el("div", { class: "card-body" },
       el("div", { class: "card-head" }, el("button", { type: "button", class: "jump", click: choose }, stateName(trajectory, index)), step ? [el("span", { class: "kind" }, step.action.kind), ownMark()] : null),
-      step ? el("p", { class: "action" }, actionWords(step.action), where(step.action), claims(step.action) && actionWords(step.action) !== step.action.kind ? el("small", {}, " (a claim)") : null) : el("p", { class: "action" }, "what the agent left behind"),
+      step ? el("p", { class: "action" }, el("bdi", {}, actionWords(step.action)), where(step.action), claims(step.action) && actionWords(step.action) !== step.action.kind ? el("small", {}, " (a claim)") : null) : el("p", { class: "action" }, "what the agent left behind"),
       step && !(claimsFolded && claims(step.action)) ? actionParts(step.action) : null,
       stepOpinions(entry, index),
       frameGrades(entry, index),

@@ -354,6 +354,7 @@ byId("search").addEventListener("keydown", (event) => {
 const LABEL_KEYS = { e: () => byId("note").focus(), z: undo };
 const BLIND_KEYS = {
   d: toggleSideEffects, Enter: save, ",": () => goBy(-1), ".": () => goBy(1), j: () => goBy(1), k: () => goBy(-1), g: askNumber,
+  Home: () => turn(-at), End: () => turn(Number.MAX_SAFE_INTEGER),
   p: () => { if (byId("text")) byId("text").open = !byId("text").open; },
   c: () => { if (byId("claims")) byId("claims").open = !byId("claims").open; },
 };

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ import msgspec
 from prill.errors import InputError, PrillError
 from prill.evaluators.labels import gold_labels
 from prill.io.cache import scratch_database
-from prill.io.lines import Line
+from prill.io.lines import Line, get_name
 from prill.io.store import BadLine, UniqueIds, decode_trajectory, encode, read_labels
 from prill.transcripts import read_transcript, transcript_folder
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
@@ -204,10 +204,9 @@ class Library:
 
     def left_out(self) -> list[str]:
         """Returns a message for each line that could not be read."""
-        torn = [
-            f"{file.path}: ends in an incomplete line" for file in self._run_files if file.waits
-        ]
-        return [one.broken for one in self.rows if one.broken is not None] + [*torn]
+        torn = [get_name(file.path) for file in self._run_files if file.waits]
+        broken = [one.broken for one in self.rows if one.broken is not None]
+        return [*broken, *(f"{name}: ends in an incomplete line" for name in torn)]
 
     def keep(self, numbers: Sequence[int]) -> None:
         """Keeps these rows, in this order; afterwards, only label files are followed."""
@@ -237,7 +236,7 @@ class Library:
 
     def _take_run(self, number: int, line: Line) -> bool:
         file = self._run_files[number]
-        place = f"{file.path}:{line.number}"
+        place = f"{get_name(file.path)}:{line.number}"
         item: Trajectory | BadLine
         try:
             item = decode_trajectory(line.data, file.root)
@@ -278,7 +277,7 @@ class Library:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             if not line.complete:
                 return False
-            self._problem(f"{file.path}:{line.number}: no verdict: {error}")
+            self._problem(f"{get_name(file.path)}:{line.number}: no verdict: {error}")
             return True
         key = (file.path, encode(verdict.evaluator))
         column = self._columns.get(key)
@@ -309,11 +308,13 @@ class Library:
         self.rows = [judged_row(one, self.judges) for one in self.rows]
         self.generation += 1
 
-    def begin_labels(self, log: LabelLog) -> None:
-        """Takes the labels of a log, too, in which this process writes the annotator's."""
+    def begin_labels(self, log: LabelLog, others: Iterable[str | os.PathLike[str]] = ()) -> None:
+        """Takes labels of a log, too, in which this process writes the annotator's, and of `others`
+        in more files.
+        """
         self.annotator, self.own = log.annotator, dict(log.mine)
-        if (path := str(log.path)) not in self._label_paths:
-            self._label_paths.append(path)
+        paths = [*self._label_paths, *map(str, others), str(log.path)]
+        self._label_paths = list(dict.fromkeys(paths))
         self._take_labels()
 
     def _filled(self) -> list[Path]:
@@ -388,9 +389,11 @@ class Library:
                 opened.seek(where[1])
                 found = decode_trajectory(opened.read(where[2]).strip(), file.root)
         except OSError as error:
-            raise InputError(f"{file.path}: {error.strerror}") from None
+            raise InputError(f"{get_name(file.path)}: {error.strerror}") from None
         if found.id != id:
-            raise InputError(f"{file.path}: has changed since it was read; start the command again")
+            raise InputError(
+                f"{get_name(file.path)}: has changed since it was read; start the command again"
+            )
         return found
 
     def changes(self, since: int, most: int) -> tuple[int, list[tuple[int, ReportRow]]]:
