@@ -32,6 +32,7 @@ def labelling(
     annotator: str = "me",
     *,
     earlier: Iterable[LabelRecord] = (),
+    others: Iterable[Path] = (),
     verdicts: Iterable[Verdict] = (),
     reveal: Reveal = "after",
     order: Order = "file",
@@ -48,6 +49,6 @@ def labelling(
         LabelLog(labels, annotator) as log,
     ):
         inclusion = keep_queue(library, order=order, limit=limit, scores=scores)
-        library.begin_labels(log, [people])
+        library.begin_labels(log, [people, *others])
         session = LabelSession(library, log, inclusion=inclusion)
         yield ViewSite(library, session, reveal=reveal, title="prill annotate")

@@ -240,14 +240,17 @@ def detail(
     labels: Sequence[LabelRecord],
     picture: Callable[[str], ReportPicture],
     retry: Retry | None = None,
+    longest: int = MAX_TEXT,
 ) -> Detail:
-    """Returns the detail of a trajectory, long texts truncated."""
+    """Returns the detail of a trajectory, long texts truncated: those of its goal and agent to
+    `longest` characters.
+    """
     verdicts = tuple(_short_verdict(judge.verdicts.get(item.id)) for judge in judges)
     noted = tuple(replace(label, note=label.note and cut(label.note, MAX_TEXT)) for label in labels)
     if isinstance(item, BadLine):
         return Detail(trajectory=None, notes="", pictures=(), verdicts=verdicts, labels=noted)
     return Detail(
-        trajectory=_shortened(item),
+        trajectory=_shortened(item, longest),
         notes=cut(msgspec.json.format(encode(item.metadata), indent=2).decode(), MAX_TEXT)
         if item.metadata
         else "",
@@ -278,30 +281,30 @@ def _outcome(success: bool | None, otherwise: Outcome) -> Outcome:
     return otherwise if success is None else "success" if success else "failure"
 
 
-def _shortened(trajectory: Trajectory) -> Trajectory:
+def _shortened(trajectory: Trajectory, longest: int) -> Trajectory:
     turns = tuple(
         Trajectory(
             id="",
-            task=Task(goal=cut(turn.task.goal, MAX_TEXT)),
-            answer=turn.answer and cut(turn.answer, MAX_TEXT),
+            task=Task(goal=cut(turn.task.goal, longest)),
+            answer=turn.answer and cut(turn.answer, longest),
         )
         for turn in trajectory.task.earlier
     )
     return replace(
         trajectory,
-        task=replace(trajectory.task, goal=cut(trajectory.task.goal, MAX_TEXT), earlier=turns),
+        task=replace(trajectory.task, goal=cut(trajectory.task.goal, longest), earlier=turns),
         steps=tuple(
             Step(
                 _short_state(step.observation),
                 _short_action(step.action),
-                step.thought and cut(step.thought, MAX_TEXT),
+                step.thought and cut(step.thought, longest),
             )
             for step in trajectory.steps
         ),
         final=trajectory.final and _short_state(trajectory.final),
-        answer=trajectory.answer and cut(trajectory.answer, MAX_TEXT),
+        answer=trajectory.answer and cut(trajectory.answer, longest),
         metadata={},
-        error=trajectory.error and cut(trajectory.error, MAX_TEXT),
+        error=trajectory.error and cut(trajectory.error, longest),
     )
 
 

@@ -38,7 +38,7 @@ function labelLine(shown, row) {
   const several = shown.labels.length > 1;
   const lines = shown.labels.map((label) => el("li", {},
     badge(outcomeOf(label, "undecided")),
-    el("span", { class: "plain" }, [label.annotator, why[label.undecided], label.note].filter(Boolean).join(": "))));
+    el("span", { class: "plain" }, [label.annotator, why[label.undecided], label.side_effects ? "side effects" : null, label.note].filter(Boolean).flatMap((word, i) => [i ? ": " : null, el("bdi", {}, word)]))));
   return el("section", { class: "label-line" },
     el("h3", {}, `Label (${overview.source})`),
     several ? el("span", { title: "What counts: the first label that is decided" }, badge(row.truth)) : null,

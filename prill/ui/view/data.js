@@ -52,8 +52,11 @@ function redrawDetail(index) {
   if (index !== current && (series === null || overview.rows[index].series !== series)) return;
   const place = byId("detail");
   const top = place.scrollTop;
+  const { id, value, parentElement } = document.activeElement;
+  const focused = id ? `#${id}` : value && parentElement.id ? `#${parentElement.id} > [value=${value}]` : null;
   drawDetail(current);
   place.scrollTop = top;
+  if (focused) place.querySelector(focused)?.focus({ preventScroll: true });
 }
 
 async function areThere(indices) {

@@ -40,6 +40,7 @@ async function take(state) {
     const shown = kept.get(number);
     if (shown) kept.delete(number);
     if (shown && number === current) refetch(number, JSON.stringify(shown));
+    if (last !== null && number === last.index) refreshLast();
   }
   showProgress(state);
   showSession();
@@ -55,6 +56,13 @@ async function take(state) {
   if (filters.search && hits.words === filters.search) searchFor(filters.search);
   const was = current;
   refilter();
+  const place = resumed === null ? -1 : overview.rows.findIndex((row) => row.id === resumed.id);
+  if (place >= 0) {
+    ({ at } = resumed);
+    [current, resumed] = [place, null];
+    if (view === "browse") drawDetail(current);
+    drawList();
+  }
   const wanted = new URLSearchParams(window.location.hash.slice(1)).get("t");
   if (blind && !started) return;
   if (wanted && (current === null || overview.rows[current].id !== wanted) && overview.rows.some((row) => row.id === wanted) && !arrived) {
@@ -74,7 +82,10 @@ async function refetch(number, before) {
 
 let arrived = false; // whether the run in the URL was shown
 
+let resumed = null; // the run and the state that were shown before all rows were read again
+
 function beginAnew(state) {
+  if (current !== null) resumed = { id: overview.rows[current].id, at };
   overview.judges = state.judges.map((judge) => judge.name);
   overview.parts = state.parts;
   overview.rows = [];

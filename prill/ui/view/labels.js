@@ -152,12 +152,23 @@ function showSession() {
 function lastSaid(index) {
   if (last === null || last.index === index) return null;
   const line = (name, tone, words, ...more) => el("li", {}, el("bdi", {}, name), ": ", badge(tone, words), more.filter(Boolean).flatMap((text) => [" · ", el("bdi", {}, text)]));
-  const people = last.shown.labels.filter((label) => label.annotator !== annotator).map((label) => line(label.annotator ?? "(unnamed)", outcomeOf(label, "undecided"), label.undecided ? NAMES[label.undecided] : undefined, label.note));
+  const people = last.shown.labels.filter((label) => label.annotator !== annotator).map((label) => line(label.annotator ?? "(unnamed)", outcomeOf(label, "undecided"), label.undecided ? NAMES[label.undecided] : undefined, label.side_effects ? "side effects" : null, label.note));
   const judges = last.shown.verdicts.flatMap((verdict, i) => (verdict ? [line(overview.judges[i], outcomeOf(verdict, "unscored"), verdict.unscored ? `Unscored: ${verdict.unscored}` : undefined, verdict.score === null ? null : `score ${verdict.score.toFixed(2)}`, verdict.reason)] : []));
   const { choice } = labels.get(last.id).mine;
   return el("section", { id: "last" }, el("h3", {}, "Saved before"),
     el("p", {}, "You, on ", el("button", { type: "button", class: "jump", click: () => alone(() => openRun(last.index)) }, String(last.index + 1)), ": ", badge({ success: "success", failure: "failure" }[choice] ?? "undecided", NAMES[choice])),
     el("ul", { class: "bare" }, people, judges));
+}
+
+// Another annotator has labelled that run, too.
+async function refreshLast() {
+  const { index } = last;
+  try {
+    await fetchDetail(index);
+  } catch { return; } // The next request says what is wrong.
+  if (last?.index !== index) return;
+  last.shown = kept.get(index);
+  if (byId("last")) byId("last").replaceWith(lastSaid(current));
 }
 
 // ---- the whole page text of a state, below its screenshot
@@ -209,12 +220,7 @@ function saveAtOnce() {
   const index = current;
   const { form } = draftOf(currentId());
   if (!form.choice) return;
-  saving = saving.then(() => write(index)).then(() => changed(index)).catch((error) => warn(error.message, false));
-}
-
-async function changed(index) {
-  kept.delete(index);
-  await follow();
+  saving = saving.then(() => write(index)).then(follow).catch((error) => warn(error.message, false));
 }
 
 // Writes the decision about a run if it is not on disk.
@@ -224,12 +230,12 @@ async function write(index) {
   const { form: { choice, steps, side_effects, note }, version } = structuredClone(drafts.get(id));
   try {
     if (id === currentId()) byId("label-state").textContent = "Saving …";
-    const saved = await ask(`api/labels/${index}`, { choice, note, side_effects, version, steps: Object.entries(steps).map(([place, label]) => ({ index: Number(place), label })) });
+    const saved = await ask(`api/labels/${index}`, { id, choice, note, side_effects, version, steps: Object.entries(steps).map(([place, label]) => ({ index: Number(place), label })) });
     labels.set(id, saved);
     overview.rows[index].mine = saved.mine.choice;
     saves.push(saved.version);
   } catch (error) {
-    if (error.status === 409) await takeOther(index);
+    if (error.status === 409) await takeOther(id);
     showForm();
     throw new Error(`Not saved. ${error.message} Your label is still here: ${blind ? "Enter" : "the next change"} ${error.status === 409 ? "replaces the other" : "tries again"}.`);
   }
@@ -239,11 +245,11 @@ async function write(index) {
 }
 
 // Another page has saved a label of this run: it is the saved one now, and the form stays.
-async function takeOther(index) {
-  const { id } = overview.rows[index];
+async function takeOther(id) {
+  await follow();
+  const index = overview.rows.findIndex((row) => row.id === id);
   labels.set(id, await ask(`api/labels/${index}`));
   keep(id, drafts.get(id).form, labels.get(id).version);
-  await changed(index);
 }
 
 // Keys are ignored meanwhile, so that they decide about nothing unseen.
@@ -268,7 +274,7 @@ const save = () => alone(async () => {
   if (!draftOf(id).form.choice) { warn("Choose success, failure, not executable or unsure first (s, f, x, u)."); return; }
   await write(index);
   if (drafts.has(id)) { warn("Saved, but without what was typed since: Enter saves it too."); return; }
-  await changed(index);
+  await follow();
   await fetchDetail(index);
   last = { index, id, shown: kept.get(index) };
   const next = nextUnlabelled(index);
@@ -309,7 +315,7 @@ const undo = () => alone(async () => {
   saves.pop();
   store();
   if (last !== null && taken?.number === last.index) last = null;
-  if (taken === null) { await follow(); warn("It was taken back before."); return; }
+  if (taken === null || taken.number === null) { await follow(); warn("It was taken back before."); return; }
   const { id } = overview.rows[taken.number];
   labels.set(id, await ask(`api/labels/${taken.number}`));
   const { mine, version } = labels.get(id);
@@ -317,7 +323,8 @@ const undo = () => alone(async () => {
   // Changes since then are kept; what a blind page takes back is there to be changed.
   const waiting = drafts.get(id)?.form ?? (blind ? formOf(taken.undone) : null);
   if (waiting) keep(id, waiting, version);
-  await changed(taken.number);
+  await follow();
+  await fetchDetail(taken.number);
   await openRun(taken.number);
   warn(`Taken back: ${mine ? "your earlier label stands in the file again" : "the file has no label of yours now"}.${blind ? " Change it and press Enter to save." : ""}`);
 });

@@ -43,6 +43,7 @@ _MAX_BROKEN = 100  # messages about lines that cannot be read
 _RATE_SECONDS = 120.0  # over which the rate of verdicts is computed
 _RATE_POINTS = 240
 _UNNAMED = "(unnamed)"
+_MAX_TEXT = 200_000  # characters of a goal, a thought or an answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -480,7 +481,7 @@ class Library:
                 return ReportPicture(name=name)
             return ReportPicture(name=name, width=size[0], height=size[1], src=places[path])
 
-        return detail(item, judges, labels, picture, self.retries.get(one.id))
+        return detail(item, judges, labels, picture, self.retries.get(one.id), _MAX_TEXT)
 
     def calls(self, number: int, judge: int) -> Exchanges | None:
         """Returns the model transcript of a judge on a run; None if none was kept."""

@@ -71,9 +71,9 @@ class VersionedDecision:
 
 @dataclass(frozen=True, slots=True)
 class UndoneDecision:
-    """The run whose decision was undone, by its index, and that decision."""
+    """The run whose decision was undone, by its index (None: it is gone), and that decision."""
 
-    number: int
+    number: int | None
     undone: LabelDecision | None
 
 
@@ -198,7 +198,7 @@ class LabelSession:
                 await asyncio.to_thread(self.log.put, step.before)
             self._history.drop(step)
             self.written -= 1
-        return UndoneDecision(self.runs.places[step.key], undone)
+        return UndoneDecision(self.runs.places.get(step.key), undone)
 
 
 def _record(trajectory: Trajectory, decision: LabelDecision, annotator: str) -> LabelRecord:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from prill.errors import InputError
 from prill.types import Observation
+from prill.ui.history import ConflictError
 from prill.ui.report.entries import Detail, ReportRow, judged_row, truth_outcome
 from prill.ui.report.page import SCRIPTS
 from prill.ui.serving import (
@@ -40,8 +41,9 @@ label, all of it `after` the label, or `never`.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveRequest(LabelDecision):
-    """A decision, and the version of the state it was made on; None for any."""
+    """A decision, the id of the run, and the version of the state it was made on; None for any."""
 
+    id: str | None = None
     version: int | None = None
 
 
@@ -251,6 +253,8 @@ class ViewSite:
         session, number = self._labelling(), self._number(request)
 
         async def saved(asked: SaveRequest) -> object:
+            if asked.id not in (None, self.library.ids[number]):
+                raise ConflictError("The files were replaced meanwhile.")
             change = await session.put(number, asked, asked.version)
             self._relabel()
             return change

@@ -50,7 +50,7 @@ async def opened(
 ) -> AsyncIterator[Page]:
     """The page for labels with its first run."""
     with labelling(trajectories, labels, **options) as site:
-        async with serving(site) as url, window(browser, url, width) as page:
+        async with site.following(), serving(site) as url, window(browser, url, width) as page:
             yield page
 
 

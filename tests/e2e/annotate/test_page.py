@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,55 @@ async def test_claims_folded_others_after_label(browser: Chromium, tmp_path: Pat
             and "vlm: ✓ Success · score 0.90 · looks done" in last_line
         )
         assert await page.locator("#agreement td").all_inner_texts() == ["anna", "0 %", "1", "0.00"]
+
+
+async def test_two_people_at_once_see_their_agreement(browser: Chromium, tmp_path: Path) -> None:
+    """Each has a file; neither loses a label, and neither sees the other's before their own."""
+    ada, bob = tmp_path / "ada.jsonl", tmp_path / "bob.jsonl"
+    first = next(iter(read_trajectories(SAMPLES))).id
+    async with (
+        opened(browser, SAMPLES, ada, annotator="ada", others=[bob]) as hers,
+        opened(browser, SAMPLES, bob, annotator="bob", others=[ada]) as his,
+    ):
+        await press(hers, "s", "e")
+        await hers.keyboard.type("she saw it")
+        await asyncio.gather(press(hers, "Control+Enter"), press(his, "f", "d"))
+        await at(hers, 2)
+        assert "she saw it" not in await his.inner_text("body")
+        await press(his, "Enter")
+        await at(his, 2)
+        await his.locator("#last").filter(has_text="she saw it").wait_for()
+        for page in (hers, his):
+            await page.locator("#agreement td", has_text="0 %").wait_for()
+    assert [*read_labels(ada)] == [
+        LabelRecord(id=first, success=True, annotator="ada", note="she saw it")
+    ]
+    assert [*read_labels(bob)] == [
+        LabelRecord(id=first, success=False, annotator="bob", side_effects=True)
+    ]
+
+
+async def test_blind_page_names_neither_agent_nor_judges(browser: Chromium, tmp_path: Path) -> None:
+    """What could sway an annotator is folded, or not there: the agent, ids, metadata, verdicts."""
+    record = {
+        "id": "failed-run",
+        "task": {"goal": "g"},
+        "agent": "a known agent",
+        "metadata": {"reward": "REWARD"},
+        "steps": [],
+    }
+    path = write(tmp_path / "t.jsonl", record)
+    verdict = Verdict(id="failed-run", success=True, evaluator=EvaluatorInfo("a judge", "1"))
+    async with opened(
+        browser, path, tmp_path / "l.jsonl", verdicts=[verdict], reveal="never"
+    ) as page:
+        for then in ("before", "after"):
+            body = await page.inner_text("body")
+            assert "known agent" not in body and "failed-run" not in body, then
+            assert "REWARD" not in await page.content(), then
+            assert "a judge" not in await page.content(), then
+            await press(page, "s", "Enter")
+            await page.locator("#alert").filter(has_text="All 1 are labelled").wait_for()
 
 
 async def test_hostile_text_is_shown_never_run(browser: Chromium, tmp_path: Path) -> None:

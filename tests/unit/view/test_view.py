@@ -243,6 +243,30 @@ async def test_a_label_is_on_disk_with_the_answer(files: Path) -> None:
         assert (await asked.post("api/undo", {})) == (200, None)
 
 
+async def test_a_label_is_for_the_run_that_the_page_shows(files: Path) -> None:
+    """Files that were replaced number the runs anew: a page that does not know yet is refused."""
+    async with page(files) as asked:
+        decision = {"choice": "failure", "id": "c", "version": 0}
+        status, refused = await asked.post("api/labels/1", decision)
+        assert status == 409 and "replaced" in refused["error"]
+        assert (files / "l.jsonl").read_bytes() == b""
+        assert (await asked.post("api/labels/2", decision))[0] == 200
+
+
+async def test_an_annotators_labels_stand_beside_an_oracles(files: Path) -> None:
+    """Sources are never mixed: with an annotator at the page, people's labels are shown."""
+    (files / "l.jsonl").write_bytes(lines([LabelRecord(id="a", success=False, source="human")]))
+    with (
+        LabelLog(files / "l.jsonl", "ada") as log,
+        closing(opened(files, labels=[])) as library,
+    ):
+        oracle = LabelRecord(id="a", success=True, source="oracle")
+        (files / "o.jsonl").write_bytes(lines([oracle]))
+        library.begin_labels(log, [files / "o.jsonl"])
+        assert [one.truth for one in library.rows] == ["failure", "", ""]
+        assert library.label_source == "human" and list(library.others) == ["(unnamed)"]
+
+
 async def test_two_people_at_once_lose_nothing(files: Path) -> None:
     """Each has a file; both see the agreement of the two."""
     async with page(files) as ada:
