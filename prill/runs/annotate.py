@@ -307,8 +307,10 @@ async def _labelled(
     check_output(output, "labels", [*trajectories, *config.verdicts], continued=True)
     _check_earlier(config)
     scores = _scores(config) if config.order == "informative" else None
-    with contextlib.closing(_library(config, trajectories)) as library:
-        broken = library.left_out()
+    _check_files(config, trajectories)
+    limit = config.limit if config.order == "file" else None
+    with contextlib.closing(Library(trajectories, config.verdicts, limit=limit)) as library:
+        broken = _read(library)
         for message in broken[:_MAX_PROBLEMS]:
             log.warning("left out: %s", message)
         if len(broken) > _MAX_PROBLEMS:
@@ -341,33 +343,29 @@ async def _labelled(
             )
 
 
-def _library(config: AnnotateConfig, trajectories: Sequence[str]) -> Library:
-    """Reads the runs, verdicts and labels. Raises UsageError if no run or not all verdicts can be
-    read.
-    """
+def _check_files(config: AnnotateConfig, trajectories: Sequence[str]) -> None:
+    """Raises UsageError for a missing file, and for one that differs from its checksum."""
     for path in (*trajectories, *config.verdicts):
         if not is_stream(path) and not Path(path).exists():
             raise UsageError(f"{path}: no such file")
     for path in trajectories:
         expect_unchanged(path)
-    library = Library(
-        trajectories,
-        config.verdicts,
-        limit=config.limit if config.order == "file" else None,
-    )
-    try:
-        for _ in library.refresh():
-            pass
-        left_out = library.left_out()
-        if len(left_out) == len(library):
-            raise UsageError(left_out[0] if left_out else f"{trajectories[0]}: no trajectories")
-        for problem in library.problems:
-            if problem not in left_out:
-                raise UsageError(problem)
-    except BaseException:
-        library.close()
-        raise
-    return library
+
+
+def _read(library: Library) -> list[str]:
+    """Reads runs and verdicts, and returns what is left out.
+
+    Raises UsageError if no run, or not every verdict, can be read.
+    """
+    for _ in library.refresh():
+        pass
+    left_out = library.left_out()
+    if all(row.broken is not None for row in library.rows):
+        raise UsageError(left_out[0] if left_out else "no trajectory was found")
+    for problem in library.problems:
+        if problem not in left_out:
+            raise UsageError(problem)
+    return left_out
 
 
 def _scores(config: AnnotateConfig) -> dict[str, float | None]:
