@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _ROOT = Path(__file__).parents[1]  # templates, styles and scripts are relative to it
-_LOOK = "ui/look.css"
+LOOK = "ui/look.css"
+"""The style of all pages."""
 
 
 def render_page(
@@ -31,7 +32,7 @@ def render_page(
     """
     from markupsafe import Markup
 
-    style = "".join(map(read_part, (_LOOK, *styles)))
+    style = "".join(map(read_part, (LOOK, *styles)))
     script = (
         '(() => {{\n"use strict";\n{}}})();\n'.format("\n".join(map(read_part, scripts)))
         if scripts

@@ -493,7 +493,7 @@ class Library:
         if verdict is None or column.transcripts is None or not column.transcripts.is_dir():
             return None
         transcript = read_transcript(column.transcripts, verdict)
-        return exchanges(transcript) if transcript is not None else None
+        return exchanges(transcript, verdict) if transcript is not None else None
 
     def summary(self) -> Summary:
         """Returns the figures of the runs read so far."""
