@@ -1,15 +1,14 @@
 // Model calls: requests and replies of one judge, or of two judges side by side.
 
-function callsButton(name, i) {
-  const index = current;
-  return hasCalls(index, i) ? el("button", { type: "button", class: "jump asked", "aria-haspopup": "dialog", click: () => openCalls(index, i) }, "Asked and answered") : null;
+function callsButton(shown, row, i) {
+  const index = overview.rows.indexOf(row);
+  return hasCalls(index, i) ? el("button", { type: "button", class: "jump asked", "aria-haspopup": "dialog", click: () => openCalls(shown, index, i) }, "Asked and answered") : null;
 }
 
-async function openCalls(index, judge, other = null) {
+async function openCalls(shown, index, judge, other = null) {
   const place = byId("calls");
-  const shown = entry;
   const rivals = [...overview.judges.keys()].filter((i) => i !== judge && hasCalls(index, i));
-  const choice = el("select", { id: "calls-beside", change: (event) => openCalls(index, judge, event.target.value === "" ? null : Number(event.target.value)) },
+  const choice = el("select", { id: "calls-beside", change: (event) => openCalls(shown, index, judge, event.target.value === "" ? null : Number(event.target.value)) },
     el("option", { value: "" }, "no other judge"), rivals.map((i) => el("option", { value: i, selected: i === other }, overview.judges[i])));
   const head = el("div", { class: "viewer-head" }, el("h2", {}, "Asked and answered"),
     rivals.length ? el("label", {}, "Next to ", choice) : null, el("button", { type: "button", click: () => place.close() }, "Close"));

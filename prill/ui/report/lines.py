@@ -170,7 +170,11 @@ def _row_mark(i: int, name: str, point: PlotPoint, left: int, y: int) -> list[Ma
 
 
 def _row_look(i: int) -> dict[str, str]:
-    return {"fill": "var(--panel)" if i else _colour(i), "stroke": _colour(i), "stroke_width": "1.5"}
+    return {
+        "fill": "var(--panel)" if i else _colour(i),
+        "stroke": _colour(i),
+        "stroke_width": "1.5",
+    }
 
 
 def _drawn(

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from PIL import Image, ImageDraw
 
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption
-from prill.io.store import encode, encode_trajectory
+from prill.io.store import encode, encode_trajectory, read_labels
 from prill.refine.rewards.watch.page import watch_page
 from prill.refine.rewards.watch.signs import WatchTally
 from prill.refine.rewards.watch.spec import WatchLimits
+from prill.runs.annotate import AnnotateConfig, annotate_async
+from prill.runs.view import ViewConfig, view_async
 from prill.service.metrics import Latest, Metrics
 from prill.service.page import status_page
 from prill.transcripts import Call, ImageFile, Transcript, TranscriptLog, Turn, transcript_folder
@@ -34,14 +38,8 @@ from prill.types import (
     Usage,
     Verdict,
 )
-from prill.ui.annotate.captions import open_site
-from prill.ui.annotate.label_log import LabelLog
-from prill.ui.annotate.session import LabelSession
 from prill.ui.report.entries import Retry, read_judges
 from prill.ui.report.page import write_report
-from prill.ui.serving import serving
-from prill.ui.view.library import Library
-from prill.ui.view.site import ViewSite
 from tests.unit.commands.test_watch import course
 
 GOALS = ("Order a loaf of rye bread", "Find the opening hours of the library", "Mute the channel")
@@ -168,8 +166,6 @@ def write_pages(folder: Path) -> dict[str, Path]:
     """Writes the pages that are files, by name: report, watch and status."""
     write_files(folder)
     made = {name: folder / f"{name}.html" for name in ("report", "watch", "status")}
-    from prill.io.store import read_labels
-
     write_report(
         made["report"],
         trajectories(folder),
@@ -200,23 +196,18 @@ def metrics() -> Metrics:
 
 
 @asynccontextmanager
-async def served_view(folder: Path) -> AsyncIterator[str]:
+async def served_view(folder: Path, **options: Any) -> AsyncIterator[str]:
     """Serves the page of `prill view` with labels; `write_files` has made its files."""
-    with (
-        closing(
-            Library(
-                [folder / "t.jsonl"],
-                [folder / "vlm.jsonl", folder / "rubric.jsonl"],
-                [folder / "labels.jsonl", folder / "own.jsonl"],
-                retries=RETRIES,
-            )
-        ) as library,
-        LabelLog(folder / "own.jsonl", "cleo") as log,
-    ):
-        library.annotator = log.annotator
-        site = ViewSite(library, LabelSession(library, log))
-        async with site.following(), serving(site) as url:
-            yield url
+    judges = [folder / "vlm.jsonl", folder / "rubric.jsonl"]
+    config = ViewConfig(
+        trajectories=[folder / "t.jsonl"],
+        verdicts=judges,
+        labels=[folder / "labels.jsonl"],
+        annotator="cleo",
+        output=folder / "own.jsonl",
+    )
+    async with _served(view_async, config.but(**options)) as url:
+        yield url
 
 
 @asynccontextmanager
@@ -228,7 +219,22 @@ async def served_captions(folder: Path) -> AsyncIterator[str]:
         for shot in shots
     ]
     (folder / "captions.jsonl").write_bytes(b"".join(map(encode, captions)))
-    site, log = open_site(str(folder / "captions.jsonl"), str(folder / "decided.jsonl"), "cleo")
-    with log:
-        async with serving(site) as url:
-            yield url
+    config = AnnotateConfig(captions=folder / "captions.jsonl", annotator="cleo")
+    async with _served(annotate_async, config) as url:
+        yield url
+
+
+@asynccontextmanager
+async def _served(serve: Callable[..., Awaitable[object]], config: object) -> AsyncIterator[str]:
+    stop, opened = asyncio.Event(), asyncio.get_running_loop().create_future()
+    serving: asyncio.Future[object] = asyncio.ensure_future(
+        serve(config, stop=stop, opened=lambda page: opened.set_result(page.url))
+    )
+    await asyncio.wait([serving, opened], return_when=asyncio.FIRST_COMPLETED)
+    if serving.done():
+        serving.result()
+    try:
+        yield opened.result()
+    finally:
+        stop.set()
+        await serving
