@@ -158,7 +158,8 @@ async def test_the_tab_key_reaches_every_control(opened: Any, name: str) -> None
     page = await opened(name)
     wanted: Sequence[str] = await page.evaluate(
         """() => [...document.querySelectorAll("button, input, select, textarea, summary, a[href]")]
-          .filter((node) => node.checkVisibility({ visibilityProperty: true }) && !node.disabled && !node.closest("dialog"))
+          .filter((node) => node.checkVisibility({ visibilityProperty: true }))
+          .filter((node) => !node.disabled && !node.closest("dialog"))
           .map((node, i) => { node.dataset.reach = i; return String(i); })"""
     )
     reached = set()
