@@ -61,10 +61,14 @@ async def opened(browser: Chromium, addresses: dict[str, str]) -> AsyncIterator[
             await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
             page.on("pageerror", lambda error: errors.append(str(error)))
             base = addresses[name].partition("#")[0].rpartition("/")[0]
-            page.on("request", lambda one: one.url.startswith(base) or errors.append(one.url))
+            page.on("request", lambda one: asks(one.url, base))
             await page.goto(addresses[name])
             await sees(page, SHOWN[name])
             return page
+
+        def asks(url: str, base: str) -> None:
+            if not url.startswith((base, "data:")):
+                errors.append(url)
 
         errors: list[str] = []
         yield opened
