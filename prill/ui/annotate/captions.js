@@ -1,6 +1,87 @@
-// The caption page. Text from files or models is inserted with textContent or value only.
+// The caption page: one caption at a time, with unsaved drafts. Text from files or models is inserted with textContent or value only.
 
-import { $, alone, ask, drafts, fit, isBusy, keep, nextDraft, saves, say, store } from "./common.js";
+const LARGEST = 2; // small screenshots are enlarged at most twofold
+const STORED = "unsaved";
+
+const $ = (id) => document.getElementById(id);
+
+let busy = false;
+
+function say(text, mild = true) {
+  $("alert").hidden = !text;
+  $("alert").textContent = text ?? "";
+  $("alert").className = mild ? "mild" : "";
+}
+
+// Ignore keys while the next item is loading, so that they do not decide about it unseen.
+async function alone(work) {
+  if (busy) return;
+  busy = true;
+  document.querySelector("main").setAttribute("aria-busy", "true");
+  try {
+    await work();
+  } catch (error) {
+    say(error.message, false);
+  } finally {
+    busy = false;
+    document.querySelector("main").removeAttribute("aria-busy");
+  }
+}
+
+// Unsaved decisions by index, and the numbers of decisions that this page has saved. Both survive a reload.
+const { drafts, saves } = stored();
+
+function stored() {
+  try {
+    const found = JSON.parse(sessionStorage.getItem(STORED));
+    // Another URL is another session, with other indexes.
+    if (found?.address === location.pathname) return { drafts: new Map(found.drafts), saves: found.saves };
+  } catch {
+    // Without storage, unsaved decisions are lost with the page.
+  }
+  return { drafts: new Map(), saves: [] };
+}
+
+function keep(index, draft) {
+  if (draft) drafts.set(index, draft);
+  else drafts.delete(index);
+  store();
+}
+
+function store() {
+  $("unsaved").hidden = !drafts.size;
+  $("unsaved").textContent = `${drafts.size} not saved`;
+  try {
+    sessionStorage.setItem(STORED, JSON.stringify({ address: location.pathname, drafts: [...drafts], saves }));
+  } catch {
+    // Storage is full or forbidden: the browser still asks before leaving the page.
+  }
+}
+
+// Returns the next unsaved index, after `index` and then from the start.
+function nextDraft(index) {
+  const places = [...drafts.keys()].sort((a, b) => a - b);
+  return places.find((place) => place > index) ?? places[0];
+}
+
+addEventListener("beforeunload", (event) => {
+  if (drafts.size) event.preventDefault();
+});
+
+// Clicking a control takes focus from text fields without giving it to the control, so that the next key goes to the page, and Enter saves.
+addEventListener("mousedown", (event) => {
+  if (!event.target.closest("button, summary") || event.target.closest("dialog")) return;
+  event.preventDefault();
+  document.activeElement?.blur();
+});
+
+function fit() {
+  const { naturalWidth: width, naturalHeight: height } = $("picture");
+  if (!width || !height) return;
+  const scale = Math.min(($("stage").clientWidth - 16) / width, ($("stage").clientHeight - 16) / height, LARGEST);
+  $("frame").style.width = `${width * scale}px`;
+  $("frame").style.height = `${height * scale}px`;
+}
 
 const WORDS = { accepted: "Accepted", mended: "Mended", rejected: "Rejected" };
 const TONES = { accepted: "success", mended: "not_sure", rejected: "failure" };
@@ -8,7 +89,6 @@ const TONES = { accepted: "success", mended: "not_sure", rejected: "failure" };
 let overview, card;
 let version; // of the saved decision that the next one replaces
 let shown = ""; // the saved text, as the text field returns it
-document.title = "prill annotate: captions";
 
 // A draft has a choice only if saving it failed.
 function keepDraft(choice = drafts.get(card.index)?.choice) {
@@ -40,13 +120,6 @@ function show(next) {
   showState();
 }
 
-// Isolate names from other sources, so that right-to-left marks in them do not affect neighbouring text.
-function isolated(name) {
-  const made = document.createElement("bdi");
-  made.textContent = name;
-  return made;
-}
-
 function put(text) {
   $("caption").value = text;
   shown = $("caption").value;
@@ -56,14 +129,15 @@ function showState() {
   keepDraft();
   const draft = drafts.get(card.index);
   const changed = $("caption").value.trim() !== card.caption.replace(/\r\n?/g, "\n").trim();
-  $("state").className = `pill ${draft ? "unsaved" : (TONES[card.decided] ?? "")}`;
+  $("state").className = `${draft ? "unsaved" : (TONES[card.decided] ?? "")}`;
   $("state").textContent = draft ? `Not saved yet${draft.choice ? `: ${draft.choice}` : ""}` : card.decided ? `${WORDS[card.decided]}, on disk` : "";
   $("accept").firstChild.textContent = changed ? "Accept as mended " : "Accept ";
   const done = overview.choices.filter(Boolean).length;
   const total = overview.choices.length;
   $("counts").textContent = `${done} done, ${total - done} left`;
-  $("bar").style.width = `${(100 * done) / total}%`;
-  $("annotator").replaceChildren(isolated(overview.annotator), ", of captions by ", isolated(overview.captioner));
+  $("bar").value = done / total;
+  // Isolated: right-to-left marks in names do not affect neighbouring text.
+  $("annotator").replaceChildren(el("bdi", {}, overview.annotator), ", of captions by ", el("bdi", {}, overview.captioner));
   $("undo").disabled = !saves.length;
 }
 
@@ -163,7 +237,7 @@ const KEYS = {
 };
 
 document.addEventListener("keydown", (event) => {
-  if (!card || isBusy() || document.querySelector("dialog[open]")) return;
+  if (!card || busy || document.querySelector("dialog[open]")) return;
   const typing = event.target === $("caption");
   if (typing && event.key === "Escape") event.target.blur();
   if (typing && event.key === "Enter" && (event.ctrlKey || event.metaKey)) {

@@ -23,7 +23,7 @@ from prill.ui.serving import (
     json_response,
     picture_response,
 )
-from prill.ui.templates import read_part, render
+from prill.ui.templates import served_page
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -115,12 +115,12 @@ class CaptionSite:
 
     def files(self) -> Mapping[str, str]:
         """Returns the page, its style and its scripts."""
-        own = ("captions.js", "common.js", "page.css")
-        return {
-            "": render("ui/annotate/captions.html"),
-            **{part: read_part(f"ui/annotate/{part}") for part in own},
-            **{part: read_part(f"ui/{part}") for part in ("look.css", "look.js")},
-        }
+        return served_page(
+            "ui/annotate/captions.html",
+            styles=("ui/annotate/captions.css",),
+            scripts=("ui/annotate/captions.js",),
+            title="prill annotate: captions",
+        )
 
     def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]:
         """Yields the routes of cards and images, by index."""

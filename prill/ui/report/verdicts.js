@@ -62,7 +62,7 @@ function judgeCard(shown, row, name, i, many) {
     verdict.reason ? el("div", { class: "plain reason", tabindex: "0" }, cited(verdict.reason, shown)) : null,
     findingsOf(shown, verdict, many),
     opinionsOf(verdict),
-    callsButton(name, i));
+    callsButton(shown, row, i));
 }
 
 // More than fits in two lines.
@@ -114,7 +114,7 @@ function findingsOf(shown, verdict, many) {
 
 function stepLink(shown, index) {
   if (!shown.trajectory) return el("small", {}, ` state ${index + 1}`);
-  return el("button", { type: "button", class: "jump", click: () => goToCard(index) }, stateName(shown.trajectory, index).toLowerCase());
+  return el("button", { type: "button", class: "jump", "data-step": index, click: () => goToCard(index) }, stateName(shown.trajectory, index).toLowerCase());
 }
 
 function opinionsOf(verdict) {

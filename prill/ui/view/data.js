@@ -9,21 +9,6 @@ const kept = new Map(); // cached runs, by number, the newest last
 const asked = new Map(); // pending requests
 let hits = { words: "", numbers: null };
 
-async function ask(path, body) {
-  const options = body === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
-  let answer, text;
-  try {
-    answer = await fetch(path, { ...options, signal: AbortSignal.timeout(30000) });
-    text = await answer.text();
-  } catch {
-    throw new Error("The page's command does not answer: is it still running?");
-  }
-  if (answer.ok) return answer.headers.get("content-type").startsWith("application/json") ? JSON.parse(text) : text;
-  let words = text.trim();
-  try { words = JSON.parse(text).error ?? words; } catch { /* it is plain text */ }
-  throw Object.assign(new Error(words), { status: answer.status });
-}
-
 function readDetail(index) {
   if (kept.has(index) && (annotator === null || labels.has(overview.rows[index].id))) return kept.get(index);
   if (blind && !started) return null; // the first run without a label will be shown

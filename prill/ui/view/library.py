@@ -27,6 +27,7 @@ from prill.ui.report.entries import (
     ReportRow,
     Retry,
     detail,
+    file_names,
     get_series,
     judge_names,
     judged_row,
@@ -110,11 +111,9 @@ class Library:
         transcripts: bool = True,
         limit: int | None = None,
     ) -> None:
-        self.parts = list(
-            dict.fromkeys(
-                ("site", "agent", "platform", "truncated", *(("attempt",) if retries else ()), *by)
-            )
-        )
+        self._names = file_names([str(path) for path in runs])
+        more = [*(["attempt"] if retries else ()), *(["file"] if self._names else ())]
+        self.parts = list(dict.fromkeys(("site", "agent", "platform", "truncated", *more, *by)))
         self.retries = retries or {}
         self.generation = 0
         self._paths = [str(path) for path in runs], [str(path) for path in verdicts]
@@ -252,8 +251,10 @@ class Library:
             self._problem(item.message)
         else:
             self._index.add_run(at, item)
-        made = row(item, self.judges, item.id in self._gold, self._gold.get(item.id), self.parts)
-        if (series := get_series(item)) is not None:
+        name = self._names.get(file.path)
+        is_labelled, gold = item.id in self._gold, self._gold.get(item.id)
+        made = row(item, self.judges, is_labelled, gold, self.parts, name)
+        if (series := get_series(item, name)) is not None:
             task = self._series.setdefault(series[0], len(self._series))
             made = replace(made, series=task, attempt=series[1])
         self.rows.append(made)
@@ -493,7 +494,7 @@ class Library:
         if verdict is None or column.transcripts is None or not column.transcripts.is_dir():
             return None
         transcript = read_transcript(column.transcripts, verdict)
-        return exchanges(transcript) if transcript is not None else None
+        return exchanges(transcript, verdict) if transcript is not None else None
 
     def summary(self) -> Summary:
         """Returns the figures of the runs read so far."""

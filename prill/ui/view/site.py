@@ -22,7 +22,7 @@ from prill.ui.serving import (
     json_response,
     picture_response,
 )
-from prill.ui.templates import read_part, render
+from prill.ui.templates import render, served_page
 from prill.ui.view.library import JudgeProgress, Library
 from prill.ui.view.session import LabelDecision, LabelSession, PairAgreement
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _MOST_ROWS = 2000  # per response
 _PAUSE = 1.0  # seconds between two reads of the files
 _SLICE = 0.05  # seconds of reading before requests are handled
-_STYLES = ("ui/look.css", "ui/report/page.css", "ui/view/view.css")
 Reveal = Literal["always", "verdicts", "after", "never"]
 """When the page shows what others say of a run: `always`, only `verdicts` before the annotator's
 label, all of it `after` the label, or `never`.
@@ -130,18 +129,14 @@ class ViewSite:
 
     def files(self) -> Mapping[str, str]:
         """Returns the page, its style and its script."""
-        own = ("ui/look.js", "ui/view/data.js"), ("ui/view/labels.js", "ui/view/follow.js")
-        scripts = "\n".join(map(read_part, (*own[0], *SCRIPTS, *own[1])))
-        return {
-            "": render(
-                "ui/view/view.html",
-                title=self.title,
-                labels=self.session is not None,
-                blind=self.blind,
-            ),
-            "view.css": "".join(map(read_part, _STYLES)),
-            "view.js": f'(() => {{\n"use strict";\n{scripts}\n}})();\n',
-        }
+        return served_page(
+            "ui/view/view.html",
+            styles=("ui/report/page.css", "ui/view/view.css"),
+            scripts=("ui/view/data.js", *SCRIPTS, "ui/view/labels.js", "ui/view/follow.js"),
+            title=self.title,
+            labels=self.session is not None,
+            blind=self.blind,
+        )
 
     def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]:
         """Yields the routes of rows, runs, images, calls, the summary and labels."""
