@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from prill.errors import UnparsableError, UsageError
@@ -37,12 +37,14 @@ class Truth:
         reason: The reason in words. None: not given.
         steps: The label of each step that has one, by its index from 0.
         step_reasons: The reasons of these labels, by the same index.
+        probability: The teacher's probability of success, in [0, 1]. None: not given.
     """
 
     success: bool | None = None
     reason: str | None = None
     steps: Mapping[int, Label] = field(default_factory=dict)
     step_reasons: Mapping[int, str] = field(default_factory=dict)
+    probability: float | None = None
 
 
 class RequestRecorder:
@@ -121,6 +123,7 @@ def _taught(verdict: Verdict) -> Truth:
         verdict.reason or None,
         {step.index: step.label for step in steps},
         {step.index: step.reason for step in steps if step.reason},
+        verdict.score,
     )
 
 
@@ -132,7 +135,7 @@ def _agreed(truth: Truth, other: Truth | None) -> Truth | None:
     success = truth.success if truth.success == other.success else None
     if success is None and not steps:
         return None
-    return Truth(success, truth.reason, steps, truth.step_reasons)
+    return replace(truth, success=success, steps=steps)
 
 
 async def judge_rows(
@@ -142,6 +145,7 @@ async def judge_rows(
     truth: Truth,
     *,
     grouping: Grouping = "task",
+    soft: bool = False,
     place: Callable[[str], str] = os.path.abspath,
 ) -> list[Row] | str:
     """Builds the rows of a run: one for an outcome judge, one per labelled step for `steps`.
@@ -152,6 +156,7 @@ async def judge_rows(
         trajectory: The run.
         truth: The correct verdict.
         grouping: The property shared by rows that are held out together.
+        soft: Whether an outcome's row has the teacher's probability besides its verdict.
         place: Maps the path of an image to the path that a row names.
 
     Returns:
@@ -181,7 +186,9 @@ async def judge_rows(
             chat_turn(message, in_parts=bool(images))
             for message in (*messages, Message("assistant", (reply,)))
         )
-        step = {"step": index} if len(requests) > 1 or _of_steps(form) else {}
+        of_steps = _of_steps(form)
+        step = {"step": index} if len(requests) > 1 or of_steps else {}
+        chance = {} if not soft or of_steps else {"probability": truth.probability}
         rows.append(
             {
                 "prompt": prompt,
@@ -191,6 +198,7 @@ async def judge_rows(
                 "trajectory": trajectory.id,
                 **step,
                 "verdict": answer[0],
+                **chance,
             }
         )
     return rows or "the truth does not say what this judge is asked, or why"

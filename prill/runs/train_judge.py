@@ -63,6 +63,13 @@ class TrainJudgeConfig(TrainConfig):
         str | Path | None,
         Meta(description="verdicts of a second judge: runs on which it differs are left out"),
     ] = None
+    soft_labels: Annotated[
+        bool,
+        Meta(
+            description="learn the teacher's probability of success instead of its verdict alone; "
+            "the judge replies with one word (form word)"
+        ),
+    ] = False
     judge: Annotated[
         JudgeConfig | str | Mapping[str, Any],
         Meta(
@@ -84,8 +91,19 @@ class TrainJudgeConfig(TrainConfig):
         """Validates that there are labels or teacher verdicts to train on.
 
         Raises:
-            UsageError: There are neither.
+            UsageError: There are neither, or soft labels are wanted without a teacher, or in a form
+                that states reasons.
         """
+        if self.soft_labels and self.teacher_verdicts is None:
+            raise UsageError(
+                "soft labels are a teacher's probabilities: name its verdicts, or leave them out",
+                parameters=("soft_labels", "teacher_verdicts"),
+            )
+        if self.soft_labels and self.described.get("form", "word") != "word":
+            raise UsageError(
+                "soft labels need a judge that replies with one word: set its form to word",
+                parameters=("soft_labels", "judge"),
+            )
         if self.labels is None and self.teacher_verdicts is None:
             raise UsageError(
                 "there is nothing to learn from: name labels, or the verdicts of a teacher",
@@ -234,7 +252,14 @@ def _make_rows(config: TrainJudgeConfig) -> JudgeRows:
                 if truth is None:
                     lost["nothing to learn"] += 1
                     continue
-                found = await judge_rows(judge, recorder, item, truth, grouping=config.grouping)
+                found = await judge_rows(
+                    judge,
+                    recorder,
+                    item,
+                    truth,
+                    grouping=config.grouping,
+                    soft=config.soft_labels,
+                )
                 if isinstance(found, str):
                     lost[found] += 1
                     continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib import import_module
 from inspect import signature
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from prill.evaluators.outcome import OUTCOMES
 from prill.evaluators.steps import LABELS
 from prill.refine.training.preflight import Say, TrainingPlan
 from prill.refine.training.recipe import RowRecipe
-from prill.refine.training.samples import Sample, texts
+from prill.refine.training.samples import Sample, first_difference
 from prill.refine.training.spec import TrainSpec
 
 _REACHED = next(word for word, label in LABELS.items() if label == "reached")
@@ -144,7 +144,9 @@ def held_out_scores(
         for number, (sample, row) in enumerate(
             zip(plan.held_out, trainer.eval_dataset, strict=True), 1
         ):
-            behind, tokens = _first_difference(sample, plan, (good, *others))
+            behind, tokens = first_difference(
+                sample, (good, *others), plan.base.reader, sees=plan.base.sees
+            )
             batch = trainer.data_collator([row])
             first = int((batch.pop("labels")[0] != -100).nonzero()[0, 0])
             place = first + behind - 1
@@ -161,21 +163,3 @@ def held_out_scores(
     finally:
         model.train(was_training)
     return found
-
-
-def _first_difference(
-    sample: Sample, plan: TrainingPlan, words: Sequence[str]
-) -> tuple[int, list[int]]:
-    """Returns the number of reply tokens that all verdicts share, and the next token of each."""
-    tokens = []
-    for word in words:
-        part = sample.completion[0]["content"][0]
-        text = part["text"].replace(sample.verdict or "", word, 1)
-        said = replace(
-            sample,
-            completion=({**sample.completion[0], "content": [{"type": "text", "text": text}]},),
-        )
-        answer = texts(said, plan.base.reader, sees=plan.base.sees)[1]
-        tokens.append(plan.base.tokenizer(answer, add_special_tokens=False)["input_ids"])
-    shared = next(i for i, column in enumerate(zip(*tokens, strict=False)) if len(set(column)) > 1)
-    return shared, list(dict.fromkeys(word[shared] for word in tokens))

@@ -11,7 +11,7 @@ import hashlib
 import os
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, TypeVar
 
@@ -45,12 +45,13 @@ class _Row(msgspec.Struct):
     trajectory: str | None = None
     step: int | None = None
     verdict: str | None = None
+    probability: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One row. The content of messages is a list of parts, even if the file has plain text. Rows of
-    one task share `group`.
+    one task share `group`. `probability` is a teacher's probability of success, in [0, 1].
     """
 
     line: int
@@ -60,6 +61,7 @@ class Sample:
     group: str
     origin: str
     verdict: str | None = None
+    probability: float | None = None
 
     @property
     def answer(self) -> str:
@@ -242,6 +244,21 @@ def ended(labels: Sequence[int], tokenizer: Any) -> list[int]:
     return [*labels[: last + 1], *[-100] * (len(labels) - last - 1)]
 
 
+def first_difference(
+    sample: Sample, words: Sequence[str], reader: Any, *, sees: bool
+) -> tuple[int, list[int]]:
+    """Returns the number of reply tokens that all verdicts share, and the next token of each."""
+    tokenizer, tokens = getattr(reader, "tokenizer", reader), []
+    for word in words:
+        text = sample.answer.replace(sample.verdict or "", word, 1)
+        parts = [{"type": "text", "text": text}]
+        said = replace(sample, completion=({**sample.completion[0], "content": parts},))
+        answer = texts(said, reader, sees=sees)[1]
+        tokens.append(tokenizer(answer, add_special_tokens=False)["input_ids"])
+    shared = next(i for i, column in enumerate(zip(*tokens, strict=False)) if len(set(column)) > 1)
+    return shared, list(dict.fromkeys(word[shared] for word in tokens))
+
+
 def _sample(number: int, data: bytes, folder: Path) -> Sample:
     row = msgspec.json.decode(data, type=_Row)
     images = tuple(str(folder / image) for image in row.images or ())
@@ -273,7 +290,14 @@ def _sample(number: int, data: bytes, folder: Path) -> Sample:
     where = row.trajectory or (row.images or [""])[0] or f"line {number}"
     origin = where if row.step is None else f"{where}, step {row.step}"
     return Sample(
-        number, tuple(prompt), tuple(completion), images, row.task or where, origin, row.verdict
+        number,
+        tuple(prompt),
+        tuple(completion),
+        images,
+        row.task or where,
+        origin,
+        row.verdict,
+        row.probability,
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from prill.evaluators.outcome import OUTCOMES
 from prill.io.images import open_checked
 from prill.refine.training.checkpoints import (
     CHECKPOINTS,
@@ -24,11 +25,12 @@ from prill.refine.training.checkpoints import (
     saving_checkpoint,
 )
 from prill.refine.training.preflight import Preflight, TrainingPlan
-from prill.refine.training.samples import Sample, encode, ended, turns
+from prill.refine.training.samples import Sample, encode, ended, first_difference, turns
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import Base, adapter_config, load_model
 
 _IGNORED = -100  # the label that the loss ignores, in torch and TRL
+_SOFT = "soft_label"
 SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 
 
@@ -63,8 +65,10 @@ def make_trainer(
         spec, plan.facts, output, evaluates=bool(plan.held_out), on_gpu=on_gpu
     )
     model = load_model(plan.base, spec, on_gpu=on_gpu)
+    soft = any(sample.probability is not None for sample in plan.learnt)
     trainer = saving_whole(
-        trl.SFTTrainer if on_gpu else _scoring_answers(trl.SFTTrainer), spec.keep_checkpoints
+        _scoring_answers(trl.SFTTrainer) if soft or not on_gpu else trl.SFTTrainer,
+        spec.keep_checkpoints,
     )(
         model=model,
         args=trl.SFTConfig(
@@ -79,6 +83,8 @@ def make_trainer(
         processing_class=plan.base.reader,
         peft_config=adapter_config(model, spec),
     )
+    if soft:
+        _soften(trainer, plan)
     shown = (plan.held_out or plan.learnt)[: spec.samples]
 
     def said(model: Any, step: int) -> list[bytes]:
@@ -121,7 +127,7 @@ def saving_whole(trainer: Any, keep: int) -> Any:
 
 def _scoring_answers(trainer: Any) -> Any:
     """Makes a subclass of TRL's trainer that computes logits only at positions where some row has
-    an answer token. The loss is unchanged.
+    an answer token. The loss is unchanged, but for rows with a soft label (`_soften`).
 
     On a CPU, TRL computes the logits of every token. For a small model with short answers this is a
     third of the work.
@@ -139,21 +145,23 @@ def _scoring_answers(trainer: Any) -> Any:
             bare = (
                 self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
             )
-            if (
-                return_outputs
-                or self.aux_loss_enabled
-                or "logits_to_keep" not in signature(type(bare).forward).parameters
-            ):
-                return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            keeps = "logits_to_keep" in signature(type(bare).forward).parameters
             asked = dict(inputs)
+            soft = asked.pop(_SOFT, None)
+            if soft is None and (return_outputs or self.aux_loss_enabled or not keeps):
+                return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
             wanted = asked.pop("labels")[:, 1:]  # labels of the next token
             learnt = wanted != _IGNORED
             places = learnt.any(dim=0).nonzero().flatten()  # where any row has an answer
-            logits = model(**asked, use_cache=False, logits_to_keep=places).logits
-            wanted = wanted[:, places].flatten()
-            loss = cross_entropy(
-                logits.flatten(0, 1).float(), wanted, ignore_index=_IGNORED, reduction="sum"
+            kept = {"logits_to_keep": places} if keeps else {}
+            logits = model(**asked, use_cache=False, **kept).logits.float()
+            logits, wanted = logits if keeps else logits[:, places], wanted[:, places]
+            losses = cross_entropy(
+                logits.flatten(0, 1), wanted.flatten(), ignore_index=_IGNORED, reduction="none"
             )
+            if soft is not None:
+                losses = _with_soft_labels(losses.view_as(wanted), logits, wanted, soft)
+            loss = losses.sum()
             if num_items_in_batch is None:
                 return loss / learnt.sum()
             # The count may include all processes, whose gradients are averaged.
@@ -161,6 +169,47 @@ def _scoring_answers(trainer: Any) -> Any:
             return loss * share / num_items_in_batch
 
     return Trainer
+
+
+def _soften(trainer: Any, plan: TrainingPlan) -> None:
+    """Gives the rows of a trainer their soft labels: the place of the verdict's token in the
+    answer, the tokens of success and failure, and the probability of success.
+    """
+    torch, soft = import_module("torch"), []
+    for sample in plan.learnt:
+        chance = float(sample.verdict == OUTCOMES[0])
+        place, tokens = first_difference(
+            sample, OUTCOMES[:2], plan.base.reader, sees=plan.base.sees
+        )
+        soft.append([place, *tokens, chance if sample.probability is None else sample.probability])
+    trainer.train_dataset = trainer.train_dataset.add_column(_SOFT, soft)
+    collate = trainer.data_collator
+
+    def with_soft_labels(rows: list[dict[str, Any]]) -> dict[str, Any]:
+        labels = [row[_SOFT] for row in rows if _SOFT in row]  # held-out rows have none
+        batch = collate([{k: v for k, v in row.items() if k != _SOFT} for row in rows])
+        return {**batch, **({_SOFT: torch.tensor(labels)} if labels else {})}
+
+    trainer.data_collator = with_soft_labels
+
+
+def _with_soft_labels(losses: Any, logits: Any, wanted: Any, soft: Any) -> Any:
+    """Replaces the loss of each row's verdict token by the cross-entropy with its soft label.
+
+    Args:
+        losses: Losses, rows x places.
+        logits: Logits, rows x places x tokens.
+        wanted: Labels, rows x places.
+        soft: Soft labels, rows x 4 (`_soften`).
+    """
+    torch = import_module("torch")
+    row = torch.arange(len(wanted), device=wanted.device)
+    place = (wanted != _IGNORED).int().argmax(dim=1) + soft[:, 0].long()
+    log = logits[row, place].log_softmax(-1)
+    success, failure = (log[row, soft[:, i].long()] for i in (1, 2))
+    changed = losses.clone()
+    changed[row, place] = -(soft[:, 3] * success + (1 - soft[:, 3]) * failure)
+    return changed
 
 
 @contextmanager

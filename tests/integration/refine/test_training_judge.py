@@ -19,7 +19,16 @@ from prill.refine.judge_rows import CODES
 from prill.refine.training.preflight import plan_training
 from prill.refine.training.train import train
 from prill.refine.training.trainer import TrainingWatch, make_trainer
-from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
+from prill.types import (
+    Action,
+    EvaluatorInfo,
+    LabelRecord,
+    Observation,
+    Step,
+    Task,
+    Trajectory,
+    Verdict,
+)
 from tests.support.refine.launching import TRAINS
 
 pytestmark = TRAINS
@@ -145,6 +154,57 @@ def test_without_balance_it_is_plain_training_on_the_rows(
         for name in ("judge", "plain")
     ]
     assert losses[0] == losses[1] and len(losses[0]) == 4
+
+
+def taught(folder: Path, model: Path, *, seen: bool, score: float | None = None) -> Any:
+    """A trained judge's figures and scores: its teacher said `score` of each run, or 0 and 1."""
+    made = config(
+        folder,
+        model,
+        seen=seen,
+        preset={"balance": False, "held_out": 0.0},
+        labels=None,
+        teacher_verdicts=folder / "v.jsonl",
+        soft_labels=score is not None,
+    )
+    said = [
+        Verdict(
+            id=f"r{i}",
+            success=right,
+            score=float(right) if score in (None, 1) else score,
+            evaluator=EvaluatorInfo("teacher", "1"),
+        )
+        for i, right in enumerate(i % 3 == 0 for i in range(12))
+    ]
+    (folder / "v.jsonl").write_bytes(b"".join(map(encode, said)))
+    prill.train(made)
+    prill.score(
+        prill.ScoreConfig(
+            trajectories=[made.rows],
+            judge={"name": str(folder / "judge" / "judge.json")},
+            output=folder / "scores.jsonl",
+        )
+    )
+    losses = json.loads((folder / "judge" / "training.json").read_bytes())["figures"]["losses"]
+    return [loss for _, loss in losses], [
+        verdict.score for verdict in read_verdicts(folder / "scores.jsonl")
+    ]
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen2_5_vl"])
+def test_soft_labels_teach_a_probability(
+    kind: str, tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Certain soft labels are plain labels; a teacher who says 0.7 of every run is learnt."""
+    found = []
+    for name, score in (("plain", None), ("certain", 1), ("unsure", 0.7)):
+        (tmp_path / name).mkdir()
+        found.append(taught(tmp_path / name, tiny_model(kind), seen=kind != "qwen2", score=score))
+    plain, certain, unsure = found
+    assert certain[0] == pytest.approx(plain[0], rel=1e-4) and len(plain[0]) == 30
+    assert unsure[1] == pytest.approx([0.7] * 12, abs=0.1)
+    # the cross-entropy of a probability of 0.7 with itself, over the two tokens of an answer
+    assert unsure[0][-1] == pytest.approx(0.611 / 2, abs=0.1)
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen2_5_vl", "qwen3_vl"])

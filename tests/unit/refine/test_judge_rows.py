@@ -213,6 +213,29 @@ def test_rows_of_files_name_what_is_held_out_together(tmp_path: Path) -> None:
     assert [(row["trajectory"], row["step"]) for row in steps.rows] == [("r0", 0), ("r0", 1)]
 
 
+def test_soft_labels_are_the_teachers_probabilities(tmp_path: Path) -> None:
+    scores = {"r0": 0.9, "r1": 0.25, "r2": None}
+    said_so = [replace(said(id, (p or 1) > 0.5), score=p) for id, p in scores.items()]
+    (tmp_path / "v.jsonl").write_bytes(b"".join(map(encode, said_so)))
+    soft = config(tmp_path, labels=None, teacher_verdicts=tmp_path / "v.jsonl", soft_labels=True)
+    rows = soft.make_rows().rows
+    assert [(row["verdict"], row["probability"]) for row in rows] == [
+        ("success", 0.9),
+        ("failure", 0.25),
+        ("success", None),
+    ]
+    hard = replace(soft, soft_labels=False).make_rows().rows
+    assert not any("probability" in row for row in hard)
+
+
+def test_soft_labels_need_a_teacher_and_one_word(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="name its verdicts"):
+        config(tmp_path, soft_labels=True)
+    reasons = {"name": "modular", "form": "thoughts"}
+    with pytest.raises(UsageError, match="set its form to word"):
+        config(tmp_path, teacher_verdicts="v.jsonl", soft_labels=True, judge=reasons)
+
+
 def test_there_is_nothing_to_learn_from_nothing(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing to learn from: name labels"):
         config(tmp_path, labels=None)
