@@ -1,61 +1,27 @@
 // The caption page: one caption at a time, with unsaved drafts. Text from files or models is inserted with textContent or value only.
 
 const LARGEST = 2; // small screenshots are enlarged at most twofold
-const STORED = "unsaved";
 
 const $ = (id) => document.getElementById(id);
 
-let busy = false;
+const decides = () => true;
 
-function say(text, mild = true) {
+function warn(text, mild = true) {
   $("alert").hidden = !text;
   $("alert").textContent = text ?? "";
   $("alert").className = mild ? "mild" : "";
-}
-
-// Ignore keys while the next item is loading, so that they do not decide about it unseen.
-async function alone(work) {
-  if (busy) return;
-  busy = true;
-  document.querySelector("main").setAttribute("aria-busy", "true");
-  try {
-    await work();
-  } catch (error) {
-    say(error.message, false);
-  } finally {
-    busy = false;
-    document.querySelector("main").removeAttribute("aria-busy");
-  }
-}
-
-// Unsaved decisions by index, and the numbers of decisions that this page has saved. Both survive a reload.
-const { drafts, saves } = stored();
-
-function stored() {
-  try {
-    const found = JSON.parse(sessionStorage.getItem(STORED));
-    // Another URL is another session, with other indexes.
-    if (found?.address === location.pathname) return { drafts: new Map(found.drafts), saves: found.saves };
-  } catch {
-    // Without storage, unsaved decisions are lost with the page.
-  }
-  return { drafts: new Map(), saves: [] };
 }
 
 function keep(index, draft) {
   if (draft) drafts.set(index, draft);
   else drafts.delete(index);
   store();
+  showUnsaved();
 }
 
-function store() {
+function showUnsaved() {
   $("unsaved").hidden = !drafts.size;
   $("unsaved").textContent = `${drafts.size} not saved`;
-  try {
-    sessionStorage.setItem(STORED, JSON.stringify({ address: location.pathname, drafts: [...drafts], saves }));
-  } catch {
-    // Storage is full or forbidden: the browser still asks before leaving the page.
-  }
 }
 
 // Returns the next unsaved index, after `index` and then from the start.
@@ -63,17 +29,6 @@ function nextDraft(index) {
   const places = [...drafts.keys()].sort((a, b) => a - b);
   return places.find((place) => place > index) ?? places[0];
 }
-
-addEventListener("beforeunload", (event) => {
-  if (drafts.size) event.preventDefault();
-});
-
-// Clicking a control takes focus from text fields without giving it to the control, so that the next key goes to the page, and Enter saves.
-addEventListener("mousedown", (event) => {
-  if (!event.target.closest("button, summary") || event.target.closest("dialog")) return;
-  event.preventDefault();
-  document.activeElement?.blur();
-});
 
 function fit() {
   const { naturalWidth: width, naturalHeight: height } = $("picture");
@@ -100,14 +55,14 @@ async function open(index) {
   const next = await ask(`api/cards/${index}`);
   const left = card && card.index !== index && drafts.has(card.index) ? card.index + 1 : null;
   show(next);
-  if (left) say(`Caption ${left} is not saved: what you did to it is on this page only. "${drafts.size} not saved" leads back to it.`);
+  if (left) warn(`Caption ${left} is not saved: what you did to it is on this page only. "${drafts.size} not saved" leads back to it.`);
 }
 
 function show(next) {
   card = next;
   const draft = drafts.get(card.index);
   version = draft?.version ?? card.version;
-  say(null);
+  warn(null);
   $("about").textContent = `Caption ${card.index + 1} of ${overview.choices.length}`;
   $("image").textContent = card.image;
   const warnings = [card.truncated && "The caption was cut by the limit of tokens.", card.problem && `There is no caption (${card.problem}): write one, or reject.`];
@@ -180,14 +135,14 @@ const decide = (choice) => alone(async () => {
   if ($("caption").value !== caption) {
     shown = caption;
     showState();
-    return say("Saved, but without what was typed since: accept it again to save it too.");
+    return warn("Saved, but without what was typed since: accept it again to save it too.");
   }
   put(card.text);
   keepDraft();
   if (change.next === null) {
     show(card);
     const rest = drafts.size ? `, but ${drafts.size} changed and not saved yet` : "";
-    say(`Every caption has a decision${rest}. End prill annotate with Ctrl-C, and run prill caption again: its rows honour them.`);
+    warn(`Every caption has a decision${rest}. End prill annotate with Ctrl-C, and run prill caption again: its rows honour them.`);
   } else await open(change.next);
 });
 
@@ -198,7 +153,7 @@ function take(changed) {
 }
 
 const undo = () => alone(async () => {
-  if (!saves.length) return say("Nothing to take back: only what was decided on this page since prill annotate started.");
+  if (!saves.length) return warn("Nothing to take back: only what was decided on this page since prill annotate started.");
   let change;
   try {
     change = await ask("api/undo", { version: saves.at(-1) });
@@ -211,14 +166,14 @@ const undo = () => alone(async () => {
   if (!change) {
     overview = await ask("api/overview");
     await open(card.index);
-    return say("It was taken back before.");
+    return warn("It was taken back before.");
   }
   const waiting = drafts.get(change.card.index); // text typed since then is kept
   const text = waiting?.text ?? change.undone;
   take(change.card);
   keep(card.index, text != null ? { ...waiting, text, version } : null);
   show(card);
-  say("Taken back.");
+  warn("Taken back.");
 });
 
 const step = (by) => alone(async () => {
@@ -262,11 +217,11 @@ $("help").addEventListener("click", () => $("keys").showModal());
 $("caption").addEventListener("input", () => card && showState());
 $("unsaved").addEventListener("click", () => card && alone(() => {
   const index = nextDraft(card.index);
-  return index === card.index ? say("This is the one that is not saved: accept or reject it.") : open(index);
+  return index === card.index ? warn("This is the one that is not saved: accept or reject it.") : open(index);
 }));
 new ResizeObserver(fit).observe($("stage"));
 
-store();
+showUnsaved();
 alone(async () => {
   overview = await ask("api/overview");
   await open(overview.at);

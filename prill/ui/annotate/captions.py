@@ -118,7 +118,7 @@ class CaptionSite:
         return served_page(
             "ui/annotate/captions.html",
             styles=("ui/annotate/captions.css",),
-            scripts=("ui/annotate/captions.js",),
+            scripts=("ui/decisions.js", "ui/annotate/captions.js"),
             title="prill annotate: captions",
         )
 

@@ -4,38 +4,16 @@
 const OUTCOMES = [["success", "s", "Success"], ["failure", "f", "Failure"], ["not_executable", "x", "Not executable"], ["unsure", "u", "Unsure"]];
 const STEP_LABELS = [["towards", "t", "Towards goal"], ["not_sure", "n", "Not sure"], ["reached", "r", "Goal reached"], ["away", "a", "Away from goal"]];
 const NAMES = Object.fromEntries([...OUTCOMES, ...STEP_LABELS].map(([value, , name]) => [value, name]));
-const STORED = "unsaved";
 const labels = new Map(); // saved labels, by id: {mine, version}
-// Decisions that are not on disk, by id, and the numbers of decisions that this page has saved. Both survive a reload.
-const { drafts, saves } = stored();
 let annotator = null;
 let pairs = []; // agreement with other annotators
-let busy = false;
 let saving = Promise.resolve(); // of changes that are saved at once
 let last = null; // the run that was saved before, with what others say of it
 let panelOf = null; // the run that the panel shows
 let message = { text: "", mild: true };
 let textIsOpen = false;
 
-function stored() {
-  try {
-    const found = JSON.parse(sessionStorage.getItem(STORED));
-    // Another address is another session.
-    if (found?.address === location.pathname) return { drafts: new Map(found.drafts), saves: found.saves };
-  } catch { /* Without storage, unsaved decisions are lost with the page. */ }
-  return { drafts: new Map(), saves: [] };
-}
-
-function store() {
-  try {
-    sessionStorage.setItem(STORED, JSON.stringify({ address: location.pathname, drafts: [...drafts], saves }));
-  } catch { /* Storage is full or forbidden: the browser still asks before leaving the page. */ }
-}
-
-addEventListener("beforeunload", (event) => {
-  if (drafts.size) event.preventDefault();
-});
-
+const decides = () => blind && view === "browse";
 const formOf = (mine) => ({
   choice: mine?.choice ?? null,
   steps: Object.fromEntries((mine?.steps ?? []).map(({ index, label }) => [index, label])),
@@ -70,7 +48,7 @@ function labelPanel(index) {
     offered.map(([value, letter, words], i) => el("button", { type: "button", class: value, value, click: () => act(value) }, el("span", {}, words), el("kbd", {}, blind ? letter : String(first + i)))));
   const note = el("textarea", { id: "note", rows: "2", maxlength: "20000", placeholder: "Optional", input: () => change((form) => { form.note = note.value; }, false), change: () => saveAtOnce() });
   return el("section", { class: "label-panel", "aria-label": `Label of ${annotator}` },
-    el("div", { class: "counts" }, el("span", { id: "counts" }), el("span", { class: "bar" }, el("span", { id: "bar" }))),
+    el("div", { class: "counts" }, el("span", { id: "counts" }), el("progress", { id: "bar", value: "0", "aria-labelledby": "counts" })),
     el("h3", {}, "Outcome"),
     buttons("outcomes", "Outcome", OUTCOMES, choose, 1),
     el("h3", { id: "step-title" }),
@@ -138,7 +116,7 @@ function showSession() {
   const done = overview.rows.filter((row) => row.mine).length;
   const total = overview.rows.length;
   byId("counts").textContent = `${done} done, ${total - done} left`;
-  byId("bar").style.width = `${(100 * done) / Math.max(1, total)}%`;
+  byId("bar").value = done / Math.max(1, total);
   if (!pairs.length) { byId("agreement").replaceChildren(); return; }
   const cells = (tag, words) => el("tr", {}, words.map((word) => el(tag, {}, word)));
   const open = pairs.reduce((sum, pair) => sum + pair.undecided, 0);
@@ -250,21 +228,6 @@ async function takeOther(id) {
   const index = overview.rows.findIndex((row) => row.id === id);
   labels.set(id, await ask(`api/labels/${index}`));
   keep(id, drafts.get(id).form, labels.get(id).version);
-}
-
-// Keys are ignored meanwhile, so that they decide about nothing unseen.
-async function alone(work) {
-  if (busy) return;
-  busy = true;
-  byId("browse").setAttribute("aria-busy", "true");
-  try {
-    await work();
-  } catch (error) {
-    warn(error.message, false);
-  } finally {
-    busy = false;
-    byId("browse").removeAttribute("aria-busy");
-  }
 }
 
 const save = () => alone(async () => {
@@ -390,10 +353,3 @@ function onLabelKey(event) {
 }
 
 document.addEventListener("keydown", onLabelKey, true);
-
-// Clicking a control takes the focus from text fields without giving it to the control, so that Enter saves.
-addEventListener("mousedown", (event) => {
-  if (!blind || view !== "browse" || !event.target.closest("button, summary") || event.target.closest("dialog")) return;
-  event.preventDefault();
-  document.activeElement?.blur();
-});

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 2000  # per response
 _PAUSE = 1.0  # seconds between two reads of the files
+_SCRIPTS = ("ui/view/labels.js", "ui/view/follow.js")
 _SLICE = 0.05  # seconds of reading before requests are handled
 Reveal = Literal["always", "verdicts", "after", "never"]
 """When the page shows what others say of a run: `always`, only `verdicts` before the annotator's
@@ -132,7 +133,7 @@ class ViewSite:
         return served_page(
             "ui/view/view.html",
             styles=("ui/report/page.css", "ui/view/view.css"),
-            scripts=("ui/view/data.js", *SCRIPTS, "ui/view/labels.js", "ui/view/follow.js"),
+            scripts=("ui/view/data.js", *SCRIPTS, "ui/decisions.js", *_SCRIPTS),
             title=self.title,
             labels=self.session is not None,
             blind=self.blind,
