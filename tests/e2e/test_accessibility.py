@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-PAGES = ("report", "run", "view", "captions", "watch", "status")
+PAGES = ("report", "run", "view", "blind", "captions", "watch", "status")
 # What is shown by a click: the selector to click, and of what appears.
 DIALOGS = {
     "keys": ("run", ["#show-help"], "#help[open]"),
@@ -39,8 +39,15 @@ async def addresses(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[d
     folder = tmp_path_factory.mktemp("pages")
     made = {name: path.as_uri() for name, path in write_pages(folder).items()}
     made["run"] = f"{made['report']}#t=bread-0"
-    async with served_view(folder) as view, served_captions(folder) as captions:
-        yield {**made, "view": f"{view}#t=bread-0", "captions": captions}
+    async with (
+        served_view(folder) as view,
+        served_view(folder, output=folder / "blind.jsonl", blind=True) as blind,
+        served_captions(folder) as captions,
+    ):
+        served = {"view": view, "blind": blind}
+        yield {**made, "captions": captions} | {
+            name: f"{url}#t=bread-0" for name, url in served.items()
+        }
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -75,7 +82,8 @@ async def opened(browser: Chromium, addresses: dict[str, str]) -> AsyncIterator[
         assert not errors
 
 
-SHOWN = {"run": "#stage img", "view": "#stage img", "captions": "#picture[src^=pictures]"}
+SHOWN = dict.fromkeys(("run", "view", "blind"), "#stage img")
+SHOWN |= {"captions": "#picture[src^=pictures]"}
 SHOWN |= {"report": "#summary .facts", "watch": ".watch-plot", "status": ".facts"}
 
 
@@ -157,7 +165,7 @@ async def test_paper_shows_all_of_a_page(opened: Any, name: str) -> None:
             assert await page.locator("#summary details:not([open])").count() == 0
 
 
-@pytest.mark.parametrize("name", ["run", "view", "captions"])
+@pytest.mark.parametrize("name", ["run", "view", "blind", "captions"])
 async def test_the_tab_key_reaches_every_control(opened: Any, name: str) -> None:
     page = await opened(name)
     wanted: Sequence[str] = await page.evaluate(
