@@ -522,6 +522,8 @@ class LabelRecord:
         steps: Labels of single steps.
         inclusion: The chance with which the trajectory was drawn for a label, in (0, 1], where
             chances were unequal. Absent: they were equal, or nobody drew.
+        side_effects: Whether the agent changed something that nobody asked for. Absent: nobody
+            said so.
     """
 
     id: str
@@ -532,3 +534,4 @@ class LabelRecord:
     undecided: Literal["not_executable", "unsure"] | None = None
     steps: tuple[StepLabel, ...] | None = None
     inclusion: float | UnsetType = UNSET
+    side_effects: bool | UnsetType = UNSET

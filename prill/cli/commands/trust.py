@@ -221,9 +221,10 @@ COMMANDS: Mapping[str, Command] = {
             "--blind",
             "prill annotate --captions captions.jsonl --annotator ada",
         ),
-        "The page asks for success, failure, not executable or unsure, for a label of each "
-        "step if wanted, and for a note. Every decision is on disk before the next trajectory "
-        "comes up; the same command resumes.\n"
+        "The page is that of `prill view --blind`, for a queue of trajectories: it asks for "
+        "success, failure, not executable or unsure, and if wanted for a label of each step, side "
+        "effects and a note. Every decision is on disk before the next trajectory comes up; the "
+        "same command resumes.\n"
         "Exit codes: 0 ended, 3 ended and some lines are broken and left out, 2 nothing could "
         "be read or bad usage.",
     ),

@@ -82,6 +82,7 @@ def write_report(
     calibrations: Sequence[Calibration] = (),
     by: Sequence[str] = (),
     retries: Mapping[str, Retry] | None = None,
+    files: Mapping[str, str] | None = None,
     title: str = "prill report",
     progress: Callable[[], object] = lambda: None,
 ) -> ReportSummary:
@@ -92,8 +93,9 @@ def write_report(
     judge. Images are linked by relative path unless `embed` is set; `by` are more keys to filter
     by, such as one of the metadata; `progress` is called after every trajectory. With `retries`, by
     trajectory id, the attempts at a task are shown side by side; their metadata has the attempt
-    number under `attempt`. Raises UsageError if `out` cannot be written, the source of the labels
-    is ambiguous, or no trajectory has a key.
+    number under `attempt`. `files` has the short name of each trajectory's file by id, if there are
+    several; it may grow as `items` are read. Raises UsageError if `out` cannot be written, the
+    source of the labels is ambiguous, or no trajectory has a key.
     """
     check_output(out, "a report")
     folder = Path() if is_stream(out) else Path(out).parent
@@ -103,7 +105,8 @@ def write_report(
     label_source, gold = gold_labels(
         (label for group in by_id.values() for label in group), source, truth
     )
-    keys = list(dict.fromkeys((*_FILTER_KEYS, *(("attempt",) if retries is not None else ()), *by)))
+    more = [*(["attempt"] if retries is not None else ()), *(["file"] if files is not None else ())]
+    keys = list(dict.fromkeys((*_FILTER_KEYS, *more, *by)))
     rows: list[ReportRow] = []
     failures: list[FailedRun] = []
     # of the page's runs, those that a calibration was fitted to
@@ -120,8 +123,9 @@ def write_report(
                     for counts, calibration in zip(chosen, calibrations, strict=True):
                         known = calibration.fitted_to
                         counts["unknown" if known is None else known.relation(item)] += 1
-                line = row(item, judges, item.id in gold, gold.get(item.id), keys)
-                if retries is not None and (place := get_series(item)) is not None:
+                file = files.get(item.id) if files is not None else None
+                line = row(item, judges, item.id in gold, gold.get(item.id), keys, file)
+                if retries is not None and (place := get_series(item, file)) is not None:
                     line = replace(
                         line, series=series.setdefault(place[0], len(series)), attempt=place[1]
                     )

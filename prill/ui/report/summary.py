@@ -21,6 +21,7 @@ from prill.evaluators.meta.comparison import mcnemar
 from prill.evaluators.meta.figure import Figure as AgreementFigure
 from prill.evaluators.metrics import FEW_CLUSTERS
 from prill.types import LabelRecord, Usage, Verdict
+from prill.ui.report.changes import ChangeTable, change_tables
 from prill.ui.report.entries import Judge, Outcome, ReportRow, Retry
 from prill.ui.report.failures import (
     CauseGroup,
@@ -267,6 +268,7 @@ class Summary:
     notes: Sequence[str]
     cautions: Sequence[str]
     attempts: AttemptTable | None
+    changes: Sequence[ChangeTable]
     columns: Sequence[Column]
     is_labelled: bool
     agreement: AgreementTable | None
@@ -290,6 +292,7 @@ def summary(contents: ReportContents) -> Summary:
         notes=_notes(contents, columns),
         cautions=_cautions(columns),
         attempts=_attempts(contents),
+        changes=change_tables(contents.rows, contents.retries),
         columns=columns,
         is_labelled=is_labelled,
         agreement=_agreement(contents, columns, tasks) if columns and is_labelled else None,

@@ -20,7 +20,7 @@ function timeline(shown) {
   if (!voices.length && !pointing.length && !rewarding.length) return null;
   const numbers = [...Array(stateCount(shown.trajectory)).keys()];
   const head = el("tr", {}, el("td", {}), numbers.map((n) => el("th", { scope: "col" },
-    el("button", { type: "button", class: "jump", "aria-label": `Show ${stateName(shown.trajectory, n)}`, click: () => goToCard(n) },
+    el("button", { type: "button", class: "jump", "data-step": n, "aria-label": `Show ${stateName(shown.trajectory, n)}`, click: () => goToCard(n) },
       n < shown.trajectory.steps.length ? String(n + 1) : "end"))));
   const lines = voices.map((voice) => el("tr", {}, el("th", { scope: "row" }, voice.name, voice.person ? el("small", {}, " person") : null),
     numbers.map((n) => el("td", {}, stepMark(voice.labels.find((label) => label.index === n))))));

@@ -21,7 +21,7 @@ function disagreement(row) {
 const FEW = 3; // up to this many judges are shown in full; with more, long parts scroll or collapse
 
 function judgeCards(shown, row) {
-  if (!overview.judges.length) return null;
+  if (!overview.judges.length || (blind && !row.mine && !shown.verdicts.some(Boolean))) return null;
   const many = overview.judges.length > FEW;
   const cards = (numbers) => el("div", { class: `judges ${many ? "many" : ""}` }, numbers.map((i) => judgeCard(shown, row, overview.judges[i], i, many)));
   const all = [...overview.judges.keys()];
@@ -33,12 +33,12 @@ function judgeCards(shown, row) {
 }
 
 function labelLine(shown, row) {
-  if (!overview.source) return null;
+  if (!overview.source || (blind && !shown.labels.length)) return null;
   const why = { not_executable: "nobody could have done it", unsure: "not sure" };
   const several = shown.labels.length > 1;
   const lines = shown.labels.map((label) => el("li", {},
     badge(outcomeOf(label, "undecided")),
-    el("span", { class: "plain" }, [label.annotator, why[label.undecided], label.note].filter(Boolean).join(": "))));
+    el("span", { class: "plain" }, [label.annotator, why[label.undecided], label.side_effects ? "side effects" : null, label.note].filter(Boolean).flatMap((word, i) => [i ? ": " : null, el("bdi", {}, word)]))));
   return el("section", { class: "label-line" },
     el("h3", {}, `Label (${overview.source})`),
     several ? el("span", { title: "What counts: the first label that is decided" }, badge(row.truth)) : null,
@@ -62,7 +62,7 @@ function judgeCard(shown, row, name, i, many) {
     verdict.reason ? el("div", { class: "plain reason", tabindex: "0" }, cited(verdict.reason, shown, verdict.findings?.citations)) : null,
     findingsOf(shown, verdict, many),
     opinionsOf(shown, verdict),
-    callsButton(name, i));
+    callsButton(shown, row, i));
 }
 
 // More than fits in two lines.
@@ -116,7 +116,7 @@ function findingsOf(shown, verdict, many) {
 
 function stepLink(shown, index) {
   if (!shown.trajectory) return el("small", {}, ` state ${index + 1}`);
-  return el("button", { type: "button", class: "jump", click: () => goToCard(index) }, stateName(shown.trajectory, index).toLowerCase());
+  return el("button", { type: "button", class: "jump", "data-step": index, click: () => goToCard(index) }, stateName(shown.trajectory, index).toLowerCase());
 }
 
 function opinionsOf(shown, verdict) {

@@ -186,10 +186,15 @@ async def test_labels_are_on_disk_at_once(browser: Chromium, tmp_path: Path, by:
         if by == "keys":
             await page.keyboard.press("2")
         else:
-            await page.locator(".choices button.failure").click()
+            await page.locator("#outcomes .failure").click()
         await says(page, "#label-state", "On disk")
-        await page.locator(".step-choice button.away:enabled").click()
-        await page.locator(".step-choice button.away[aria-pressed=true]").wait_for()
+        if by == "keys":
+            await page.keyboard.press("8")
+            await page.keyboard.press("9")
+        else:
+            await page.click("#step-labels .away")
+            await page.click("#side-effects")
+        await page.locator("#step-labels .away[aria-pressed=true]").wait_for()
         if by == "keys":
             await page.keyboard.press("e")
             await page.keyboard.type("no bread")
@@ -207,10 +212,13 @@ async def test_labels_are_on_disk_at_once(browser: Chromium, tmp_path: Path, by:
         annotator="ada",
         note="no bread",
         steps=(StepLabel(index=0, label="away"),),
+        side_effects=True,
     )
     async with command(tmp_path, *words) as (_, url), shown(browser, url) as page:
         await says(page, "#progress", "ada: 1 of 8 labelled")
-        assert await page.locator(".choices [aria-pressed=true]").inner_text() == "✗ Failure 2"
+        assert await page.locator("#outcomes [aria-pressed=true]").get_attribute("value") == (
+            "failure"
+        )
         await page.keyboard.press("j")
         await says(page, "#label-state", "No label yet")
         await page.keyboard.press("1")
@@ -226,10 +234,14 @@ async def test_blind_until_decided(browser: Chromium, tmp_path: Path) -> None:
         await says(page, "#label-state", "No label yet")
         assert "receipt" not in await page.inner_text("body")
         await page.keyboard.press("1")
-        await says(page, "#judges", "receipt noa")
-        await page.keyboard.press("j")
+        await says(page, "#label-state", "Not saved yet")
+        assert "receipt" not in await page.inner_text("body"), "chosen is not yet decided"
+        await page.keyboard.press("Enter")
+        await says(page, "#last", "receipt noa")
         await says(page, "#label-state", "No label yet")
         assert "receipt nob" not in await page.inner_text("body")
+        await page.locator("#last .jump").click()
+        await says(page, "#judges", "receipt noa")
 
 
 async def test_what_stands_in_files_is_text(browser: Chromium, tmp_path: Path) -> None:
@@ -280,7 +292,7 @@ async def test_nothing_is_wider_than_the_window(
     words = ("--annotator", "ada", "-o", "l.jsonl")
     async with command(tmp_path, *words) as (_, url), shown(browser, url, width, dark) as page:
         await page.locator(".line").first.click()
-        await page.locator(".label-bar").wait_for()
+        await page.locator(".label-panel").wait_for()
         for _ in range(2):
             assert await page.evaluate("document.documentElement.scrollWidth") <= width
             await page.keyboard.press("w")

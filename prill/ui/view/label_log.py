@@ -50,7 +50,7 @@ class LabelLog(AppendLog[LabelRecord]):
         if not self.is_ours():
             raise UsageError(
                 f"{self.path}: cannot be written: another program has changed or replaced it; "
-                "start prill annotate again"
+                "start the command again"
             )
 
     def _without(self, id: str, line: bytes = b"") -> Iterator[bytes]:
