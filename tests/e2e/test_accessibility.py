@@ -179,3 +179,18 @@ async def test_the_tab_key_reaches_every_control(opened: Any, name: str) -> None
         await page.keyboard.press("Tab")
         reached.add(await page.evaluate("document.activeElement.dataset.reach ?? ''"))
     assert not set(wanted) - reached
+
+
+async def test_ctrl_p_prints_runs_that_were_not_read(opened: Any) -> None:
+    page = await opened("view")
+    await page.evaluate(
+        """() => {
+          window.print = () => {
+            document.body.dataset.printed = document.querySelectorAll("#printed .judge").length;
+          };
+        }"""
+    )
+    await page.keyboard.press("Control+p")
+    await sees(page, "body[data-printed='14']")  # seven runs by two judges
+    assert await page.locator("#printed img[src]").count() == 7 * 3
+    assert await page.locator("#summary table.verdicts").count() == 1

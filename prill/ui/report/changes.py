@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations, islice
 
-from prill.evaluators.meta.paired import AgentDifference, TaskRuns, compare_agents
+from prill.evaluators.meta.comparison import mcnemar
 from prill.ui.report.entries import Outcome, ReportRow, Retry
 
 _MAX_TABLES = 12
@@ -98,20 +98,24 @@ def _between(
     b: Mapping[str, Sequence[int]],
 ) -> ChangeTable | None:
     shared = [task for task in a if task in b]
-    runs = [TaskRuns(task, _successes(rows, a[task]), _successes(rows, b[task])) for task in shared]
-    if not any(any(one.a) and any(one.b) for one in runs):
+    both: dict[str, tuple[float, float]] = {}
+    for task in shared:
+        before, after = _rate(rows, a[task]), _rate(rows, b[task])
+        if before is not None and after is not None:
+            both[task] = before, after
+    if not both:
         return None
-    changed = []
-    for task, one in zip(shared, runs, strict=True):
-        before, after = _majority(one.a), _majority(one.b)
-        if before is not None and after is not None and before != after:
-            changed.append(_task(rows, [a[task], b[task]], a[task][0], b[task][0]))
-    return _table(
-        f"From {first} to {second}",
-        _words(compare_agents(runs)),
-        (first, second),
-        changed,
+    changed = [task for task, (old, new) in both.items() if (old - 0.5) * (new - 0.5) < 0]
+    better = sum(both[task][0] < 0.5 for task in changed)
+    p, _ = mcnemar(better, len(changed) - better)
+    before, after = (sum(pair[side] for pair in both.values()) / len(both) for side in (0, 1))
+    note = (
+        f"Success {before:.0%}, then {after:.0%} on {len(both):,} "
+        f"{'task' if len(both) == 1 else 'tasks'}: {better:,} to success, "
+        f"{len(changed) - better:,} to failure; McNemar p {p:.3f}. prill compare gives intervals."
     )
+    tasks = [_task(rows, [a[task], b[task]], a[task][0], b[task][0]) for task in changed]
+    return _table(f"From {first} to {second}", note, (first, second), tasks)
 
 
 def _flips(
@@ -154,28 +158,11 @@ def _task(
     return ChangedTask(rows[one].goal, runs, f"{one} {other}")
 
 
-def _words(found: AgentDifference) -> str:
-    figure = found.difference
-    interval = "" if figure.low is None else f" [{figure.low:+.2f}, {figure.high:+.2f}]"
-    tasks = "1 task" if found.tasks == 1 else f"{found.tasks:,} tasks"
-    return (
-        f"Success {found.rate_a:.0%}, then {found.rate_b:.0%} on {tasks}: "
-        f"{figure.value:+.2f}{interval}. {found.to_success:,} to success, {found.to_failure:,} to "
-        f"failure; McNemar p {found.mcnemar:.3f}."
-    )
-
-
 def _outcome(row: ReportRow) -> Outcome:
     return next((said for said in (row.truth, *row.outcomes) if said in ("success", "failure")), "")
 
 
-def _successes(rows: Sequence[ReportRow], numbers: Sequence[int]) -> list[tuple[bool, ...]]:
-    said = (_outcome(rows[number]) for number in numbers)
-    return [(one == "success",) if one else () for one in said]
-
-
-def _majority(runs: Sequence[Sequence[bool]]) -> bool | None:
-    """Returns the outcome of most runs; None if there is none."""
-    decided = [run[0] for run in runs if run]
-    rest = 2 * sum(decided) - len(decided)
-    return None if not rest else rest > 0
+def _rate(rows: Sequence[ReportRow], numbers: Sequence[int]) -> float | None:
+    """Returns the share of successes; None if no run has an outcome."""
+    said = [one for number in numbers if (one := _outcome(rows[number]))]
+    return said.count("success") / len(said) if said else None

@@ -37,7 +37,7 @@ _MAX_WORDS = 600  # characters of a goal in the list, a typed value or a URL
 _REASON = 160  # characters of a reason in the list, or of a citation
 _MAX_CITATIONS = 200  # of a verdict
 Outcome = Literal["success", "failure", "unscored", "undecided", ""]
-_NO_EVALUATOR = EvaluatorInfo("", "")
+NO_EVALUATOR = EvaluatorInfo("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +365,7 @@ def _short_verdict(verdict: Verdict | None) -> Verdict | None:
         steps=steps,
         findings=verdict.findings and _short_findings(verdict.findings),
         opinions=verdict.opinions and tuple(map(_short_opinion, verdict.opinions)),
-        evaluator=_NO_EVALUATOR,  # the judge's own entry in the page identifies it
+        evaluator=NO_EVALUATOR,  # the judge's own entry in the page identifies it
         key="",
     )
 

@@ -100,7 +100,7 @@ function findingsOf(shown, verdict, many) {
   const weight = found.process === null ? "" : `${(100 * found.process).toFixed(0)} % of the weight`;
   const points = found.key_points.length ? folded(`${found.key_points.length} key points`, false, el("ol", { class: "points-of-goal" }, found.key_points.map((point) => el("li", {}, point)))) : null;
   const answers = (found.answers ?? []).map((answer) => el("li", { class: "met" },
-    el("span", {}, answer.question, el("strong", {}, ` ${typeof answer.value === "string" ? answer.value : JSON.stringify(answer.value)}`)),
+    el("span", {}, answer.question, el("strong", {}, ` ${typeof answer.value === "string" ? answer.value : JSON.stringify(answer.value ?? null)}`)),
     answer.step === null ? null : stepLink(shown, answer.step),
     answer.reason ? el("div", { class: "plain" }, cited(answer.reason, shown)) : null));
   return el("div", { class: "findings" },

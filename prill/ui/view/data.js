@@ -4,6 +4,7 @@ const HOME = "browse";
 let blind = false; // whether verdicts and labels of others are hidden until the annotator has decided
 let started = false;
 const MOST_KEPT = 60; // runs that stay in memory
+let printing = false; // all that are printed stay
 const overview = { judges: [], source: "", parts: [], rows: [] };
 const kept = new Map(); // cached runs, by number, the newest last
 const asked = new Map(); // pending requests
@@ -24,7 +25,7 @@ function fetchDetail(index) {
       if (mine !== null && !labels.has(id)) labels.set(id, mine);
       kept.delete(index);
       kept.set(index, shown);
-      if (kept.size > MOST_KEPT) kept.delete(kept.keys().next().value);
+      if (kept.size > (printing ? MAX_PRINTED : MOST_KEPT)) kept.delete(kept.keys().next().value);
     }).finally(() => asked.delete(index)));
   }
   return asked.get(index);

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 2000  # per response
 _PAUSE = 1.0  # seconds between two reads of the files
-_SCRIPTS = ("ui/view/labels.js", "ui/view/follow.js")
+_SCRIPTS = ("ui/view/labels.js", "ui/view/follow.js", "ui/view/paper.js")
 _SLICE = 0.05  # seconds of reading before requests are handled
 Reveal = Literal["always", "verdicts", "after", "never"]
 """When the page shows what others say of a run: `always`, only `verdicts` before the annotator's

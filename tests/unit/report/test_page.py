@@ -159,6 +159,7 @@ def test_row_without_verdict_or_label(tmp_path: Path) -> None:
         "broken": None,
         "series": None,
         "attempt": None,
+        "file": None,
     }
     assert "Verdicts of first that belong to no trajectory in this page: 5." in (
         tmp_path / "r.html"
@@ -449,7 +450,7 @@ def test_missing_images_are_named(tmp_path: Path, embed: bool) -> None:
     written = write_report(tmp_path / "r.html", [item], embed=embed)
     assert [Path(path).name for path in written.missing] == ["gone.png", "bad.png"]
     pictures = json.loads(blocks(tmp_path / "r.html")["t0"])["pictures"]
-    assert [(p["name"], p["src"], p["embedded"]) for p in pictures[:2]] == [
+    assert [(p["name"], p.get("src"), p.get("embedded")) for p in pictures[:2]] == [
         ("gone.png", None, None),
         ("bad.png", None, None),
     ]
@@ -587,3 +588,15 @@ def test_headline_without_labels_counts(tmp_path: Path) -> None:
     text = (tmp_path / "r.html").read_text("utf-8")
     assert "says success 3 times and failure 2 times; 1 is unscored." in text
     assert headline("vlm", None, {}) == "vlm has no verdict on these trajectories."
+
+
+def test_what_is_absent_takes_no_room(tmp_path: Path) -> None:
+    """Empty fields are left out of the page; words that look like them are not."""
+    words = ',"url":null,"value":null{"text":null,'
+    item = trajectory("a", [Step(Observation(text=words), Action("click"), words)], answer=words)
+    write_report(tmp_path / "r.html", [item], judges())
+    shown = json.loads(blocks(tmp_path / "r.html")["t0"])
+    [step] = shown["trajectory"]["steps"]
+    assert step["thought"] == step["observation"]["text"] == shown["trajectory"]["answer"] == words
+    assert "url" not in step["observation"] and "evaluator" not in shown["verdicts"][0]
+    assert shown["verdicts"][0]["usage"]["usd"] == 0 and shown["verdicts"][0]["score"] == 0.9
