@@ -226,6 +226,7 @@ async def status_parts(browser: Chromium, folder: Path, text: str) -> list[Any]:
     return await walked(browser, (folder / "status.html").as_uri(), walk=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [report_parts, view_parts, watch_parts, status_parts])
 async def test_no_field_of_a_record_is_more_than_text(
     browser: Chromium, tmp_path: Path, parts: Any
