@@ -10,8 +10,11 @@ const kept = new Map(); // cached runs, by number, the newest last
 const asked = new Map(); // pending requests
 let hits = { words: "", numbers: null };
 
+// Whether a run is there, and the annotator's label of it.
+const isRead = (index) => kept.has(index) && (annotator === null || Boolean(overview.rows[index].broken) || labels.has(overview.rows[index].id));
+
 function readDetail(index) {
-  if (kept.has(index) && (annotator === null || labels.has(overview.rows[index].id))) return kept.get(index);
+  if (isRead(index)) return kept.get(index);
   if (blind && !started) return null; // the first run without a label will be shown
   fetchDetail(index).then(() => { if (index === current || overview.rows[index].series !== null) redrawDetail(index); }, (error) => say(error.message));
   return null;
@@ -46,7 +49,7 @@ function redrawDetail(index) {
 }
 
 async function areThere(indices) {
-  for (const index of indices) if (!kept.has(index)) await fetchDetail(index);
+  for (const index of indices) if (!isRead(index)) await fetchDetail(index);
 }
 
 const hasCalls = (index, judge) => Boolean(kept.get(index)?.verdicts[judge]?.usage.calls);

@@ -186,7 +186,7 @@ const toggleSideEffects = () => change((form) => { form.side_effects = !form.sid
 
 function labelStep(value) {
   if (!isReady()) return;
-  if (at >= entry.trajectory.steps.length) { warn("The final state has no step to label."); return; }
+  if (at >= (entry.trajectory?.steps.length ?? 0)) { warn("The final state has no step to label."); return; }
   change((form) => {
     if (form.steps[at] === value) delete form.steps[at];
     else form.steps[at] = value;
@@ -256,7 +256,7 @@ function nextUnlabelled(index) {
 }
 
 async function openRun(index) {
-  if (!kept.has(index) || !labels.has(overview.rows[index].id)) await fetchDetail(index);
+  if (!isRead(index)) await fetchDetail(index);
   if (!found.includes(index)) { current = index; setFilters({}, false); }
   select(index);
   keepAddress();

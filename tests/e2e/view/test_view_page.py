@@ -284,6 +284,23 @@ async def test_what_stands_in_files_is_text(browser: Chromium, tmp_path: Path) -
         )
 
 
+@pytest.mark.parametrize("more", [(), ("--blind",)])
+async def test_a_line_that_cannot_be_read_takes_no_label(
+    browser: Chromium, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    write(tmp_path, "ab")
+    runs = (tmp_path / "t.jsonl").read_bytes()
+    (tmp_path / "t.jsonl").write_bytes(b'{"id": "broken"}\n' + runs)
+    words = ("--annotator", "ada", "-o", "l.jsonl", *more)
+    async with command(tmp_path, *words) as (_, url), shown(browser, url) as page:
+        await page.locator("#row-0").click()
+        await says(page, "#detail .notice", "missing field")
+        assert await page.locator(".label-panel").count() == 0
+        await page.keyboard.press("1")
+        await page.locator("#row-1").click()
+        await says(page, "#label-state", "No label yet")
+
+
 @pytest.mark.parametrize(("width", "dark"), [(1400, False), (1400, True), (400, False)])
 async def test_nothing_is_wider_than_the_window(
     browser: Chromium, tmp_path: Path, width: int, dark: bool
