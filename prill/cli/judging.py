@@ -17,8 +17,7 @@ import msgspec
 
 from prill.batches import BatchFolder
 from prill.captioner.bulk import CaptionTally
-from prill.cli.showing import figures, progress_bar, say_counts, show_plan
-from prill.cli.stopping import stopping_on_ctrl_c
+from prill.cli.showing import figures, progress_bar, say_counts, show_plan, stopping_on_ctrl_c
 from prill.cli.words import Switches
 from prill.evaluators.combine import Savings
 from prill.io.outputs import words_beside

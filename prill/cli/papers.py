@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 from prill.cli.improving import stage_bar
-from prill.cli.showing import progress_bar, say_problems, show_plan
-from prill.cli.stopping import stopping_on_ctrl_c
+from prill.cli.showing import progress_bar, say_problems, show_plan, stopping_on_ctrl_c
 from prill.cli.words import Switches
 from prill.io.tables import printable
 from prill.models.ledger import usage_text

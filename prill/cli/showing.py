@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +21,7 @@ from prill.scoring.scorer import Tally
 
 if TYPE_CHECKING:
     from tqdm import tqdm
+
 
 _MAX_PROBLEMS = 20
 
@@ -146,3 +149,31 @@ def _kind() -> Any:
             """Ignores the assignment: tqdm sets its own clock."""
 
     return Bar
+
+
+@contextlib.contextmanager
+def stopping_on_ctrl_c(command: str, stop: asyncio.Event) -> Iterator[None]:
+    """Sets `stop` on the first Ctrl-C (or TERM), so that calls in flight finish.
+
+    The second one drops them.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def interrupt() -> None:
+        if stop.is_set() and task is not None:
+            task.cancel()
+            return
+        stop.set()
+        print(
+            f"\nprill {command}: finishing the calls under way; press Ctrl-C again to drop them",
+            file=sys.stderr,
+        )
+
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
+        loop.add_signal_handler(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)

@@ -230,13 +230,6 @@ def check_options(
         _value(value, options[name], place, parts or {}, lax=False)
 
 
-def check_option(
-    value: Any, option: Option, place: str, parts: Mapping[Any, PartMaker] | None = None
-) -> None:
-    """Checks one value, as `check_options` does; `place` is its full path. Raises OptionError."""
-    _value(value, option, place.removesuffix(option.name), parts or {}, lax=False)
-
-
 def read_value(value: Any, option: Option, place: str = "", *, lax: bool = False) -> Any:
     """Returns one value converted to the type of its option.
 

@@ -31,7 +31,7 @@ from prill.io.store import (
     encode_trajectory,
     with_screenshots,
 )
-from prill.temporary.images import image_name
+from prill.temporary import image_name
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 if TYPE_CHECKING:
