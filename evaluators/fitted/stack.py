@@ -13,7 +13,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
-from pathlib import Path
 
 import msgspec
 
@@ -29,6 +28,7 @@ from prill.evaluators.fitted.student import (
     check_features,
     make_label,
 )
+from prill.io.lines import decode_json, read_whole
 from prill.models.calls import together
 from prill.protocols import Estimator, Evaluator
 from prill.types import EvaluatorInfo, FittedOn, Trajectory, Usage, Verdict
@@ -359,13 +359,8 @@ def read_stack(path: str | os.PathLike[str]) -> tuple[StackModel, str]:
         UsageError: The file cannot be read, or is not a stacked judge of this version.
     """
     advice = "make the file with `prill fit` and verdicts of other judges"
-    try:
-        data = Path(path).read_bytes()
-        model = msgspec.json.decode(data, type=StackModel)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; {advice}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: no stacked judge ({error}); {advice}") from None
+    data = read_whole(path, advice)
+    model = decode_json(data, StackModel, f"{path}: no stacked judge", advice)
     if model.format != FORMAT or len(model.stages) != len(model.sources) + 1:
         raise UsageError(
             f"{path}: fitted by another version of prill ({model.format}); {advice} again"

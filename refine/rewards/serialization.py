@@ -22,7 +22,7 @@ import msgspec
 from prill.config.registry import nearest
 from prill.errors import InputError, UsageError
 from prill.io.images import read_image
-from prill.io.lines import Line, read_lines, resolve_folder
+from prill.io.lines import UNREADABLE, Line, read_lines, resolve_folder
 from prill.io.store import (
     BadLine,
     Item,
@@ -292,7 +292,7 @@ _head = msgspec.json.Decoder(_Head)
 def _id(line: bytes) -> str | None:
     try:
         return _head.decode(line).id
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
 
 
