@@ -56,9 +56,7 @@ async def _rollout(config: RolloutConfig) -> RolloutResult:
         def show(total: int, recorded: RecordTally) -> None:
             nonlocal bar
             if bar is None:  # the clock starts when everything is made
-                made = progress_bar(
-                    total=total, unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2
-                )
+                made = progress_bar(total=total, unit="episode")
                 bar = stack.enter_context(made)
             bar.initial, bar.n = recorded.skipped, recorded.total
             bar.update(0)

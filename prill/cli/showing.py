@@ -9,9 +9,9 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 
+T = TypeVar("T")
 _MAX_PROBLEMS = 20
 
 
@@ -128,11 +129,12 @@ def say_problems(command: str, problems: Sequence[str], most: int = 10) -> None:
 
 
 def progress_bar(*items: Any, **options: Any) -> tqdm[NoReturn]:
-    """Makes a tqdm bar with a monotonic clock.
+    """Makes a tqdm bar on standard error, with a monotonic clock.
 
     With tqdm's own clock, a bar stops while a clock that was set back catches up.
     """
-    return _kind()(*items, **options)
+    usual = {"dynamic_ncols": True, "file": sys.stderr, "smoothing": 0.1, "delay": 0.2}
+    return _kind()(*items, **{**usual, **options})
 
 
 @cache
@@ -149,6 +151,19 @@ def _kind() -> Any:
             """Ignores the assignment: tqdm sets its own clock."""
 
     return Bar
+
+
+def run_or_drop(command: str, run: Coroutine[Any, Any, T]) -> T | None:
+    """Runs a command's coroutine; None, with a message, if its calls under way were dropped."""
+    try:
+        return asyncio.run(run)
+    except asyncio.CancelledError:
+        print(
+            f"prill {command}: dropped the calls under way; the same command resumes where this "
+            "run ended",
+            file=sys.stderr,
+        )
+        return None
 
 
 @contextlib.contextmanager

@@ -48,11 +48,7 @@ def report(config: ReportConfig, switches: Switches) -> int:
     read.
     """
     with progress_bar(
-        total=count_trajectories(config.trajectories, config.limit),
-        unit="traj",
-        dynamic_ncols=True,
-        file=sys.stderr,
-        delay=0.5,
+        total=count_trajectories(config.trajectories, config.limit), unit="traj"
     ) as bar:
         result = write_report(config, progress=bar.update)
     if switches.json:
@@ -219,9 +215,7 @@ def redteam(config: RedteamConfig, switches: Switches) -> int:
     if switches.dry_run:
         return show_plan("redteam", plan_redteam(config), as_json=switches.json)
     try:
-        with progress_bar(
-            unit="verdict", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2
-        ) as bar:
+        with progress_bar(unit="verdict") as bar:
 
             def show(attack: str, done: int, expected: int) -> None:
                 bar.total, bar.n = expected, done
