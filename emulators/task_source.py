@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from prill.config.registry import OptionError, nearest
-from prill.emulators.settings import EnvironmentConfig
+from prill.emulators.settings import EnvironmentConfig, Setting
 from prill.errors import UsageError
 from prill.io.store import read_lines
 from prill.models.replies import excerpt
@@ -187,6 +187,31 @@ class GoalsConfig(EnvironmentConfig):
             place = self.tasks if isinstance(self.tasks, str) else "tasks"
             raise UsageError(f"{place}: the same task id stands there twice")
         return by_id
+
+    def goal_setting(
+        self,
+        environments: Sequence[Any],
+        platform: Platform,
+        fingerprint: Mapping[str, Any],
+        **more: Any,
+    ) -> Setting[Any]:
+        """Returns the setting of the tasks in these environments; seeds do not change the tasks.
+
+        `more` are further fields of the setting.
+        """
+        tasks = self.read_tasks(platform)
+
+        async def task(environment: Any, name: str, seed: int) -> Task:
+            return tasks[name]
+
+        return Setting(
+            environments,
+            list(tasks),
+            task,
+            fingerprint=fingerprint,
+            contents=task_contents(tasks),
+            **more,
+        )
 
 
 def task_contents(tasks: Mapping[str, Task]) -> dict[str, object]:
