@@ -24,7 +24,7 @@ from msgspec import Meta
 from prill.actions.elements import with_element
 from prill.actions.phone import goal_of_question, parse_android, parse_ios, split_reply
 from prill.actions.webarena import join_sites, parse_action, split_answer
-from prill.datasets.formats.webarena import config_values, sites_in
+from prill.datasets.reading.configs import config_values, sites_in
 from prill.datasets.reading.records import decode_json, image_in, read_file, read_record, read_rows
 from prill.datasets.reading.sources import Source
 from prill.errors import InputError, UsageError

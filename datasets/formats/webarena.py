@@ -7,7 +7,6 @@ they contain page texts unescaped.
 
 from __future__ import annotations
 
-import ast
 import base64
 import binascii
 import re
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from prill.actions.elements import with_element
 from prill.actions.webarena import join_sites, parse_action, split_answer
+from prill.datasets.reading.configs import config_values, sites_in
 from prill.datasets.reading.images import ImageFolder, image_store
 from prill.datasets.reading.records import date_in, read_record
 from prill.datasets.reading.sources import Source
@@ -236,29 +236,3 @@ def _decoded(image: str) -> bytes:
         return base64.b64decode(image, validate=True)
     except (binascii.Error, ValueError):
         raise InputError("the screenshot is no base64 text") from None
-
-
-# The configuration lines that are read. The reference answers follow `eval`; lines not listed here
-# are skipped.
-_KEYS = re.compile(
-    r"^(sites|task_id|require_login|storage_state|start_url|geolocation|intent_template|instantiation_dict|intent|"
-    r"require_reset|eval|intent_template_id|string_note): ",
-    re.MULTILINE,
-)
-
-
-def config_values(text: str) -> dict[str, str]:
-    """Splits a rendered WebArena configuration, one `key: value` a line, into its values."""
-    parts = _KEYS.split(text)
-    values: dict[str, str] = {}
-    for key, value in zip(parts[1::2], parts[2::2], strict=True):
-        values.setdefault(key, value.strip())
-    return values
-
-
-def sites_in(values: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the sites of such a configuration, which are written as a Python list."""
-    try:
-        return tuple(str(site) for site in ast.literal_eval(values.get("sites", "[]")))
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        return ()
