@@ -20,7 +20,7 @@ from prill.errors import UsageError
 from prill.evaluators.combine import opinion
 from prill.evaluators.fitted.calibration import Quality, comparable, sigmoid
 from prill.evaluators.fitted.calibration import logit as log_odds
-from prill.evaluators.fitted.overlap import OUT_OF_FOLD, FittedRuns, worst
+from prill.evaluators.fitted.overlap import FittedRuns, held_out_verdicts, worst
 from prill.evaluators.fitted.student import (
     Student,
     StudentHeldOut,
@@ -319,19 +319,7 @@ class Stacked:
         self, ids: Sequence[str], found: Sequence[tuple[float | None, bool]]
     ) -> list[Verdict]:
         """Returns verdicts in this judge's name from out-of-fold probabilities and decisions."""
-        blank = Verdict(
-            id="",
-            unscored="no_evidence",
-            reason=f"too little to judge by, {OUT_OF_FOLD}",
-            evaluator=self.info,
-            fitted_on="other",
-        )
-        return [
-            replace(blank, id=id)
-            if p is None
-            else replace(blank, id=id, success=success, score=p, unscored=None, reason=OUT_OF_FOLD)
-            for id, (p, success) in zip(ids, found, strict=True)
-        ]
+        return held_out_verdicts(self.info, ids, found, "too little to judge by")
 
 
 def as_score(verdict: Verdict | None) -> float | None:

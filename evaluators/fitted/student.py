@@ -12,7 +12,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import nlargest, nsmallest
 from itertools import groupby
 from math import fsum, sqrt
@@ -23,7 +23,7 @@ from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import sigmoid
 from prill.evaluators.fitted.features import Reading, names, read, texts
 from prill.evaluators.fitted.guard import NoveltyGuard
-from prill.evaluators.fitted.overlap import OUT_OF_FOLD, FittedRuns
+from prill.evaluators.fitted.overlap import FittedRuns, held_out_verdicts
 from prill.io.lines import decode_json, read_whole
 from prill.types import EvaluatorInfo, FittedOn, Trajectory, Usage, Verdict
 
@@ -339,26 +339,9 @@ class Student:
         Returns:
             The verdicts, in the same order.
         """
-        blank = Verdict(
-            id="",
-            unscored="no_evidence",
-            reason=f"not like the runs it was fitted on, {OUT_OF_FOLD}",
-            evaluator=self.info,
-            fitted_on="other",
-        )
-        return [
-            replace(blank, id=id)
-            if p is None
-            else replace(
-                blank,
-                id=id,
-                success=round(p, 6) >= self.threshold,
-                score=round(p, 6),
-                unscored=None,
-                reason=OUT_OF_FOLD,
-            )
-            for id, p in zip(ids, probabilities, strict=True)
-        ]
+        rounded = [None if p is None else round(p, 6) for p in probabilities]
+        found = [(p, p is not None and p >= self.threshold) for p in rounded]
+        return held_out_verdicts(self.info, ids, found, "not like the runs it was fitted on")
 
     def knows(self, site: str | None) -> bool:
         """Returns whether the classifier was fitted on trajectories of a site.
