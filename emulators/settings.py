@@ -24,10 +24,10 @@ E = TypeVar("E", bound=Environment)
 _CONFIGS = {
     "miniwob": "prill.emulators.miniwob.environment:MiniWobConfig",
     "webarena": "prill.emulators.webarena.config:WebArenaConfig",
-    "airline": "prill.papers.step.airline.config:AirlineConfig",
+    "airline": "prill.papers.step.airline.environment:AirlineConfig",
     "web": "prill.emulators.browser.config:WebConfig",
     "browsergym": "prill.emulators.browsergym.config:BrowserGymConfig",
-    "mind2web": "prill.papers.mind2web.config:Mind2WebConfig",
+    "mind2web": "prill.papers.mind2web.environment:Mind2WebConfig",
     "android": "prill.emulators.android.config:AndroidConfig",
     "ios": "prill.emulators.ios.config:IosConfig",
 }

@@ -152,6 +152,12 @@ if TYPE_CHECKING:
     from prill.runs.trust.agree import AgreeConfig, AgreeResult, agree, agree_async
     from prill.runs.trust.best import BestConfig, BestResult, best, best_async
     from prill.runs.trust.compare import CompareConfig, CompareResult, compare, compare_async
+    from prill.runs.trust.failures import (
+        FailuresConfig,
+        FailuresResult,
+        failures,
+        failures_async,
+    )
     from prill.runs.trust.fitting import (
         CalibrateConfig,
         CalibrateResult,
@@ -205,6 +211,8 @@ __all__ = [
     "EpisodesConfig",
     "EvaluatorInfo",
     "ExportConfig",
+    "FailuresConfig",
+    "FailuresResult",
     "FilterConfig",
     "FilteredBCConfig",
     "FilteredBCResult",
@@ -302,6 +310,8 @@ __all__ = [
     "environment",
     "export",
     "export_async",
+    "failures",
+    "failures_async",
     "filter",
     "filter_async",
     "filtered_bc",

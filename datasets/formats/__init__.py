@@ -164,10 +164,12 @@ def _with_goals(
         elif text := goals.get(item.id) or goals.get(item.task.id) or goal:
             yield replace(item, task=replace(item.task, goal=text))
         else:
+            missing = " and the file of goals has none for it" if goals else ""
             yield BadLine(
                 item.id,
                 item.id,
-                "the recording has no goal; give one for all, or a file of goals by id",
+                f"the recording has no goal{missing}; give one for all runs, or a file of goals by "
+                "id",
                 b"",
             )
 
@@ -235,12 +237,21 @@ def find_format(path: str | os.PathLike[str]) -> str:
     """
     if not Path(path).exists():
         raise UsageError(f"{path}: no such file or folder")
-    found = recognise(path)
+    return only_format(path, recognise(path))
+
+
+def only_format(path: str | os.PathLike[str], found: Sequence[str]) -> str:
+    """Returns the format if one was detected.
+
+    Raises:
+        UsageError: None was, or several were.
+    """
     if len(found) == 1:
         return found[0]
     if found:
+        files = "name files of one of them, or " if Path(path).is_dir() else ""
         raise UsageError(
-            f"{path}: could be of the formats {', '.join(found)}; say which one",
+            f"{path}: could be of the formats {', '.join(found)}; {files}say which one",
             parameters=("format",),
         )
     raise UsageError(

@@ -12,17 +12,23 @@ from prill.cli.showing import progress_bar, say_problems, show_plan, stopping_on
 from prill.cli.words import Switches
 from prill.io.tables import printable
 from prill.models.ledger import usage_text
-from prill.papers.bench.ablations import AblationResult, ablation_async, rows_of_ablation
-from prill.papers.bench.run import EPISODES, BenchConfig, BenchResult, bench_async, plan_bench
-from prill.papers.mind2web import runs as on_pages
-from prill.papers.mind2web.multi_turn import ConversationTally
-from prill.papers.mind2web.pages.ranking import RankTally
-from prill.papers.mind2web.runs import (
+from prill.papers.bench.run import (
+    EPISODES,
+    AblationResult,
+    BenchConfig,
+    BenchResult,
+    ablation_async,
+    bench_async,
+    plan_bench,
+    rows_of_ablation,
+)
+from prill.papers.mind2web.multi_turn import (
     ConversationsConfig,
     ConversationsResult,
-    RankConfig,
-    RankResult,
+    ConversationTally,
+    conversations_async,
 )
+from prill.papers.mind2web.pages.ranking import RankConfig, RankResult, RankTally, rank_async
 from prill.papers.synapse import runs as on_exemplars
 from prill.papers.synapse.runs import ExemplarsConfig
 from prill.runs.base import count_lines
@@ -91,7 +97,7 @@ async def _rank(config: RankConfig) -> RankResult:
         def show(tally: RankTally) -> None:
             bar.update(tally.turns - bar.n)
 
-        return await on_pages.rank_async(config, stop=stop, progress=show)
+        return await rank_async(config, stop=stop, progress=show)
 
 
 def exemplars(config: ExemplarsConfig, switches: Switches) -> int:
@@ -147,4 +153,4 @@ async def _conversations(config: ConversationsConfig) -> ConversationsResult:
                 bar.set_postfix_str(usage_text(tally.usage), refresh=False)
             bar.update()
 
-        return await on_pages.conversations_async(config, stop=stop, progress=show)
+        return await conversations_async(config, stop=stop, progress=show)

@@ -24,6 +24,8 @@ from prill.runs.trust.best import BestConfig
 from prill.runs.trust.best import best as pick_best
 from prill.runs.trust.compare import CompareConfig
 from prill.runs.trust.compare import compare as compare_runs
+from prill.runs.trust.failures import FailuresConfig
+from prill.runs.trust.failures import failures as find_failures
 from prill.runs.trust.fitting import CalibrateConfig, FitConfig
 from prill.runs.trust.protocols import (
     ProtocolsConfig,
@@ -121,7 +123,10 @@ def agree(config: AgreeConfig, switches: Switches) -> int:
 def rate(config: RateConfig, switches: Switches) -> int:
     """Runs `prill rate`; returns 0."""
     result = estimate_rate(config)
-    print(encode(result.to_dict()).decode().rstrip() if switches.json else result)
+    print(
+        encode(result.to_dict()).decode().rstrip() if switches.json else result,
+        file=words_beside(config.plot),
+    )
     return EXIT_ALL
 
 
@@ -130,7 +135,7 @@ def best(config: BestConfig, switches: Switches) -> int:
     result = pick_best(config)
     print(
         encode(result.to_dict()).decode().rstrip() if switches.json else result,
-        file=words_beside(config.output),
+        file=words_beside(config.output, config.plot),
     )
     return EXIT_ALL
 
@@ -161,6 +166,13 @@ async def _protocols(config: ProtocolsConfig) -> ProtocolsResult:
             bar.update(0)
 
         return await compare_protocols_async(config, stop=stop, progress=show)
+
+
+def failures(config: FailuresConfig, switches: Switches) -> int:
+    """Runs `prill failures`; returns 0."""
+    result = find_failures(config)
+    print(encode(result.to_dict()).decode().rstrip() if switches.json else result)
+    return EXIT_ALL
 
 
 def compare(config: CompareConfig, switches: Switches) -> int:

@@ -84,9 +84,9 @@ class Registry:
 
     def names(self) -> dict[str, str]:
         """Returns every name with its description; names from other packages come last."""
-        plugins = {point.name: f"from {point.value}" for point in entry_points(group=self.group)}
+        plugins = _plugins(self.group, tuple(sys.path))
         return {name: entry.what for name, entry in self.entries.items()} | {
-            name: what for name, what in plugins.items() if name not in self.entries
+            name: f"from {value}" for name, value in plugins if name not in self.entries
         }
 
     def maker(self, name: str) -> Maker:
@@ -132,6 +132,12 @@ class Registry:
             f"unknown {self.kind} {name!r}{nearest(name, names)}; there are: {', '.join(names)}, "
             "or module:Object of your own"
         )
+
+
+@lru_cache(64)
+def _plugins(group: str, path: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Returns the names and objects of an entry-point group; every installed package is read."""
+    return tuple((point.name, point.value) for point in entry_points(group=group))
 
 
 def load_object(reference: str) -> Any:

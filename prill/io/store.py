@@ -704,4 +704,7 @@ class TrajectoryReader:
         with suppress(InputError):
             _expect(self.paths[0], "trajectories")
         more = f" (and {broken - 1} more broken lines)" if broken > 1 else ""
-        raise UsageError(f"no trajectory could be read; {first}{more}")
+        raise UsageError(
+            f"no trajectory could be read; {first}{more}; if this is another tool's log, name its "
+            "format"
+        )

@@ -212,7 +212,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "train ranker": _training(
         "ranker",
-        "prill.papers.mind2web.training.config:TrainRankerConfig",
+        "prill.papers.mind2web.training:TrainRankerConfig",
         "a ranker of candidates from recorded pages",
         _OF_PAGES | {"draws"},
         "train.jsonl -o ranker --held-out 0.1",
@@ -221,7 +221,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "train planner": _training(
         "planner",
-        "prill.papers.mind2web.training.config:TrainPlannerConfig",
+        "prill.papers.mind2web.training:TrainPlannerConfig",
         "a planner that answers a policy, from recorded pages",
         _OF_PAGES | {"negatives"},
         "train.jsonl -o planner --policy self-map",

@@ -43,7 +43,7 @@ COMMANDS: Mapping[str, Command] = {
         "papers",
         "which elements of recorded pages are meant: a score for each candidate, and how often "
         "the right one comes first",
-        "prill.papers.mind2web.runs:RankConfig",
+        "prill.papers.mind2web.pages.ranking:RankConfig",
         "prill.cli.papers:rank",
         Words(
             ("trajectories",),
@@ -91,7 +91,7 @@ COMMANDS: Mapping[str, Command] = {
     "papers conversations": Command(
         "papers",
         "conversations of several turns, from single tasks of Mind2Web",
-        "prill.papers.mind2web.runs:ConversationsConfig",
+        "prill.papers.mind2web.multi_turn:ConversationsConfig",
         "prill.cli.papers:conversations",
         Words(("source",), hidden=MORE_OF_MODEL, metavars={"source": "IN", "output": "FILE"}),
         (

@@ -18,7 +18,7 @@ def test_long_titles_are_cut_in_the_middle(rows: bool) -> None:
         root = ET.fromstring(
             row_chart(title, ["first"], LINES) if rows else line_chart(title, "across", LINES)
         )
-        whole, _, text = list(root)[:3]
+        whole, _, _, text = list(root)[:4]  # with the style and the ground
         return whole.text or "", text.text or ""
 
     assert drawn("Steps right") == ("Steps right", "Steps right")
