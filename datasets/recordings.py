@@ -18,7 +18,7 @@ from prill.datasets.reading.sources import Source
 from prill.errors import InputError, UsageError
 from prill.io.kinds import TRAJECTORIES
 from prill.io.lines import is_stream
-from prill.temporary.folders import TempFolder, remove_abandoned
+from prill.temporary import TempFolder, remove_abandoned
 
 _PREFIX = "prill-recording-"
 _MAX_PROBLEMS = 20

@@ -99,7 +99,14 @@ if TYPE_CHECKING:
         write_table,
         write_table_async,
     )
-    from prill.runs.devices import DevicesConfig, devices, devices_async
+    from prill.runs.devices import (
+        DevicesConfig,
+        SitesResult,
+        check_sites,
+        check_sites_async,
+        devices,
+        devices_async,
+    )
     from prill.runs.export import ExportConfig, export, export_async
     from prill.runs.filter import FilterConfig, TeacherConfig, filter, filter_async
     from prill.runs.filtered_bc import (
@@ -134,7 +141,6 @@ if TYPE_CHECKING:
         simulate_retries,
         simulate_retries_async,
     )
-    from prill.runs.sites import SitesResult, check_sites, check_sites_async
     from prill.runs.train import (
         PresetConfig,
         TrainCaptionerConfig,

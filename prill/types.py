@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UNSET, UnsetType
 
-from prill.temporary.images import MemoryImage, image_file
+from prill.temporary import MemoryImage, image_file
 
 if TYPE_CHECKING:
     from PIL import Image

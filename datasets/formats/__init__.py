@@ -103,6 +103,7 @@ class FormatConfig(PartConfig):
 
     __slots__ = ()
     kind, kinds = "format", "formats"
+    registry = FORMATS
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
@@ -110,18 +111,13 @@ class FormatConfig(PartConfig):
 
         These are the parameters of its `load` after the first, the source.
         """
-        _, *options = list_options(FORMATS.maker(str(table.get("name")))).values()
+        _, *options = super().options_for(table).values()
         return {option.name: option for option in options}
 
     @classmethod
     def knows(cls, name: str) -> bool:
         """Returns whether a word is the name of a format rather than the file to read."""
         return ":" in name or name in FORMATS.names()
-
-    @classmethod
-    def names_with(cls, option: str) -> list[str]:
-        """Returns the formats that have an option."""
-        return [name for name in FORMATS.entries if option in cls.options_for({"name": name})]
 
 
 FormatLike = FormatConfig | str | Mapping[str, Any]

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 from prill.cli.improving import stage_bar
-from prill.cli.showing import progress_bar, say_problems, show_plan
-from prill.cli.stopping import stopping_on_ctrl_c
+from prill.cli.showing import progress_bar, say_problems, show_plan, stopping_on_ctrl_c
 from prill.cli.words import Switches
 from prill.io.tables import printable
 from prill.models.ledger import usage_text
@@ -92,13 +91,7 @@ async def _rank(config: RankConfig) -> RankResult:
     stop = asyncio.Event()
     with (
         stopping_on_ctrl_c("papers rank", stop),
-        progress_bar(
-            total=count_lines([str(config.trajectories)]),
-            unit="turn",
-            dynamic_ncols=True,
-            file=sys.stderr,
-            delay=0.5,
-        ) as bar,
+        progress_bar(total=count_lines([str(config.trajectories)]), unit="turn") as bar,
     ):
 
         def show(tally: RankTally) -> None:
@@ -110,9 +103,7 @@ async def _rank(config: RankConfig) -> RankResult:
 def exemplars(config: ExemplarsConfig, switches: Switches) -> int:
     """Runs `prill papers exemplars`; returns 0 if all is read, 3 if broken lines were skipped."""
     total = count_lines(map(str, config.trajectories))
-    with progress_bar(
-        total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5
-    ) as bar:
+    with progress_bar(total=total, unit="traj") as bar:
         result = on_exemplars.exemplars(config, progress=bar.update)
     print(json.dumps(result.table(), indent=2) if switches.json else result)
     say_problems("papers exemplars", tuple(map(printable, result.problems)))
@@ -153,7 +144,7 @@ async def _conversations(config: ConversationsConfig) -> ConversationsResult:
     stop = asyncio.Event()
     with (
         stopping_on_ctrl_c("papers conversations", stop),
-        progress_bar(unit="conversation", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar,
+        progress_bar(unit="conversation") as bar,
     ):
 
         def show(tally: ConversationTally) -> None:

@@ -6,8 +6,7 @@ import asyncio
 import json
 import sys
 
-from prill.cli.showing import progress_bar, show_plan
-from prill.cli.stopping import stopping_on_ctrl_c
+from prill.cli.showing import progress_bar, run_or_drop, show_plan, stopping_on_ctrl_c
 from prill.cli.words import Switches
 from prill.evaluators.fitted.overlap import fitted_caution
 from prill.io.outputs import words_beside
@@ -50,11 +49,7 @@ def report(config: ReportConfig, switches: Switches) -> int:
     read.
     """
     with progress_bar(
-        total=count_trajectories(config.trajectories, config.limit),
-        unit="traj",
-        dynamic_ncols=True,
-        file=sys.stderr,
-        delay=0.5,
+        total=count_trajectories(config.trajectories, config.limit), unit="traj"
     ) as bar:
         result = write_report(config, progress=bar.update)
     if switches.json:
@@ -149,14 +144,7 @@ def protocols(config: ProtocolsConfig, switches: Switches) -> int:
     """Runs `prill protocols`; returns 0, 3 if verdicts are unscored, 130 if interrupted."""
     if switches.dry_run:
         return show_plan("protocols", plan_protocols(config), as_json=switches.json)
-    try:
-        result = asyncio.run(_protocols(config))
-    except asyncio.CancelledError:
-        print(
-            "prill protocols: dropped the calls under way; the same command resumes where this "
-            "run ended",
-            file=sys.stderr,
-        )
+    if (result := run_or_drop("protocols", _protocols(config))) is None:
         return EXIT_INTERRUPTED
     print(encode(result.to_dict()).decode().rstrip() if switches.json else result)
     if result.stopped:
@@ -169,9 +157,7 @@ async def _protocols(config: ProtocolsConfig) -> ProtocolsResult:
     stop = asyncio.Event()
     with (
         stopping_on_ctrl_c("protocols", stop),
-        progress_bar(
-            unit="verdict", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2
-        ) as bar,
+        progress_bar(unit="verdict") as bar,
     ):
 
         def show(protocol: str, done: int, expected: int) -> None:
@@ -231,9 +217,7 @@ def redteam(config: RedteamConfig, switches: Switches) -> int:
     if switches.dry_run:
         return show_plan("redteam", plan_redteam(config), as_json=switches.json)
     try:
-        with progress_bar(
-            unit="verdict", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2
-        ) as bar:
+        with progress_bar(unit="verdict") as bar:
 
             def show(attack: str, done: int, expected: int) -> None:
                 bar.total, bar.n = expected, done

@@ -31,7 +31,7 @@ from prill.io.lines import open_lines as open_lines
 from prill.io.lines import read_lines as read_lines
 from prill.io.outputs import Writer, check_output, content_of_line, part_path, writing
 from prill.io.shards import Shard
-from prill.temporary.images import in_memory
+from prill.temporary import in_memory
 from prill.types import LabelRecord, Observation, Trajectory, Verdict
 
 _encoder = msgspec.json.Encoder()

@@ -20,11 +20,11 @@ from prill.evaluators.claim_check import check_claims
 from prill.evaluators.failures import Cause, find_cause
 from prill.evaluators.fitted.overlap import get_relation, relation_words
 from prill.evaluators.judgement import ModelJudge
-from prill.evaluators.registry import JUDGES, JudgeWrappers, asks_a_model, judge_options
+from prill.evaluators.registry import JUDGES, JudgeWrappers, judge_options
 from prill.io.store import read_trajectories, read_verdicts
 from prill.io.tables import printable
 from prill.models.prompts import load_prompt
-from prill.models.registry import MODELS
+from prill.models.registry import MODELS, asks_a_model
 from prill.runs.base import asynchronous
 from prill.transcripts import Call, Transcript, read_transcript, transcript_folder
 from prill.types import CheckedClaim, Findings, Trajectory, Verdict

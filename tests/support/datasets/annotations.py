@@ -1,9 +1,5 @@
-"""Reads annotations of AgentOccam's 812 WebArena runs (arXiv 2410.13825): 1, 0.5 or 0 by three
-people.
-
-The file is CSV, UTF-8 with a byte order mark. A row holds the task, a grade and a note for each
-person, and the average; the last row holds the averages and is not a task. Ids are the task
-numbers, "0" to "811".
+"""Tables of annotations that came with published runs, as labels: AgentRewardBench's, and those of
+AgentOccam's 812 WebArena runs (arXiv 2410.13825), 1, 0.5 or 0 by three people.
 """
 
 from __future__ import annotations
@@ -18,6 +14,9 @@ from prill.io.store import BadLine
 from prill.types import LabelRecord
 
 _GRADES = (0.0, 0.5, 1.0)
+# The required columns of AgentRewardBench's annotations.csv, and the answers that are decided.
+_COLUMNS = ("annotator_name", "benchmark", "task_id", "model_name", "trajectory_success")
+_SUCCESS = {"Successful": True, "Unsuccessful": False}
 
 
 def load_labels(path: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
@@ -94,3 +93,45 @@ def _grade(text: str) -> float:
     if grade not in _GRADES:
         raise InputError(f"grade {text!r} is none of 0, 0.5 and 1")
     return grade
+
+
+def load_annotations(path: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+    """Yields one label of source `human` per line of annotations.csv; the note keeps the other
+    answers.
+
+    Ids are `<benchmark>/<model>/<task>`, as `load_labels` has them. An unknown answer is undecided.
+    Raises UsageError if the file is not such a table.
+    """
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            if missing := [name for name in _COLUMNS if name not in (reader.fieldnames or ())]:
+                raise UsageError(f"{path}: the table has no column {', '.join(missing)}")
+            for row in reader:
+                cells = {
+                    name: (value or "").strip()
+                    for name, value in row.items()
+                    if isinstance(value, str) or value is None
+                }
+                place = f"{path}:{reader.line_num}"
+                if not all(cells[name] for name in ("benchmark", "task_id", "model_name")):
+                    yield BadLine(place, place, "benchmark, task_id or model_name is empty", b"")
+                    continue
+                extra = [
+                    name.removeprefix("trajectory_")
+                    for name in cells
+                    if name.startswith("trajectory_")
+                ]
+                extra = [
+                    f"{name}: {cells[f'trajectory_{name}']}" for name in extra if name != "success"
+                ]
+                yield LabelRecord(
+                    id=f"{cells['benchmark']}/{cells['model_name'].removeprefix('GenericAgent-')}/{cells['task_id']}",
+                    success=_SUCCESS.get(cells["trajectory_success"]),
+                    annotator=cells["annotator_name"] or None,
+                    note="; ".join(extra) or None,
+                )
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path}: not CSV in UTF-8: {error}") from None
