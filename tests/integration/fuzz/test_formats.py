@@ -418,6 +418,22 @@ def inspect(root: Path) -> Sample:
     return sample
 
 
+def threads(root: Path) -> Sample:
+    """Requests of Anthropic's SDK that continue a thread."""
+    short, long = (
+        [
+            json.loads(line)
+            for line in (WRITTEN / f"anthropic/{name}.jsonl").read_text().splitlines()
+        ]
+        for name in ("short", "long")
+    )
+    short[0]["response"]["id"] = "msg_short"
+    sample = Sample(root / "log.jsonl", stays=frozenset({"log"}))
+    for middle in range(3):  # a root, a call, a result
+        sample.rows(sample.root, *short, long[middle], *long[:middle], *long[middle + 1 :])
+    return sample
+
+
 def mind2web(root: Path) -> Sample:
     module = test_mind2web_format
     root.mkdir()
@@ -706,6 +722,7 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Sample]]] = {
     "androidworld": ("androidworld", androidworld),
     "atif": ("atif", atif),
     "messages": ("messages", messages),
+    "messages in threads": ("messages", threads),
     "browser-use": ("browser-use", browser_use),
     "inspect": ("inspect", inspect),
     "langsmith": ("langsmith", langsmith),
