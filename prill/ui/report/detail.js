@@ -35,22 +35,10 @@ function drawJudges() {
   if (byId("judges") && view === "browse") byId("judges").replaceWith(judgeCards(entry, overview.rows[current]));
 }
 
-// A blind annotator sees the agent only on request.
 function facts(row, index) {
-  if (blind) {
-    const { platform, site, start_url } = entry?.trajectory?.task ?? row;
-    const words = new Set([`${index + 1} of ${overview.rows.length}`, site, start_url, platform === "other" ? null : platform]);
-    return [el("p", { class: "meta", id: "about" }, [...words].filter(Boolean).map((word) => el("bdi", {}, word))),
-      origin(row)];
-  }
+  if (blind) return blindFacts(row, index);
   const words = [row.site, row.agent, row.platform === "other" ? null : row.platform, row.broken ? null : `${row.steps} ${row.steps === 1 ? "step" : "steps"}`];
   return el("p", { class: "meta" }, el("code", {}, row.id), words.filter(Boolean).map((word) => el("span", {}, word)));
-}
-
-function origin(row) {
-  const fold = folded("Where it comes from", false, el("p", { class: "meta" }, el("code", {}, row.id), row.agent ? el("bdi", {}, row.agent) : null));
-  fold.id = "origin";
-  return fold;
 }
 
 function answer(shown) {
@@ -60,20 +48,6 @@ function answer(shown) {
   return el("section", { class: "answer" }, el("h3", {}, "Answer ", el("small", {}, "what the agent claims, not evidence")),
     el("blockquote", { class: "claim" }, trajectory.answer),
     claims?.length ? folded(`${claims.length} ${claims.length === 1 ? "claim" : "claims"} looked up`, false, el("ul", { class: "criteria" }, claims.map((claim) => claimLine(shown, claim)))) : null);
-}
-
-// All that the agent says about itself, for those who judge by what the screens show.
-function claimsOf(trajectory) {
-  const said = trajectory.steps.flatMap(({ action, thought }, i) => {
-    const words = claims(action) ? (action.value ?? action.text) : null;
-    return [[`Thought ${i + 1}`, thought], [`Said in step ${i + 1}`, words !== trajectory.answer && words !== action.kind ? words : null]];
-  });
-  const lines = [["Answer", trajectory.answer], ...said].filter(([, words]) => words);
-  if (!lines.length) return null;
-  const fold = folded("What the agent claims ", false, el("ul", { class: "bare claim" }, lines.map(([who, words]) => el("li", {}, el("small", {}, `${who}: `), el("bdi", {}, words)))));
-  fold.id = "claims";
-  fold.querySelector("summary").append(el("kbd", {}, "c"));
-  return fold;
 }
 
 const CLAIM = { seen: ["✓", "met"], never_seen: ["✗", "not_met"], contradicted: ["✗", "not_met"], not_checkable: ["–", "insufficient_evidence"] };

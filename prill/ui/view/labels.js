@@ -149,6 +149,36 @@ async function refreshLast() {
   if (byId("last")) byId("last").replaceWith(lastSaid(current));
 }
 
+// ---- what may sway an annotator is folded
+
+// A blind annotator sees the agent and the id only on request.
+function blindFacts(row, index) {
+  const { platform, site, start_url } = entry?.trajectory?.task ?? row;
+  const words = new Set([`${index + 1} of ${overview.rows.length}`, site, start_url, platform === "other" ? null : platform]);
+  return [el("p", { class: "meta", id: "about" }, [...words].filter(Boolean).map((word) => el("bdi", {}, word))),
+    origin(row)];
+}
+
+function origin(row) {
+  const fold = folded("Where it comes from", false, el("p", { class: "meta" }, el("code", {}, row.id), row.agent ? el("bdi", {}, row.agent) : null));
+  fold.id = "origin";
+  return fold;
+}
+
+// All that the agent says about itself, for those who judge by what the screens show.
+function claimsOf(trajectory) {
+  const said = trajectory.steps.flatMap(({ action, thought }, i) => {
+    const words = claims(action) ? (action.value ?? action.text) : null;
+    return [[`Thought ${i + 1}`, thought], [`Said in step ${i + 1}`, words !== trajectory.answer && words !== action.kind ? words : null]];
+  });
+  const lines = [["Answer", trajectory.answer], ...said].filter(([, words]) => words);
+  if (!lines.length) return null;
+  const fold = folded("What the agent claims ", false, el("ul", { class: "bare claim" }, lines.map(([who, words]) => el("li", {}, el("small", {}, `${who}: `), el("bdi", {}, words)))));
+  fold.id = "claims";
+  fold.querySelector("summary").append(el("kbd", {}, "c"));
+  return fold;
+}
+
 // ---- the whole page text of a state, below its screenshot
 
 function stageText() {
