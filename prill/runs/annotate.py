@@ -67,12 +67,12 @@ class AnnotateConfig(Config):
     """
 
     trajectories: Recordings = ()
-    annotator: Annotated[str, Meta(description="whose labels these are")]
+    annotator: Annotated[str, Meta(description="Name of the annotator, stored with each label.")]
     output: Annotated[
         str | Path | None,
         Meta(
-            description="label file; labels of others in it are kept (captions: decisions.jsonl "
-            "next to the file)"
+            description="Label file. Labels by other annotators are kept. With captions: "
+            "decisions.jsonl next to the caption file."
         ),
     ] = None
     format: FormatOption = None
@@ -81,35 +81,42 @@ class AnnotateConfig(Config):
     captions: Annotated[
         str | Path | None,
         Meta(
-            description="in place of trajectories: accept, mend or reject the captions of a file "
-            "of prill caption"
+            description="Caption file from `prill caption`. Accept, edit or reject its "
+            "captions instead of labelling trajectories."
         ),
     ] = None
     port: Annotated[
-        int, Meta(ge=0, le=65535, description="port on this machine (default: any that is free)")
+        int, Meta(ge=0, le=65535, description="Port on this machine (default: any free port).")
     ] = 0
     earlier: Annotated[
-        Sequence[str | Path], Meta(description="labels of other people, to show agreement with")
+        Sequence[str | Path],
+        Meta(description="Label files of other annotators, used to show agreement."),
     ] = ()
     verdicts: Annotated[
         Sequence[str | Path],
-        Meta(description="verdict files, shown for a trajectory once it has your label"),
+        Meta(
+            description="Verdict files. Their verdicts on a trajectory are shown after you "
+            "have labelled it."
+        ),
     ] = ()
     order: Annotated[
         Literal["file", "random", "informative"],
         Meta(
-            description="random: the same for the same seed, also when files grow. informative: "
-            "draws `limit` trajectories, those of which a judge is unsure more often, by the "
-            "scores of the first verdict file; labels keep the chances, for prill rate"
+            description="random: the order depends only on the seed, even if files grow. "
+            "informative: draws `limit` trajectories, preferring those whose score in the "
+            "first verdict file is uncertain, and stores the sampling probabilities for "
+            "`prill rate`."
         ),
     ] = "file"
-    seed: Annotated[int, Meta(description="seed of the random order")] = 0
-    limit: Annotated[int | None, Meta(ge=1, description="only the first N, in that order")] = None
+    seed: Annotated[int, Meta(description="Seed of the random order.")] = 0
+    limit: Annotated[
+        int | None, Meta(ge=1, description="Show only the first N trajectories in that order.")
+    ] = None
     blind: Annotated[
-        bool, Meta(description="never show others' labels, agreement or verdicts on the page")
+        bool, Meta(description="Never show others' labels, agreement or verdicts on the page.")
     ] = False
     show_verdicts: Annotated[
-        bool, Meta(description="show verdicts before the label too; they will sway you")
+        bool, Meta(description="Show verdicts before you label, too. They will bias your labels.")
     ] = False
 
     def check(self) -> None:

@@ -36,20 +36,23 @@ log = logging.getLogger("prill.runs")
 Recordings = Annotated[
     Sequence[str | Path],
     Meta(
-        description="trajectory files (.jsonl, .jsonl.gz), other tools' recordings, folders of "
-        "these, or -"
+        description="Trajectory files (.jsonl, .jsonl.gz), other tools' recordings, "
+        "folders of these, or - for stdin."
     ),
 ]
 FormatOption = Annotated[
     FormatLike | None,
-    Meta(description="format of the recordings (default: recognised by their content)"),
+    Meta(description="Format of the recordings (default: detected from their content)."),
 ]
 GoalOption = Annotated[
-    str | None, Meta(description="the agent's goal, for recordings that have none")
+    str | None, Meta(description="The agent's goal, for recordings without one.")
 ]
 GoalsOption = Annotated[
     str | Path | None,
-    Meta(description="file of such goals: a JSON object, id to goal, or lines with id and goal"),
+    Meta(
+        description="Goals for recordings without one: a JSON object from id to goal, or lines "
+        "with id and goal."
+    ),
 ]
 
 

@@ -42,20 +42,21 @@ class BatchWriteConfig(Config):
 
     trajectories: Annotated[
         Sequence[str | Path],
-        Meta(description="trajectory files (.jsonl, .jsonl.gz), or folders of them"),
+        Meta(description="Trajectory files (.jsonl, .jsonl.gz), or folders of them."),
     ]
     output: Annotated[
-        str | Path, Meta(description="folder for the requests, and later the answers")
+        str | Path, Meta(description="Folder for the requests and, later, the answers.")
     ]
     judge: Annotated[
-        JudgeLike, Meta(description="who judges: a name, FILE.toml, FILE.json or module:Object")
+        JudgeLike, Meta(description="Judge to use: a name, FILE.toml, FILE.json or module:Object.")
     ]
     model: Annotated[
-        ModelLike | None, Meta(description="model that the judge asks, unless it names another")
+        ModelLike | None,
+        Meta(description="Model that the judge calls, unless the judge's options name another."),
     ] = None
-    limit: Annotated[
-        int | None, Meta(ge=1, description="look at the first N trajectories only")
-    ] = None
+    limit: Annotated[int | None, Meta(ge=1, description="Judge only the first N trajectories.")] = (
+        None
+    )
 
     def check(self) -> None:
         """Validates the options.
@@ -77,18 +78,18 @@ class BatchWriteConfig(Config):
 class BatchSubmitConfig(Config):
     """Configuration of `prill batch submit`: submit the requests to the endpoint's batch API."""
 
-    folder: Annotated[str | Path, Meta(description="folder with the requests")]
+    folder: Annotated[str | Path, Meta(description="Folder that holds the requests.")]
     wait: Annotated[
-        bool, Meta(description="wait until the batches have ended, and fetch their answers")
+        bool, Meta(description="Wait until the batches have ended, and download their answers.")
     ] = False
     api: Annotated[
         Api | None,
         Meta(
-            description="whose batch API the endpoint has (default: as before, else anthropic at "
-            "Anthropic, openai elsewhere)"
+            description="Batch API of the endpoint (default: the one used before, else "
+            "anthropic for Anthropic and openai for all others)."
         ),
     ] = None
-    every: Annotated[int, Meta(ge=1, description="seconds between two looks")] = 60
+    every: Annotated[int, Meta(ge=1, description="Seconds between two polls.")] = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,22 +98,21 @@ class BatchCollectConfig(Config):
     where a judge needs more.
     """
 
-    folder: Annotated[str | Path, Meta(description="folder with the requests")]
+    folder: Annotated[str | Path, Meta(description="Folder that holds the requests.")]
     answers: Annotated[
         Sequence[str | Path],
         Meta(
-            description="files of answers, of `vllm run-batch` say (those of a batch API are "
-            "fetched)"
+            description="Answer files, for example from `vllm run-batch`. Answers of a "
+            "batch API are downloaded."
         ),
     ] = ()
-    output: Annotated[str | Path, Meta(description="verdict file, where earlier verdicts are kept")]
-    retry_unscored: Annotated[bool, Meta(description="write requests again that failed")] = False
+    output: Annotated[
+        str | Path, Meta(description="Verdict file. Verdicts already in it are kept.")
+    ]
+    retry_unscored: Annotated[bool, Meta(description="Write failed requests again.")] = False
     transcripts: Annotated[
         str | Path | bool,
-        Meta(
-            description="folder for what models were asked and answered (default: next to the "
-            "output)"
-        ),
+        Meta(description="Folder for prompts and replies of models (default: next to the output)."),
     ] = True
 
 

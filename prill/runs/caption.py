@@ -46,42 +46,57 @@ class CaptionConfig(Config):
     trajectories: Recordings
     output: Annotated[
         str | Path,
-        Meta(description="caption file, which is continued; a folder where rows are made"),
+        Meta(
+            description="Caption file; an interrupted run resumes there. With --for-training: "
+            "folder for the training rows."
+        ),
     ]
     captioner: Annotated[
         CaptionerLike,
-        Meta(description="who captions: vlm asks a model, ocr, easyocr, given, module:Object"),
+        Meta(
+            description="Captioner to use: vlm (asks a model), ocr, easyocr, given, or "
+            "module:Object."
+        ),
     ] = _VLM
     for_training: Annotated[
-        bool, Meta(description="make rows to train a captioner on (TRL's format), in a folder")
+        bool,
+        Meta(description="Write training rows for a captioner in TRL's format, into a folder."),
     ] = False
     training: Annotated[
-        TrainingSpec | Mapping[str, Any], Meta(description="which captions become rows")
+        TrainingSpec | Mapping[str, Any], Meta(description="Captions that become rows.")
     ] = _TRAINING
     format: FormatOption = None
     goal: GoalOption = None
     goals: GoalsOption = None
     last: Annotated[
         int | None,
-        Meta(ge=1, description="only the last N states of each trajectory (default: all)"),
+        Meta(ge=1, description="Use only the last N states of each trajectory (default: all)."),
     ] = None
     limit: Annotated[
-        int | None, Meta(ge=1, description="look at the first N trajectories only")
+        int | None, Meta(ge=1, description="Caption only the first N trajectories.")
     ] = None
     budget_usd: Annotated[
-        float | None, Meta(ge=0, description="US dollars for the whole run: no call beyond")
+        float | None,
+        Meta(
+            ge=0,
+            description="Budget in US dollars for the whole run. No call is started beyond it.",
+        ),
     ] = None
-    concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16
+    concurrency: Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")] = 16
     engine: Annotated[
-        EngineLike | None, Meta(description="ray: workers of a cluster, or of this machine")
+        EngineLike | None,
+        Meta(
+            description="ray: run on the workers of a Ray cluster or, without one, of this machine."
+        ),
     ] = None
     resume: Annotated[
         bool,
         Meta(
-            description="continue the caption file; else it becomes FILE.bak and a new one begins"
+            description="Continue the caption file. Otherwise it is renamed to FILE.bak "
+            "and a new one is started."
         ),
     ] = True
-    retry_unscored: Annotated[bool, Meta(description="try pictures again that have no caption")] = (
+    retry_unscored: Annotated[bool, Meta(description="Retry images that have no caption yet.")] = (
         False
     )
 

@@ -54,17 +54,22 @@ class TableConfig(Config):
     JSON.
     """
 
-    verdicts: Annotated[str | Path, Meta(description="verdict file, .jsonl or .jsonl.gz, or -")]
-    labels: Annotated[str | Path | None, Meta(description="label file: a column more")] = None
+    verdicts: Annotated[
+        str | Path, Meta(description="Verdict file (.jsonl or .jsonl.gz), or - for stdin.")
+    ]
+    labels: Annotated[
+        str | Path | None, Meta(description="Label file. Adds a column with the labels.")
+    ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"
     format: Annotated[
         TableForm | None,
-        Meta(description="what to write (default: by the name of the output, else markdown)"),
+        Meta(
+            description="Output format (default: from the suffix of the output file, else "
+            "markdown)."
+        ),
     ] = None
-    output: Annotated[
-        str | Path | None, Meta(description="where to write it (default: standard output)")
-    ] = None
+    output: Annotated[str | Path | None, Meta(description="Output file (default: stdout).")] = None
 
     @property
     def form(self) -> TableForm:
@@ -119,11 +124,11 @@ class MergeConfig(Config):
 
     verdicts: Annotated[
         Sequence[str | Path],
-        Meta(min_length=1, description="verdict files of one judge, .jsonl or .jsonl.gz"),
+        Meta(min_length=1, description="Verdict files of one judge (.jsonl or .jsonl.gz)."),
     ]
     output: Annotated[
         str | Path,
-        Meta(description="where to write them; verdicts that are there stay (- for stdout)"),
+        Meta(description="Output file, or - for stdout. Verdicts already in the file are kept."),
     ]
 
 
@@ -152,7 +157,7 @@ class AcceptConfig(Config):
     """Configuration of `prill accept`: accept the current files of a run folder."""
 
     folder: Annotated[
-        str | Path, Meta(description="folder of a run or a study, with the folders in it")
+        str | Path, Meta(description="Folder of a run or of a study, including its subfolders.")
     ]
 
 
@@ -212,18 +217,18 @@ class CheckConfig(Config):
     files: Annotated[
         Sequence[str | Path],
         Meta(
-            description="trajectories, labels or verdicts (.jsonl, .jsonl.gz), folders of them "
-            "(and folders of these), other tools' recordings, or -"
+            description="Trajectory, label or verdict files (.jsonl, .jsonl.gz), other "
+            "tools' recordings, folders of these, or - for stdin."
         ),
     ] = ()
     format: FormatOption = None
     goal: GoalOption = None
     goals: GoalsOption = None
     images: Annotated[
-        bool, Meta(description="open every image instead of looking whether it is there")
+        bool, Meta(description="Decode every image instead of only checking that its file exists.")
     ] = False
     schema: Annotated[
-        Kind | None, Meta(description="the JSON Schema of one line of such a file")
+        Kind | None, Meta(description="Print the JSON Schema of one line of this kind of file.")
     ] = None
 
     def check(self) -> None:
@@ -392,15 +397,15 @@ class ConvertConfig(Config):
             description="; ".join(
                 f"{name}: {entry.what}" for name, entry in FORMATS.entries.items()
             )
-            + "; or file.py:function of your own (default: recognised by the content)"
+            + "; or file.py:function for a reader of your own (default: detected from the content)"
         ),
     ] = None
-    source: Annotated[str | Path, Meta(description="folder or file in that format")]
+    source: Annotated[str | Path, Meta(description="Folder or file in that format.")]
     output: Annotated[
         str | Path,
         Meta(
-            description="folder for trajectories.jsonl, labels.jsonl, images/, and rubrics.jsonl "
-            "for judge rubric"
+            description="Output folder for trajectories.jsonl, labels.jsonl, images/ and, "
+            "for the judge `rubric`, rubrics.jsonl."
         ),
     ]
     goal: GoalOption = None

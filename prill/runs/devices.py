@@ -25,9 +25,10 @@ class DevicesConfig(Config):
     """Configuration of `prill devices`: look for browsers, phones and simulators."""
 
     platforms: Annotated[
-        Sequence[str], Meta(description=f"{', '.join(PLATFORMS)} (default: all of them)")
+        Sequence[str],
+        Meta(description=f"Platforms to check: {', '.join(PLATFORMS)} (default: all)."),
     ] = ()
-    appium_url: Annotated[str, Meta(description="where an Appium server may be")] = (
+    appium_url: Annotated[str, Meta(description="Address of an Appium server to check.")] = (
         "http://127.0.0.1:4723"
     )
 

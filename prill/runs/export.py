@@ -35,23 +35,26 @@ class ExportConfig(Config):
     """What `prill export` does: write verdicts in the form of another tool."""
 
     verdicts: Annotated[
-        Sequence[str | Path], Meta(min_length=1, description="verdict files, a judge each")
+        Sequence[str | Path], Meta(min_length=1, description="Verdict files, one judge per file.")
     ]
     to: Annotated[
         Target,
         Meta(
-            description="atif, browser-use, inspect: a copy of the recording with the verdicts "
-            "in; openinference: OTLP JSON, a span for each verdict; langsmith: "
-            "feedback as JSON lines; csv: a table"
+            description="atif, browser-use, inspect: a copy of the recording with the "
+            "verdicts added. openinference: OTLP JSON with one span per verdict. "
+            "langsmith: feedback as JSON Lines. csv: a table."
         ),
     ]
     recording: Annotated[
         str | Path | None,
-        Meta(description="what was judged: needed for copies, and for the ids of traces and runs"),
+        Meta(
+            description="Recording that was judged. Required for copies, and for the ids of "
+            "traces and runs."
+        ),
     ] = None
     output: Annotated[
         str | Path,
-        Meta(description="where to write; a folder where the recording is one and is copied"),
+        Meta(description="Output file, or a folder if a recording that is a folder is copied."),
     ]
     format: FormatOption = None
 

@@ -83,22 +83,29 @@ class FilterConfig(Config):
     """
 
     trajectories: Recordings
-    verdicts: Annotated[str | Path, Meta(description="verdicts of one judge on them")]
+    verdicts: Annotated[str | Path, Meta(description="Verdicts of one judge on the trajectories.")]
     output: Annotated[
-        str | Path, Meta(description="a new folder for the rows, or one of an earlier filter")
+        str | Path,
+        Meta(description="Folder for the rows: a new one, or that of an earlier filter."),
     ]
-    filter: Annotated[FilterSpec | Mapping[str, Any], Meta(description="what is kept")] = _FILTER
-    export: Annotated[ExportSpec | Mapping[str, Any], Meta(description="what is written")] = _EXPORT
+    filter: Annotated[
+        FilterSpec | Mapping[str, Any], Meta(description="Which trajectories or steps are kept.")
+    ] = _FILTER
+    export: Annotated[
+        ExportSpec | Mapping[str, Any], Meta(description="Kinds of rows to write.")
+    ] = _EXPORT
     policy: Annotated[
         TeacherLike,
         Meta(
-            description="who is to learn, for its prompts and language: a policy, module:Object, "
-            "or plain"
+            description="Policy to train, which sets prompts and action language: a "
+            "policy's name, module:Object, or plain."
         ),
     ] = _TEACHER
     labels: Annotated[
         str | Path | None,
-        Meta(description="label file: tells how many of the attempts kept truly succeeded"),
+        Meta(
+            description="Label file, used to report how many of the kept attempts truly succeeded."
+        ),
     ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"

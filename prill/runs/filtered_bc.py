@@ -65,22 +65,28 @@ class FilteredBCConfig(Study):
     The tables of episodes have the fields of a rollout, and those of its environment beside them.
     """
 
-    policy: Annotated[PolicyLike, Meta(description="the policy that is to become better")]
+    policy: Annotated[PolicyLike, Meta(description="Policy to improve.")]
     output: Annotated[
-        str | Path, Meta(description="folder to write to; a study that was stopped resumes there")
+        str | Path, Meta(description="Output folder. An interrupted study resumes there.")
     ]
     seeds: Annotated[
-        int | str | Sequence[int], Meta(description="training seeds, each a study of its own")
+        int | str | Sequence[int],
+        Meta(description="Training seeds. Each seed is a study of its own."),
     ] = "0"
     budget_usd: Annotated[
-        float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+        float | None,
+        Meta(
+            ge=0,
+            description="Budget in US dollars for all models together. No call is started "
+            "beyond it.",
+        ),
     ] = None
-    tables_only: Annotated[bool, Meta(description="train nothing: the tables of what is there")] = (
-        False
-    )
+    tables_only: Annotated[
+        bool, Meta(description="Only write tables of the results so far, without training.")
+    ] = False
     gpus: Annotated[
         str | None,
-        Meta(description="plan for these GPUs, such as 8xH200, and not for this machine's"),
+        Meta(description="Estimate for these GPUs, for example 8xH200, instead of this machine's."),
     ] = None
 
     def check(self) -> None:

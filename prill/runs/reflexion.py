@@ -74,29 +74,33 @@ class ReflexionConfig(EpisodesConfig):
     """
 
     output: Annotated[
-        str | Path, Meta(description="folder to write to; a run that was stopped resumes there")
+        str | Path, Meta(description="Output folder. An interrupted run resumes there.")
     ]
     policy: Annotated[
-        PolicyLike | None, Meta(description="who acts: a policy that takes lessons")
+        PolicyLike | None, Meta(description="Policy of the agent. It must accept lessons.")
     ] = "react"
     judge: Annotated[
-        JudgeLike, Meta(description="who judges; oracle: the environment's own labels")
+        JudgeLike,
+        Meta(
+            description="Judge that decides whether to retry, or oracle for the environment's "
+            "own labels."
+        ),
     ]
     second: Annotated[
-        JudgeLike | None, Meta(description="a judge that is asked before an attempt is thrown away")
+        JudgeLike | None, Meta(description="Second judge, asked before an attempt is discarded.")
     ] = None
-    retries: Annotated[RetrySpec, Meta(description="how a task is tried again")] = _RETRIES
-    lessons: Annotated[LessonsConfig, Meta(description="how lessons are drawn")] = _LESSONS
+    retries: Annotated[RetrySpec, Meta(description="How a task is retried.")] = _RETRIES
+    lessons: Annotated[LessonsConfig, Meta(description="How lessons are generated.")] = _LESSONS
     baseline: Annotated[
         str | Path | None,
         Meta(
-            description="another run: its attempts and lessons are taken, as far as both judges "
-            "agree"
+            description="Another run. Its attempts and lessons are reused as long as both "
+            "judges agree."
         ),
     ] = None
-    retry_unscored: Annotated[
-        bool, Meta(description="ask again for verdicts and lessons that could not be given")
-    ] = False
+    retry_unscored: Annotated[bool, Meta(description="Retry verdicts and lessons that failed.")] = (
+        False
+    )
 
     def check(self) -> None:
         """Validates options that depend on each other.

@@ -45,11 +45,15 @@ class ReportConfig(Config):
     """
 
     trajectories: Recordings
-    output: Annotated[str | Path, Meta(description="the page to write, such as report.html; or -")]
+    output: Annotated[
+        str | Path,
+        Meta(description="HTML file to write, for example report.html, or - for stdout."),
+    ]
     verdicts: Annotated[
-        Sequence[str | Path], Meta(description="verdict files: the judges, side by side")
+        Sequence[str | Path],
+        Meta(description="Verdict files. Their judges are shown side by side."),
     ] = ()
-    labels: Annotated[Sequence[str | Path], Meta(description="label files")] = ()
+    labels: Annotated[Sequence[str | Path], Meta(description="Label files.")] = ()
     source: SourceOption = None
     truth: TruthOption = "majority"
     format: FormatOption = None
@@ -58,32 +62,30 @@ class ReportConfig(Config):
     embed: Annotated[
         bool,
         Meta(
-            description="put the images into the page instead of linking to them; those of "
-            "recordings always are"
+            description="Embed images instead of linking to them. Images of recordings are "
+            "always embedded."
         ),
     ] = False
-    transcripts: Annotated[bool, Meta(description="show what models were asked and answered")] = (
-        True
-    )
-    limit: Annotated[int | None, Meta(ge=1, description="show the first N trajectories only")] = (
+    transcripts: Annotated[bool, Meta(description="Show prompts and replies of models.")] = True
+    limit: Annotated[int | None, Meta(ge=1, description="Show only the first N trajectories.")] = (
         None
     )
     threshold: Annotated[
         float | None,
-        Meta(ge=0, le=1, description="the score to mark on the precision-recall curves"),
+        Meta(ge=0, le=1, description="Score to mark on the precision-recall curves."),
     ] = None
     calibration: Annotated[
         Sequence[str | Path],
-        Meta(description="calibrations of these judges: their thresholds are marked"),
+        Meta(description="Calibration files of these judges. Their thresholds are marked."),
     ] = ()
     by: Annotated[
         Sequence[str],
         Meta(
-            description="more to filter by besides site, agent, platform and truncated: task, or "
-            "keys of the metadata"
+            description="Additional filters besides site, agent, platform and truncated: "
+            "task, or keys of the metadata."
         ),
     ] = ()
-    title: Annotated[str, Meta(description="what stands above the page")] = "prill report"
+    title: Annotated[str, Meta(description="Title of the page.")] = "prill report"
 
 
 @dataclass(frozen=True)

@@ -33,17 +33,18 @@ from prill.types import CheckedClaim, Findings, Trajectory, Verdict
 class ShowConfig(Config):
     """Configuration of `prill show`: show one verdict with its model calls."""
 
-    id: Annotated[str, Meta(description="the trajectory whose verdict is wanted")]
+    id: Annotated[str, Meta(description="Id of the trajectory whose verdict to show.")]
     verdicts: Annotated[
         Sequence[str | Path],
-        Meta(min_length=1, description="verdict files: all that judged it are shown"),
+        Meta(min_length=1, description="Verdict files. All verdicts on the trajectory are shown."),
     ]
     trajectories: Annotated[
-        Sequence[str | Path], Meta(description="trajectory files: goal, actions and answer")
+        Sequence[str | Path],
+        Meta(description="Trajectory files, used to show the goal, actions and answer."),
     ] = ()
     transcripts: Annotated[
         str | Path | None,
-        Meta(description="folder of transcripts (default: next to the verdict file)"),
+        Meta(description="Folder of transcripts (default: next to the verdict file)."),
     ] = None
 
 
@@ -139,13 +140,13 @@ class JudgesConfig(Config):
     """
 
     judge: Annotated[
-        str | None, Meta(description="one judge, with its options (default: all, a line each)")
+        str | None,
+        Meta(description="Judge to show with its options (default: all judges, one per line)."),
     ] = None
-    prompt: Annotated[
-        bool, Meta(description="print the prompt that the judge uses, ready to edit")
-    ] = False
+    prompt: Annotated[bool, Meta(description="Print the judge's prompt, ready to edit.")] = False
     prompt_name: Annotated[
-        str | None, Meta(description="which one, of a judge with several (default: its main one)")
+        str | None,
+        Meta(description="Prompt to print, for judges with several (default: the main prompt)."),
     ] = None
 
     def check(self) -> None:

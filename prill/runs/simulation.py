@@ -46,30 +46,34 @@ class SimulationConfig(SimulationSpec):
     """
 
     output: Annotated[
-        str | Path, Meta(description="folder for simulation.md, simulation.svg and simulation.json")
+        str | Path,
+        Meta(description="Output folder for simulation.md, simulation.svg and simulation.json."),
     ]
     recorded: Annotated[
         str | Path | None,
-        Meta(description="attempts of a run or recording, instead of a success rate"),
+        Meta(description="Attempts of a run or recording, used instead of a success rate."),
     ] = None
     verdicts: Annotated[
         str | Path | None,
-        Meta(description="verdicts of your judge, instead of error rates; together with labels"),
+        Meta(description="Verdicts of your judge, used with labels instead of error rates."),
     ] = None
-    labels: Annotated[str | Path | None, Meta(description="labels of the same attempts")] = None
+    labels: Annotated[str | Path | None, Meta(description="Labels of the same attempts.")] = None
     calibration: Annotated[
         str | Path | None,
-        Meta(description="calibration of that judge; alone: its own record of how the judge errs"),
+        Meta(
+            description="Calibration of that judge. Without verdicts and labels, the error "
+            "rates stored in it are used."
+        ),
     ] = None
     source: Annotated[
         str | None,
-        Meta(description="labels to use where there are several sources, such as human or oracle"),
+        Meta(description="Label source to use if there are several, for example human or oracle."),
     ] = None
     truth: Annotated[
         str,
         Meta(
-            description="of several annotators: majority (a tie is undecided), unanimous, first "
-            "(line), or a NAME"
+            description="Rule for several annotators: majority (a tie is undecided), "
+            "unanimous, first (first line), or the NAME of one."
         ),
     ] = "majority"
 

@@ -47,21 +47,24 @@ class TrainJudgeConfig(TrainConfig):
     trains: ClassVar[Trained] = "judge"
 
     rows: Annotated[
-        str | Path, Meta(description="trajectory file (.jsonl, .jsonl.gz), or a folder of them")
+        str | Path, Meta(description="Trajectory file (.jsonl, .jsonl.gz), or a folder of them.")
     ]
     labels: Annotated[
         str | Path | None,
         Meta(
-            description="label file to learn from; with a teacher, what its verdicts must agree "
-            "with"
+            description="Label file to learn from. With --teacher: labels that the "
+            "teacher's verdicts must agree with."
         ),
     ] = None
     teacher_verdicts: Annotated[
-        str | Path | None, Meta(description="verdicts of another judge to learn from")
+        str | Path | None, Meta(description="Verdicts of another judge to learn from.")
     ] = None
     agreeing: Annotated[
         str | Path | None,
-        Meta(description="verdicts of a second judge: runs on which it differs are left out"),
+        Meta(
+            description="Verdicts of a second judge. Trajectories on which the two judges "
+            "differ are left out."
+        ),
     ] = None
     soft_labels: Annotated[
         bool,
@@ -73,18 +76,22 @@ class TrainJudgeConfig(TrainConfig):
     judge: Annotated[
         JudgeConfig | str | Mapping[str, Any],
         Meta(
-            description="who is trained, asked in its own words: modular, vlm or steps; form word "
-            "unless it says otherwise"
+            description="Judge to train, with its own prompts: modular, vlm or steps. The "
+            "option `form` is word unless set otherwise."
         ),
     ] = _MODULAR
     grouping: Annotated[
-        Grouping, Meta(description="what is held out whole: a task, its template, or a goal")
+        Grouping,
+        Meta(
+            description="Unit of the held-out split: all trajectories of a task, of its "
+            "template, or of a goal stay together."
+        ),
     ] = "task"
     source: SourceOption = None
     truth: TruthOption = "majority"
     preset: Annotated[
         PresetLike,
-        Meta(description="settings to start from: a preset's name, or a .toml file of settings"),
+        Meta(description="Settings to start from: the name of a preset, or a .toml file."),
     ] = _PRESET
 
     def check(self) -> None:

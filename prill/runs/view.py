@@ -45,22 +45,24 @@ class ViewConfig(Config):
     verdicts: Annotated[
         Sequence[str | Path],
         Meta(
-            description="verdict files: the judges; one that a run is about to write may be named"
+            description="Verdict files, one judge per file. A file may not exist yet if a "
+            "run is about to write it."
         ),
     ] = ()
-    labels: Annotated[Sequence[str | Path], Meta(description="label files")] = ()
+    labels: Annotated[Sequence[str | Path], Meta(description="Label files.")] = ()
     annotator: Annotated[
-        str | None, Meta(description="take labels beside the verdicts; whose they are")
+        str | None,
+        Meta(description="Collect labels next to the verdicts, under this annotator's name."),
     ] = None
     output: Annotated[
         str | Path | None,
-        Meta(description="label file of the annotator; labels of others in it are kept"),
+        Meta(description="Label file of the annotator. Labels by other annotators are kept."),
     ] = None
     blind: Annotated[
         bool,
         Meta(
-            description="hide verdicts, others' labels and figures of a run until the annotator "
-            "has labelled it"
+            description="Hide verdicts, others' labels and statistics of a run until the "
+            "annotator has labelled it."
         ),
     ] = False
     source: SourceOption = None
@@ -68,20 +70,18 @@ class ViewConfig(Config):
     format: FormatOption = None
     goal: GoalOption = None
     goals: GoalsOption = None
-    transcripts: Annotated[bool, Meta(description="show what models were asked and answered")] = (
-        True
-    )
+    transcripts: Annotated[bool, Meta(description="Show prompts and replies of models.")] = True
     by: Annotated[
         Sequence[str],
         Meta(
-            description="more to filter by besides site, agent, platform and truncated: task, or "
-            "keys of the metadata"
+            description="Additional filters besides site, agent, platform and truncated: "
+            "task, or keys of the metadata."
         ),
     ] = ()
     port: Annotated[
-        int, Meta(ge=0, le=65535, description="port on this machine (default: any that is free)")
+        int, Meta(ge=0, le=65535, description="Port on this machine (default: any free port).")
     ] = 0
-    title: Annotated[str, Meta(description="what stands above the page")] = "prill view"
+    title: Annotated[str, Meta(description="Title of the page.")] = "prill view"
 
     def check(self) -> None:
         """Validates options that depend on each other.

@@ -41,16 +41,16 @@ class WatchConfig(WatchLimits):
         Sequence[str | Path],
         Meta(
             min_length=1,
-            description="observations of `prill serve` or `prill.reward`, or verdicts in order of "
-            "time",
+            description="Observations of `prill serve` or `prill.reward`, or verdicts in "
+            "chronological order.",
         ),
     ]
     output: Annotated[
-        str | Path | None, Meta(description="the page to write, such as watch.html")
+        str | Path | None, Meta(description="HTML page to write, for example watch.html.")
     ] = None
     student: Annotated[
         Sequence[str | Path],
-        Meta(description="verdicts of a second judge on the same ids, for verdict files"),
+        Meta(description="Verdicts of a second judge on the same ids, for verdict files."),
     ] = ()
 
 

@@ -77,55 +77,70 @@ class EpisodesConfig(Config):
     environment: Annotated[
         EnvironmentLike,
         Meta(
-            description="where: a name, module:Object or file.py:Object, with its tasks and options"
+            description="Environment, with its tasks and options: a name, module:Object or "
+            "file.py:Object."
         ),
     ]
     policy: Annotated[
         PolicyLike | None,
         Meta(
-            description="who plays: a name, module:Object or file.py:Object (default miniwob: "
-            "scripted)"
+            description="Policy of the agent: a name, module:Object or file.py:Object "
+            "(default in miniwob: scripted)."
         ),
     ] = None
     model: Annotated[
-        ModelLike | None, Meta(description="model that the policy asks, unless it names another")
+        ModelLike | None,
+        Meta(description="Model that the policy calls, unless the policy's options name another."),
     ] = None
     seeds: Annotated[
         int | str | Sequence[int],
-        Meta(description="seeds of each task, where it has any, such as 0-4,7"),
+        Meta(description="Seeds of each task, if it has any, for example 0-4,7."),
     ] = "0"
-    limit: Annotated[int | None, Meta(ge=1, description="the first N episodes only")] = None
+    limit: Annotated[int | None, Meta(ge=1, description="Run only the first N episodes.")] = None
     workers: Annotated[
-        int | None, Meta(ge=1, description="episodes at a time (default: 1, or one a device)")
+        int | None, Meta(ge=1, description="Concurrent episodes (default: 1, or one per device).")
     ] = None
     max_steps: Annotated[
         int | None,
         Meta(
             ge=1,
-            description="actions of an episode (default: the agent's paper's, or the "
-            "environment's)",
+            description="Maximum number of actions per episode (default: from the agent's "
+            "paper, else the environment's).",
         ),
     ] = None
-    episode_timeout: Annotated[float, Meta(gt=0, description="seconds of an episode")] = 600.0
+    episode_timeout: Annotated[
+        float, Meta(gt=0, description="Maximum duration of an episode, in seconds.")
+    ] = 600.0
     early_stop: Annotated[
         bool | None,
         Meta(
-            description="stop an agent that repeats itself (default: yes, but for agents of "
-            "papers without it)"
+            description="Stop an agent that repeats itself (default: yes, except for "
+            "agents of papers that have no such rule)."
         ),
     ] = None
     compare_text: Annotated[
-        bool, Meta(description="other words in the same field are no repetition")
+        bool,
+        Meta(description="Do not count entering different text into the same field as repetition."),
     ] = False
     temperature: Annotated[
         float | None,
-        Meta(ge=0, le=5, description="draws differ by seed and attempt (default: 0; step 0.3)"),
+        Meta(
+            ge=0,
+            le=5,
+            description="Sampling temperature; seed and attempt vary the samples (default: 0; "
+            "for `step` 0.3).",
+        ),
     ] = None
-    retry_broken: Annotated[
-        bool, Meta(description="play episodes again that ended with an error")
-    ] = False
+    retry_broken: Annotated[bool, Meta(description="Repeat episodes that ended with an error.")] = (
+        False
+    )
     budget_usd: Annotated[
-        float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+        float | None,
+        Meta(
+            ge=0,
+            description="Budget in US dollars for all models together. No call is started "
+            "beyond it.",
+        ),
     ] = None
 
     def check(self) -> None:

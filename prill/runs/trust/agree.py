@@ -115,23 +115,24 @@ class AgreeConfig(Config):
     """
 
     verdicts: Annotated[
-        str | Path, Meta(description="verdict file; with metric aitw predicted trajectories")
+        str | Path,
+        Meta(description="Verdict file. With --metric aitw: the predicted trajectories."),
     ]
     labels: Annotated[
-        str | Path, Meta(description="label file; with metric aitw the recorded trajectories")
+        str | Path, Meta(description="Label file. With --metric aitw: the recorded trajectories.")
     ]
     metric: Annotated[
         Literal["verdicts", "aitw"],
         Meta(
-            description="aitw: match predicted actions with recorded ones, as Android in the Wild "
-            "does; both files are trajectories"
+            description="aitw: match predicted actions with recorded ones, as in Android "
+            "in the Wild. Both files then hold trajectories."
         ),
     ] = "verdicts"
     trajectories: Annotated[
         str | Path | None,
         Meta(
-            description="the judged file: intervals then draw whole tasks instead of single runs, "
-            "and agents are ranked"
+            description="Trajectory file that was judged. Intervals then resample whole "
+            "tasks instead of single runs, and agents are ranked."
         ),
     ] = None
     source: SourceOption = None
@@ -139,37 +140,41 @@ class AgreeConfig(Config):
     by: Annotated[
         Sequence[str],
         Meta(
-            description="a table for each part as well: site, agent, platform, task, or a key of "
-            "the trajectories' metadata"
+            description="Also print a table per group: site, agent, platform, task, or a "
+            "key of the trajectories' metadata."
         ),
     ] = ()
     steps: Annotated[
         bool,
         Meta(
-            description="compare what is said of single steps: a success is a step towards the goal"
+            description="Compare the labels of single steps. A success is a step towards the goal."
         ),
     ] = False
     against: Annotated[
         str | Path | None,
-        Meta(description="another judge's verdicts, to compare with on the same labels"),
+        Meta(description="Verdicts of another judge, compared on the same labels."),
     ] = None
     corrections: Annotated[
         str | None,
         Meta(
-            description="replace labels known to be wrong: webarena (14 tasks whose checker "
-            "accepts wrong runs), or a TOML file"
+            description="Replace labels known to be wrong: webarena (14 tasks whose "
+            "checker accepts failed runs), or a TOML file."
         ),
     ] = None
     disagreements: Annotated[
         str | Path | None,
-        Meta(description="file for what judge and labels differ on (JSON Lines); it is replaced"),
+        Meta(
+            description="File for trajectories on which judge and labels differ (JSON Lines). "
+            "An existing file is replaced."
+        ),
     ] = None
 
     suspects: Annotated[
         str | Path | None,
         Meta(
-            description="file for labels that are probably wrong (JSON Lines): every judge "
-            "contradicts them, or no state changed before the success; it is replaced"
+            description="File for labels that are probably wrong (JSON Lines): every judge "
+            "contradicts them, or no state changed before the success. An existing file is "
+            "replaced."
         ),
     ] = None
 

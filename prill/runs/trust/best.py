@@ -36,16 +36,20 @@ _COLUMNS: dict[str, type] = {
 class BestConfig(Config):
     """Configuration of `prill best`: the best of several attempts at a task by a judge."""
 
-    verdicts: Annotated[str | Path, Meta(description="verdict file: one judge on all attempts")]
+    verdicts: Annotated[str | Path, Meta(description="Verdict file of one judge on all attempts.")]
     trajectories: Annotated[
-        str | Path, Meta(description="the judged file: it says which attempts share a task")
+        str | Path,
+        Meta(description="Trajectory file that was judged. It shows which attempts share a task."),
     ]
     output: Annotated[
-        str | Path | None, Meta(description="file for the best attempt at each task")
+        str | Path | None, Meta(description="File for the best attempt at each task.")
     ] = None
     labels: Annotated[
         str | Path | None,
-        Meta(description="label file: tells what the best of N attempts is worth, for each N"),
+        Meta(
+            description="Label file, used to report the success rate of the best of N attempts "
+            "for each N."
+        ),
     ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"
@@ -53,8 +57,8 @@ class BestConfig(Config):
         int | None,
         Meta(
             ge=1,
-            description="largest N, of the tasks with so many labelled attempts (default: the "
-            "fewest of any task)",
+            description="Largest N, over the tasks with that many labelled attempts "
+            "(default: the smallest number of attempts at any task).",
         ),
     ] = None
 

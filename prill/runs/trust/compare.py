@@ -46,56 +46,72 @@ _COLUMNS: dict[str, type] = {
 class CompareConfig(Config):
     """Configuration of `prill compare`: two agents' success on the same tasks."""
 
-    a: Annotated[str | Path, Meta(description="verdict file of A's runs, such as the old agent")]
-    b: Annotated[str | Path, Meta(description="verdict file of B's runs, such as the new one")]
+    a: Annotated[
+        str | Path,
+        Meta(description="Verdict file on the runs of agent A, for example the old agent."),
+    ]
+    b: Annotated[
+        str | Path,
+        Meta(description="Verdict file on the runs of agent B, for example the new agent."),
+    ]
     trajectories: Annotated[
         Sequence[str | Path],
         Meta(
-            description="the judged file, or A's and B's: they say which runs share a task. "
-            "Without, runs with the same id do"
+            description="Trajectory file that was judged, or the two of A and B. They show "
+            "which runs share a task. Without them, runs with the same id share one."
         ),
     ] = ()
     a_again: Annotated[
         Sequence[str | Path],
         Meta(
-            description="more verdicts of the same judge on A's runs: they show the judge's noise"
+            description="Further verdict files of the same judge on A's runs, used to "
+            "measure the judge's noise."
         ),
     ] = ()
-    b_again: Annotated[Sequence[str | Path], Meta(description="the same of B's runs")] = ()
+    b_again: Annotated[
+        Sequence[str | Path],
+        Meta(description="Further verdict files of the same judge on B's runs."),
+    ] = ()
     labels: Annotated[
         Sequence[str | Path],
-        Meta(description="label file, or A's and B's: the difference by labels is told as well"),
+        Meta(
+            description="Label file, or the two of A and B. The difference by labels is "
+            "reported, too."
+        ),
     ] = ()
     source: SourceOption = None
     truth: TruthOption = "majority"
     outcome: Annotated[
         Literal["verdicts", "labels"],
         Meta(
-            description="what says that a run succeeded; with labels, a run without a decided one "
-            "is unscored"
+            description="What decides whether a run succeeded. With labels, a run without "
+            "a decided label is unscored."
         ),
     ] = "verdicts"
     require: Annotated[
         str | None,
-        Meta(description='what B has to be, such as "B >= A - 0.02"; the interval decides'),
+        Meta(
+            description='Requirement on B, for example "B >= A - 0.02". The confidence '
+            "interval decides."
+        ),
     ] = None
     unscored: Annotated[
         Literal["left-out", "bounds"],
         Meta(
-            description="unscored runs in the requirement. left-out: it is of scored runs; bounds: "
-            "it has to hold whatever the unscored runs are"
+            description="Treatment of unscored runs in the requirement. left-out: only "
+            "scored runs count. bounds: it must hold whatever the outcome of the unscored "
+            "runs."
         ),
     ] = "left-out"
     report: Annotated[
         str | None,
-        Meta(min_length=1, description="page of `prill report` (file or URL) to link runs to"),
+        Meta(min_length=1, description="Page of `prill report` (file or URL) to link runs to."),
     ] = None
-    junit: Annotated[str | Path | None, Meta(description="file for a JUnit report (XML)")] = None
-    markdown: Annotated[str | Path | None, Meta(description="file for a summary as Markdown")] = (
-        None
-    )
+    junit: Annotated[str | Path | None, Meta(description="JUnit report to write (XML).")] = None
+    markdown: Annotated[str | Path | None, Meta(description="Summary to write (Markdown).")] = None
     plot: Annotated[
-        str | Path | None, Meta(description="file for the difference with intervals (SVG)")
+        str | Path | None,
+        Meta(description="Chart of the difference with its intervals to write (SVG)."),
     ] = None
 
     def check(self) -> None:

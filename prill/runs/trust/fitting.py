@@ -102,48 +102,50 @@ class FitConfig(Config):
     """
 
     trajectories: Recordings
-    labels: Annotated[str | Path, Meta(description="label file")]
-    output: Annotated[str | Path, Meta(description="where the fitted judge goes, one JSON file")]
+    labels: Annotated[str | Path, Meta(description="Label file.")]
+    output: Annotated[str | Path, Meta(description="File for the fitted judge (JSON).")]
     kind: Annotated[
         Kind,
         Meta(
-            description="student: how the run went, and its texts; prior: how it went, without "
-            "reading"
+            description="student: uses the course of the run and its texts. prior: uses "
+            "the course of the run only."
         ),
     ] = "student"
     source: SourceOption = None
     truth: TruthOption = "majority"
     evidence_only: Annotated[
         bool,
-        Meta(description="look at no thoughts, answers and messages: claims cannot turn the judge"),
+        Meta(
+            description="Ignore thoughts, answers and messages, so that an agent's claims "
+            "cannot change the verdict."
+        ),
     ] = False
     harden: Annotated[
         bool,
         Meta(
-            description="let nothing that an agent can add to speak for success, and fit with "
-            "attacked copies of failures too"
+            description="Let nothing that an agent can add count as evidence of success, "
+            "and fit on attacked copies of failures, too."
         ),
     ] = False
     families: Annotated[
         Sequence[str],
         Meta(
-            description="of a hardened judge: the attacks to fit against, named as by `prill "
-            "redteam` "
-            f"(default {', '.join(HARDENED_FAMILIES)})"
+            description="For --harden: attacks to fit against, named as in `prill redteam` "
+            f"(default {', '.join(HARDENED_FAMILIES)})."
         ),
     ] = ()
     out_of_fold: Annotated[
         str | Path | None,
         Meta(
-            description="verdict file for what judges fitted without a run's task say of it, for "
-            "`prill calibrate`"
+            description="Verdict file for out-of-fold verdicts, in which no judge was "
+            "fitted on the run's task. For `prill calibrate`."
         ),
     ] = None
     with_verdicts: Annotated[
         Sequence[str | Path],
         Meta(
-            description="verdict files of other judges, one judge a file: fit one judge on all "
-            "scores (a stacked judge)"
+            description="Verdict files of other judges, one judge per file. Fits one judge "
+            "on all their scores (a stacked judge)."
         ),
     ] = ()
     kappa: Annotated[
@@ -151,18 +153,15 @@ class FitConfig(Config):
         Meta(
             gt=0,
             lt=1,
-            description="of a stacked judge: ask other judges only where this kappa needs them "
-            "(default: ask all)",
+            description="For --with: call other judges only where this kappa requires it "
+            "(default: call all judges).",
         ),
     ] = None
     learning_curve: Annotated[
         str | Path | None,
-        Meta(
-            description="file for a picture (SVG) of the student's figures against the number of "
-            "labels"
-        ),
+        Meta(description="Chart of the student's figures by number of labels to write (SVG)."),
     ] = None
-    seed: Annotated[int, Meta(ge=0, description="for the folds of the cross-validation")] = 0
+    seed: Annotated[int, Meta(ge=0, description="Seed for the folds of the cross-validation.")] = 0
     format: FormatOption = None
     goal: GoalOption = None
     goals: GoalsOption = None
@@ -489,15 +488,15 @@ class CalibrateConfig(Config):
     """
 
     verdicts: Annotated[
-        str | Path, Meta(description="verdict file of one judge, as `prill score` writes it")
+        str | Path, Meta(description="Verdict file of one judge, from `prill score`.")
     ]
-    labels: Annotated[str | Path, Meta(description="label file")]
-    output: Annotated[str | Path, Meta(description="where the calibration goes (JSON)")]
+    labels: Annotated[str | Path, Meta(description="Label file.")]
+    output: Annotated[str | Path, Meta(description="File for the calibration (JSON).")]
     method: Annotated[
         Literal["auto", "isotonic", "platt"],
         Meta(
-            description="platt: a curve with two parameters; isotonic: any rising steps; auto: "
-            "platt, or isotonic where that is clearly better on runs held out"
+            description="platt: a curve with two parameters. isotonic: any increasing step "
+            "function. auto: platt, or isotonic if it is clearly better on held-out runs."
         ),
     ] = "auto"
     source: SourceOption = None
@@ -505,24 +504,28 @@ class CalibrateConfig(Config):
     trajectories: Annotated[
         str | Path | None,
         Meta(
-            description="the judged file: runs of one task are then never both fitted to and held "
-            "out"
+            description="Trajectory file that was judged. Runs of one task are then never "
+            "both fitted and held out."
         ),
     ] = None
     target_precision: Annotated[
         float | None,
-        Meta(gt=0, lt=1, description="lowest threshold with this precision, with 95 % confidence"),
+        Meta(
+            gt=0,
+            lt=1,
+            description="Choose the lowest threshold with this precision, at 95 % confidence.",
+        ),
     ] = None
     cost_fp: Annotated[
-        float | None, Meta(gt=0, description="what a false positive costs; goes with cost_fn")
+        float | None, Meta(gt=0, description="Cost of a false positive. Requires cost_fn.")
     ] = None
     cost_fn: Annotated[
-        float | None, Meta(gt=0, description="what a false negative costs, in the same unit")
+        float | None, Meta(gt=0, description="Cost of a false negative, in the same unit.")
     ] = None
-    plot: Annotated[str | Path | None, Meta(description="file for a reliability diagram (SVG)")] = (
+    plot: Annotated[str | Path | None, Meta(description="Reliability diagram to write (SVG).")] = (
         None
     )
-    seed: Annotated[int, Meta(ge=0, description="for the folds of the cross-validation")] = 0
+    seed: Annotated[int, Meta(ge=0, description="Seed for the folds of the cross-validation.")] = 0
 
     def check(self) -> None:
         """Validates options that depend on each other.

@@ -39,19 +39,19 @@ _COLUMNS: dict[str, type] = {
 class RateConfig(Config):
     """Configuration of `prill rate`: the success rate, corrected for the judge's errors."""
 
-    verdicts: Annotated[str | Path, Meta(description="verdict file: one judge on all runs")]
+    verdicts: Annotated[str | Path, Meta(description="Verdict file of one judge on all runs.")]
     labels: Annotated[
         str | Path,
         Meta(
-            description="label file: some of the runs, drawn at random or in the informative "
-            "order of `prill annotate`"
+            description="Label file for some of the runs, sampled at random or in the "
+            "informative order of `prill annotate`."
         ),
     ]
     trajectories: Annotated[
         str | Path | None,
         Meta(
-            description="the judged file: it says which runs there are and which share a task; "
-            "intervals are then clustered by task"
+            description="Trajectory file that was judged. It shows which runs exist and "
+            "which share a task; intervals are then clustered by task."
         ),
     ] = None
     source: SourceOption = None
@@ -59,20 +59,25 @@ class RateConfig(Config):
     by: Annotated[
         Sequence[str],
         Meta(
-            description="rates of each part as well: site, agent, platform, task, or a key of the "
-            "trajectories' metadata"
+            description="Also estimate the rate per group: site, agent, platform, task, or "
+            "a key of the trajectories' metadata."
         ),
     ] = ()
     unscored: Annotated[
         Unscored,
         Meta(
-            description="runs without a verdict. reweighted: they count, as the judge's mean that "
-            "labels correct; left-out: the rate is of scored runs. Bounds are told with both"
+            description="Treatment of runs without a verdict. reweighted: they count with "
+            "the label-corrected mean of the judge. left-out: the rate is over scored "
+            "runs. Bounds are reported with both."
         ),
     ] = "reweighted"
     width: Annotated[
         float | None,
-        Meta(gt=0, lt=1, description="tell how many labels more make the interval so narrow"),
+        Meta(
+            gt=0,
+            lt=1,
+            description="Report how many more labels are needed for an interval of this width.",
+        ),
     ] = None
 
     def check(self) -> None:

@@ -93,36 +93,37 @@ class RedteamConfig(Config):
 
     trajectories: Recordings
     labels: Annotated[
-        str | Path, Meta(description="label file; false positives are counted on its failures")
+        str | Path, Meta(description="Label file. False positives are counted on its failures.")
     ]
     output: Annotated[
         str | Path,
         Meta(
-            description="folder for verdicts, redteam.json, .md and .svg; a run that was stopped "
-            "resumes there"
+            description="Output folder for verdicts, redteam.json, .md and .svg. An "
+            "interrupted run resumes there."
         ),
     ]
     judge: Annotated[
         JudgeLike,
-        Meta(description="who is attacked: a name, FILE.toml, FILE.json or module:Object"),
+        Meta(description="Judge to attack: a name, FILE.toml, FILE.json or module:Object."),
     ]
     model: Annotated[
-        ModelLike | None, Meta(description="model that the judge asks, unless it names another")
+        ModelLike | None,
+        Meta(description="Model that the judge calls, unless the judge's options name another."),
     ] = None
     attacks: Annotated[
         Sequence[str],
         Meta(
-            description="these families only, or one strength of them such as pad-after-2000, or "
-            "module:Object of your own "
-            f"(default: all {len(FAMILIES)} families; docs/how-to/red-team.md has them)"
+            description="Attack families, single attacks such as pad-after-2000, or "
+            f"module:Object of your own (default: all {len(FAMILIES)} families of "
+            "docs/how-to/red-team.md)."
         ),
     ] = ()
     max_shift: Annotated[
         float | None,
         Meta(
             ge=0,
-            description="points of false positives: what an attack may add before the judge has "
-            "failed",
+            description="Maximum increase of the false positive rate by one attack, in "
+            "percentage points. The run fails above it.",
         ),
     ] = None
     source: SourceOption = None
@@ -131,18 +132,23 @@ class RedteamConfig(Config):
     goal: GoalOption = None
     goals: GoalsOption = None
     budget_usd: Annotated[
-        float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+        float | None,
+        Meta(
+            ge=0,
+            description="Budget in US dollars for all models together. No call is started "
+            "beyond it.",
+        ),
     ] = None
-    concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16
+    concurrency: Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")] = 16
     limit: Annotated[
-        int | None, Meta(ge=1, description="look at the first N trajectories only")
+        int | None, Meta(ge=1, description="Attack only the first N trajectories.")
     ] = None
-    seed: Annotated[int, Meta(ge=0, description="of the intervals' bootstrap")] = SEED
+    seed: Annotated[int, Meta(ge=0, description="Seed of the bootstrap for the intervals.")] = SEED
     resume: Annotated[
         bool,
         Meta(
-            description="continue the folder's verdict files; else they become FILE.bak and new "
-            "ones begin"
+            description="Continue the verdict files in the folder. Otherwise they are "
+            "renamed to FILE.bak and new ones are started."
         ),
     ] = True
 
