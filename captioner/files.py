@@ -123,7 +123,7 @@ class FileCaptioner:
         InputError: The file is malformed.
     """
 
-    def __init__(self, path: Annotated[str, Meta(description="the caption file")]) -> None:
+    def __init__(self, path: Annotated[str, Meta(description="Caption file.")]) -> None:
         self.path = path
         self._lock = threading.Lock()
         self._database = scratch_database(self)

@@ -52,7 +52,7 @@ CAPTIONERS = Registry(
 # A name with one of these endings is that of a caption file.
 CAPTION_FILES = (".jsonl", ".jsonl.gz")
 _Threads = Annotated[
-    int | None, Meta(ge=1, description="most cores for one reading (default: all)")
+    int | None, Meta(ge=1, description="Maximum number of CPU cores per reading (default: all).")
 ]
 
 

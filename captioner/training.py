@@ -62,7 +62,8 @@ class TrainingSpec(Config):
     """Settings of a captioner's training rows."""
 
     language: Annotated[
-        Literal["english", "any"], Meta(description="pages in other languages are left out")
+        Literal["english", "any"],
+        Meta(description="Language of the pages to keep. Pages in other languages are left out."),
     ] = "english"
     # Number of differing bits, of 256. Among 117,000 pairs of 484 recorded screenshots of web
     # tasks, the pairs inspected by eye with up to 12 differing bits show the same page with other
@@ -72,14 +73,20 @@ class TrainingSpec(Config):
         Meta(
             ge=-1,
             le=256,
-            description="pictures that differ in so many of 256 bits are near-duplicates; -1: "
-            "keep all",
+            description="Images that differ in at most this many of 256 bits are "
+            "near-duplicates; -1 keeps all.",
         ),
     ] = 10
-    min_chars: Annotated[int, Meta(ge=1, description="shorter captions are left out")] = 80
+    min_chars: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Minimum length of a caption in characters. Shorter captions are left out.",
+        ),
+    ] = 80
     request: Annotated[
         Literal["paper", "prill"],
-        Meta(description="what the trained captioner will be asked: the request of that preset"),
+        Meta(description="Preset of the captioner vlm whose request is used in the rows."),
     ] = "paper"
 
 

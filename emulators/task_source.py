@@ -118,15 +118,15 @@ class GoalsConfig(EnvironmentConfig):
     tasks: Annotated[
         str | Path | Sequence[Task | TaskLine | Mapping[str, Any] | str] | None,
         Meta(
-            description=f"JSON Lines file ({{id, goal, start_url}}), or a list: {', '.join(NAMES)}"
+            description=f"Tasks: a JSON Lines file ({id, goal, start_url}), or a built-in "
+            f"list: {', '.join(NAMES)}."
         ),
     ] = None
     goal: Annotated[
-        str | Sequence[str] | None, Meta(description="a single task, or several, instead of tasks")
+        str | Sequence[str] | None,
+        Meta(description="Goals of one or several tasks, instead of tasks."),
     ] = None
-    start_url: Annotated[str | None, Meta(description="where tasks begin that do not say so")] = (
-        None
-    )
+    start_url: Annotated[str | None, Meta(description="Start URL of tasks that name none.")] = None
 
     def __post_init__(self) -> None:
         if isinstance(self.tasks, list | tuple):

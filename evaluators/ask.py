@@ -241,21 +241,31 @@ def _step(value: object) -> int | None:
 class AskSpec(Config):
     """Settings of `ask`."""
 
-    question: Annotated[str | None, Meta(description="what is asked of every run")] = None
+    question: Annotated[str | None, Meta(description="Question to ask about every trajectory.")] = (
+        None
+    )
     answer: Annotated[
         Any,
         Meta(
-            description="yes/no, number, labels (a list, or a|b|c), a dataclass or module:Dataclass"
+            description="Type of the answer: yes/no, number, labels (a list, or a|b|c), a "
+            "dataclass or module:Dataclass."
         ),
     ] = YES_NO
     questions: Annotated[
         Sequence[Mapping[str, Any]],
-        Meta(description="several at once: tables with `question` and `answer`"),
+        Meta(description="Several questions at once: tables with `question` and `answer`."),
     ] = ()
-    show_answer: Annotated[bool, Meta(description="show the agent's answer, as a claim")] = True
-    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = MAX_TOKENS
+    show_answer: Annotated[
+        bool, Meta(description="Show the agent's answer to the judge, as a claim.")
+    ] = True
+    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
+        MAX_TOKENS
+    )
     max_chars: Annotated[
-        int, Meta(ge=1, description="most characters for states, and as many again for actions")
+        int,
+        Meta(
+            ge=1, description="Maximum number of characters for states, and the same for actions."
+        ),
     ] = ROOM
 
     def check(self) -> None:
@@ -306,7 +316,7 @@ class AskJudge(ModelJudge):
         model: The model that answers.
     """
 
-    captioner: Annotated[Captioner, Meta(description="what reads states")]
+    captioner: Annotated[Captioner, Meta(description="Captioner that describes states.")]
     spec: AskSpec = field(kw_only=True)
 
     name: ClassVar[str] = "ask"

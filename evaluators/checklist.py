@@ -40,12 +40,19 @@ class ChecklistSpec(RubricOptions):
 
     tolerance: Annotated[
         float,
-        Meta(ge=0, lt=1, description="changes of the progress up to it count as neither way"),
+        Meta(
+            ge=0, lt=1, description="Changes of the progress up to this value count as no change."
+        ),
     ] = 0.05
     max_chars: Annotated[
-        int, Meta(ge=1, description="most characters for a state, and as many for actions")
+        int,
+        Meta(
+            ge=1, description="Maximum number of characters for a state, and the same for actions."
+        ),
     ] = ROOM
-    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of the checklist")] = 1024
+    max_tokens: Annotated[
+        int, Meta(ge=1, description="Maximum number of tokens in the checklist.")
+    ] = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +75,7 @@ class ChecklistJudge(GoalCriteria, ModelJudge):
         goal_cache: Keeps checklists across runs. None: each checklist is kept in this object only.
     """
 
-    captioner: Annotated[Captioner, Meta(description="what reads states")]
+    captioner: Annotated[Captioner, Meta(description="Captioner that describes states.")]
     spec: ChecklistSpec = field(default=ChecklistSpec(), kw_only=True)
     goal_cache: DiskCache | None = field(default=None, kw_only=True)
 

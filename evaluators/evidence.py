@@ -28,8 +28,8 @@ BYTES: Distinct = "bytes"
 DistinctOption = Annotated[
     Distinct,
     Meta(
-        description="pictures taken as one: equal files, or by changed region, without carets, "
-        "clocks and spinners"
+        description="How duplicate images are recognised: by equal files, or by the "
+        "changed region, ignoring carets, clocks and spinners."
     ),
 ]
 State = tuple[str, Observation]  # a description of the time, and the observation

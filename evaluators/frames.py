@@ -294,17 +294,32 @@ class FrameSpec(Config):
     """
 
     top_k: Annotated[
-        int, Meta(ge=1, description="frames shown besides the last: those rated best")
+        int,
+        Meta(ge=1, description="Number of frames shown in addition to the last: those rated best."),
     ] = 10
     least_score: Annotated[
-        int, Meta(ge=1, le=5, description="frames rated lower, from 1 to 5, are left out")
+        int,
+        Meta(
+            ge=1,
+            le=5,
+            description="Minimum rating of a frame, from 1 to 5. Lower ones are left out.",
+        ),
     ] = 3
-    answer: Annotated[bool, Meta(description="show the agent's answer, as a claim")] = False
+    answer: Annotated[
+        bool, Meta(description="Show the agent's answer to the judge, as a claim.")
+    ] = False
     distinct: DistinctOption = BYTES
-    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = MAX_TOKENS
+    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
+        MAX_TOKENS
+    )
     references: ReferencesOption = None
     frames_per_call: Annotated[
-        int, Meta(ge=1, description="frames rated in one call: fewer calls, less care for each")
+        int,
+        Meta(
+            ge=1,
+            description="Frames rated in one call. More frames mean fewer calls but less "
+            "careful ratings.",
+        ),
     ] = 1
 
 
@@ -328,7 +343,7 @@ class FrameJudge(ModelJudge, Generic[C]):
 
     captioner: Annotated[
         Captioner | None,
-        Meta(description="what reads states; none: the model looks at screenshots"),
+        Meta(description="Captioner that describes states. None: the model sees screenshots."),
     ] = None
     spec: FrameSpec = field(default=FrameSpec(), kw_only=True)
     goal_cache: DiskCache | None = field(default=None, kw_only=True)

@@ -95,33 +95,42 @@ class OutcomeSpec(Config):
     """Settings of outcome judges that make one call."""
 
     preset: Annotated[
-        PresetName, Meta(description="the protocol: prill's own, or that of arXiv 2404.06474")
+        PresetName, Meta(description="Protocol: prill (our own) or paper (arXiv 2404.06474).")
     ] = "prill"
     frames: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(
-            description="last states shown (default: the first, the last two, the one before "
-            "something was submitted)"
+            description="Number of last states shown (default: the first, the last two, "
+            "and the one before a form was submitted)."
         ),
     ] = None
     answer: Annotated[
-        bool | None, Meta(description="show the agent's answer, as a claim (default: by preset)")
+        bool | None,
+        Meta(
+            description="Show the agent's answer to the judge, as a claim (default: set by preset)."
+        ),
     ] = None
-    thoughts: Annotated[bool, Meta(description="show the agent's thoughts, as claims")] = False
+    thoughts: Annotated[
+        bool, Meta(description="Show the agent's thoughts to the judge, as claims.")
+    ] = False
     probability: Annotated[
         Literal["token", "stated"],
         Meta(
-            description="the score: by the token of the verdict, or a number that the model states"
+            description="How the score is computed: from the probability of the verdict's "
+            "token, or from a number that the model states."
         ),
     ] = "token"
     form: Annotated[
         Literal["thoughts", "verdict", "word"],
         Meta(
-            description="the reply: thoughts and then the verdict; the verdict alone, in an object "
-            "where the endpoint enforces one; or the bare word, which trained judges learn"
+            description="Form of the reply: thoughts followed by the verdict; only the "
+            "verdict, as an object where the endpoint supports structured output; or the "
+            "bare word, for trained judges."
         ),
     ] = "thoughts"
-    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = MAX_TOKENS
+    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
+        MAX_TOKENS
+    )
     references: ReferencesOption = None
 
     def check(self) -> None:
@@ -156,9 +165,12 @@ class ModularSpec(OutcomeSpec):
     """Settings of `modular`."""
 
     # The paper shows one state; more states did not improve its results.
-    frames: Annotated[int, Meta(ge=1, description="last states shown to the judge")] = 1
+    frames: Annotated[int, Meta(ge=1, description="Number of last states shown to the judge.")] = 1
     max_chars: Annotated[
-        int, Meta(ge=1, description="most characters for states, and as many again for actions")
+        int,
+        Meta(
+            ge=1, description="Maximum number of characters for states, and the same for actions."
+        ),
     ] = ROOM
 
 
@@ -361,7 +373,7 @@ class CaptionJudge(OutcomeJudge):
         spec: The settings.
     """
 
-    captioner: Annotated[Captioner, Meta(description="what reads states")]
+    captioner: Annotated[Captioner, Meta(description="Captioner that describes states.")]
     spec: ModularSpec = field(default=ModularSpec(), kw_only=True)
 
     name: ClassVar[str] = "modular"

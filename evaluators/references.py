@@ -17,8 +17,8 @@ from prill.types import Trajectory
 ReferencesOption = Annotated[
     str | dict[str, str] | None,
     Meta(
-        description="known answers (JSON Lines: `id` of a task or run, `reference`); they outrank "
-        "other evidence"
+        description="Reference answers (JSON Lines with `id` of a task or run, and "
+        "`reference`). They take precedence over other evidence."
     ),
 ]
 _MAX_CHARS = 8000

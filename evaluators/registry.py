@@ -114,24 +114,32 @@ class JudgeWrappers:
     """Wrappers that apply to any judge, from the innermost to the outermost."""
 
     mark_points: Annotated[
-        bool, Meta(description="draw what the agent touched on the screenshots shown")
+        bool, Meta(description="Mark the points that the agent touched on the screenshots.")
     ] = False
     read_points: Annotated[
         Literal["tree", "ocr"] | None,
-        Meta(description="name what the agent tapped, by the UI tree or by OCR"),
+        Meta(description="Name the elements that the agent tapped, from the UI tree or by OCR."),
     ] = None
     check_claims: Annotated[
-        bool, Meta(description="look up in the record what the answer says, among the findings")
+        bool,
+        Meta(
+            description="Check the claims of the answer against the recording, and report them "
+            "among the findings."
+        ),
     ] = False
     evidence_only: Annotated[
-        bool, Meta(description="hide the agent's thoughts, answer and messages from the judge")
+        bool, Meta(description="Hide the agent's thoughts, answer and messages from the judge.")
     ] = False
     guard: Annotated[
         str | None,
-        Meta(description="no verdict on runs unlike those of this file of prill train judge"),
+        Meta(
+            description="File of `prill train judge`. Runs unlike its training runs are left "
+            "unscored."
+        ),
     ] = None
     calibration: Annotated[
-        str | None, Meta(description="scores and threshold by a file of prill calibrate")
+        str | None,
+        Meta(description="File of `prill calibrate` that sets probabilities and the threshold."),
     ] = None
 
     def apply(self, judge: Evaluator) -> Evaluator:
@@ -575,17 +583,22 @@ def _refuse_unknown(
 
 
 _Judges = Annotated[
-    Sequence[Evaluator], Meta(description="the judges, each described like this one")
+    Sequence[Evaluator], Meta(description="Judges to combine, each given like a single judge.")
 ]
 
 
 def vote(
     judges: _Judges,
-    rule: Annotated[Rule, Meta(description="what makes a success")] = "majority",
+    rule: Annotated[Rule, Meta(description="Rule that combines the verdicts.")] = "majority",
     samples: Annotated[
-        int, Meta(ge=1, description="samples of the one judge; the first at temperature 0")
+        int,
+        Meta(
+            ge=1, description="Number of samples from the same judge. The first uses temperature 0."
+        ),
     ] = 1,
-    temperature: Annotated[float, Meta(gt=0, description="of the further samples")] = 1.0,
+    temperature: Annotated[
+        float, Meta(gt=0, description="Temperature of the further samples.")
+    ] = 1.0,
 ) -> Vote:
     """A vote of several judges, or of samples of one."""
     if samples > 1:
@@ -600,11 +613,12 @@ def cascade(
     band: Annotated[
         tuple[float, float] | None,
         Meta(
-            description="scores of the first judge that go on to the second (default: its card's)"
+            description="Range of the first judge's scores for which the second judge is "
+            "called (default: stored with the first judge)."
         ),
     ] = None,
     first_may_accept: Annotated[
-        bool, Meta(description="let the first judge accept alone, not only reject")
+        bool, Meta(description="Let the first judge also accept alone, instead of only rejecting.")
     ] = False,
 ) -> Cascade:
     """Two judges: the second is called if the first is unsure or says success."""
@@ -616,20 +630,20 @@ def cascade(
 def ensemble(
     judges: _Judges,
     weights: Annotated[
-        list[float] | None, Meta(description="one for each judge (default: all equal)")
+        list[float] | None, Meta(description="Weights, one per judge (default: all equal).")
     ] = None,
     threshold: Annotated[
-        float, Meta(gt=0, le=1, description="least mean score of a success")
+        float, Meta(gt=0, le=1, description="Minimum mean score of a success.")
     ] = 0.5,
 ) -> Ensemble:
     """The weighted mean of several judges."""
     return Ensemble(judges, weights, threshold=threshold)
 
 
-_FittedFile = Annotated[str, Meta(description="the file that prill fit wrote")]
+_FittedFile = Annotated[str, Meta(description="File written by `prill fit`.")]
 _Threshold = Annotated[
     float | None,
-    Meta(ge=0, le=1, description="least probability of a success (default: the file's)"),
+    Meta(ge=0, le=1, description="Minimum probability of a success (default: stored in the file)."),
 ]
 
 
@@ -657,11 +671,11 @@ def stacked(
     model: _FittedFile,
     judges: Annotated[
         Sequence[Evaluator],
-        Meta(description="the other judges (default: as their verdicts describe them)"),
+        Meta(description="The other judges (default: the ones described in their verdicts)."),
     ] = (),
     verdicts: Annotated[
         str | list[str] | None,
-        Meta(description="verdict files (a.jsonl,b.jsonl): their judges are not asked"),
+        Meta(description="Verdict files (a.jsonl,b.jsonl), used instead of calling their judges."),
     ] = None,
 ) -> Stacked:
     """A fitted judge combined with other judges."""
@@ -706,15 +720,15 @@ def _recorded_judges(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def label_oracle(
-    labels: Annotated[str, Meta(description="label file: the labels that are given as verdicts")],
+    labels: Annotated[str, Meta(description="Label file whose labels are returned as verdicts.")],
     source: Annotated[
-        str | None, Meta(description="labels to use where there are several sources")
+        str | None, Meta(description="Label source to use if there are several.")
     ] = None,
     truth: Annotated[
         str,
         Meta(
-            description="of several annotators: majority (a tie is undecided), unanimous, first "
-            "(line), or a NAME"
+            description="Rule for several annotators: majority (a tie is undecided), "
+            "unanimous, first (first line), or the NAME of one."
         ),
     ] = "majority",
 ) -> LabelOracle:
@@ -731,14 +745,14 @@ _NO_NOISE = NoiseSpec()
 def noisy(
     labels: Annotated[
         str,
-        Meta(description="label file: the labels that are given as verdicts, some of them wrong"),
+        Meta(description="Label file whose labels are returned as verdicts, some of them flipped."),
     ],
     spec: NoiseSpec = _NO_NOISE,
     source: Annotated[
-        str | None, Meta(description="labels to use where there are several sources")
+        str | None, Meta(description="Label source to use if there are several.")
     ] = None,
     truth: Annotated[
-        str, Meta(description="what counts where annotators differ, as for the oracle")
+        str, Meta(description="Rule for several annotators, as for the judge oracle.")
     ] = "majority",
 ) -> NoisyLabels:
     """Returns the labels of a file as verdicts, with errors at given rates."""

@@ -338,12 +338,15 @@ class RubricOptions(Config):
 
     rubrics: Annotated[
         str | dict[str, Rubric] | None,
-        Meta(description="criteria of your own by task id or goal (JSON Lines or TOML)"),
+        Meta(description="Criteria of your own, by task id or goal (JSON Lines or TOML)."),
     ] = None
     make_missing: Annotated[
-        bool, Meta(description="let the model make criteria for a goal that `rubrics` lacks")
+        bool,
+        Meta(description="Let the model write criteria for goals that `rubrics` does not contain."),
     ] = False
-    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = 1024
+    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
+        1024
+    )
 
 
 class GoalCriteria(ModelJudge):
@@ -420,17 +423,27 @@ class RubricSpec(RubricOptions, FrameSpec):
     """Settings of `rubric`."""
 
     top_k: Annotated[
-        int, Meta(ge=1, description="frames shown for each criterion: those rated best")
+        int, Meta(ge=1, description="Number of frames shown per criterion: those rated best.")
     ] = 3
     least_score: Annotated[
-        int, Meta(ge=1, le=5, description="frames rated lower, from 1 to 5, are left out")
+        int,
+        Meta(
+            ge=1,
+            le=5,
+            description="Minimum rating of a frame, from 1 to 5. Lower ones are left out.",
+        ),
     ] = 2
     threshold: Annotated[
-        float, Meta(gt=0, le=1, description="share of the weight that a success needs")
+        float,
+        Meta(gt=0, le=1, description="Minimum share of the weight that a success must reach."),
     ] = 1.0
-    answer: Annotated[bool, Meta(description="show the agent's answer, as a claim")] = True
+    answer: Annotated[
+        bool, Meta(description="Show the agent's answer to the judge, as a claim.")
+    ] = True
     # A finding for each of up to 20 criteria.
-    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = 2048
+    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
+        2048
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,22 +43,23 @@ class StepsSpec(Config):
     """
 
     preset: Annotated[
-        PresetName, Meta(description="the protocol: prill's own, or that of arXiv 2404.06474")
+        PresetName, Meta(description="Protocol: prill (our own) or paper (arXiv 2404.06474).")
     ] = "prill"
-    towards: Annotated[float, Meta(ge=0, lt=1, description="reward of a step towards the goal")] = (
-        0.5
-    )
-    away: Annotated[float, Meta(lt=0, description="reward of a step without progress")] = -0.5
+    towards: Annotated[
+        float, Meta(ge=0, lt=1, description="Reward of a step towards the goal.")
+    ] = 0.5
+    away: Annotated[float, Meta(lt=0, description="Reward of a step without progress.")] = -0.5
     last_state: Annotated[
-        bool | None, Meta(description="show the state after the last action (default: by preset)")
+        bool | None,
+        Meta(description="Show the state after the last action (default: set by preset)."),
     ] = None
     form: Annotated[
         Literal["thoughts", "word"],
-        Meta(description="the reply: thoughts and then the label, or the bare label"),
+        Meta(description="Form of the reply: thoughts followed by the label, or only the label."),
     ] = "thoughts"
-    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = 512
+    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = 512
     max_chars: Annotated[
-        int, Meta(ge=1, description="most characters for both states together")
+        int, Meta(ge=1, description="Maximum number of characters for both states together.")
     ] = ROOM
 
 
@@ -82,7 +83,7 @@ class StepJudge(ModelJudge):
         spec: The settings.
     """
 
-    captioner: Annotated[Captioner, Meta(description="what reads states")]
+    captioner: Annotated[Captioner, Meta(description="Captioner that describes states.")]
     spec: StepsSpec = field(default=StepsSpec(), kw_only=True)
 
     name: ClassVar[str] = "steps"

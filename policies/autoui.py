@@ -46,7 +46,9 @@ class AutoUI:
         self,
         model: LanguageModel | Generate,
         *,
-        max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 512,
+        max_tokens: Annotated[
+            int, Meta(ge=1, description="Maximum number of tokens in a reply.")
+        ] = 512,
     ) -> None:
         self.model = model
         self.max_tokens = max_tokens

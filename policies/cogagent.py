@@ -71,16 +71,21 @@ class CogAgent:
         model: LanguageModel,
         *,
         generation: Annotated[
-            Generation, Meta(description="which model's form of question and answer")
+            Generation,
+            Meta(description="Model generation, which sets the prompt and reply format."),
         ] = "9b",
         swipe_up: Annotated[
             SwipeUp | None,
-            Meta(description="18b: what a swipe up means on iOS; see read_cogagent_18b"),
+            Meta(description="18b only: meaning of a swipe up on iOS; see read_cogagent_18b."),
         ] = None,
-        seed: Annotated[int, Meta(description="draws left or right for such a swipe")] = 0,
+        seed: Annotated[
+            int, Meta(description="Seed that chooses left or right for such a swipe.")
+        ] = 0,
         max_tokens: Annotated[
             int | None,
-            Meta(ge=1, description="tokens of one reply (default: 1024; 9b: 4096)"),
+            Meta(
+                ge=1, description="Maximum number of tokens in a reply (default: 1024; 9b: 4096)."
+            ),
         ] = None,
     ) -> None:
         if generation not in ("18b", "9b"):

@@ -67,27 +67,32 @@ class ReactSpec:
     """
 
     reasoning: Annotated[
-        bool, Meta(description="it is to think before it acts; else the action alone")
+        bool, Meta(description="Ask for reasoning before the action, instead of the action alone.")
     ] = True
     may_give_up: Annotated[
-        bool, Meta(description="it is told to stop with N/A when the objective cannot be reached")
+        bool,
+        Meta(description="Tell the agent to stop with N/A if the objective cannot be reached."),
     ] = True
     sites: Annotated[
-        str, Meta(description="addresses that it may go to, in words; empty: none are named")
+        str, Meta(description="Names of the sites that the agent may visit. Empty: none are named.")
     ] = ""
     observation_tokens: Annotated[
         int,
         Meta(
-            ge=1, description="more of the page is cut off, at the end of a line (WebArena: 1920)"
+            ge=1,
+            description="Maximum length of the page's text in tokens, cut at the end of a "
+            "line (WebArena: 1920).",
         ),
     ] = 1920
     attempts: Annotated[
-        int, Meta(ge=1, description="how often a turn is asked while no action can be read")
+        int, Meta(ge=1, description="Number of calls per turn while no action can be parsed.")
     ] = 1
     hint: Annotated[
-        bool, Meta(description="after an unreadable reply, the next turn says what was wrong")
+        bool, Meta(description="After an unparsable reply, describe the error in the next turn.")
     ] = True
-    max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply (the paper: 384)")] = 384
+    max_tokens: Annotated[
+        int, Meta(ge=1, description="Maximum number of tokens in a reply (the paper: 384).")
+    ] = 384
 
 
 class React:

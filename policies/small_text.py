@@ -53,40 +53,40 @@ class SmallTextSpec:
     Episodes with the same weights and settings share one model.
     """
 
-    model: Annotated[str, Meta(description="embedded, or a folder of weights for transformers")] = (
-        "embedded"
-    )
+    model: Annotated[
+        str, Meta(description="embedded, or a folder of weights for transformers.")
+    ] = "embedded"
     adapter: Annotated[
-        str | None, Meta(description="a folder with a LoRA adapter, as PEFT writes it")
+        str | None, Meta(description="Folder with a LoRA adapter in PEFT's format.")
     ] = None
     temperature: Annotated[
-        float, Meta(ge=0, le=5, description="0: the likeliest action; above: drawn")
+        float, Meta(ge=0, le=5, description="Sampling temperature. 0 takes the most likely action.")
     ] = 0.0
     explore: Annotated[
         float,
         Meta(
             ge=0,
             le=1,
-            description="share of the actions that are drawn from all that the page allows, each "
-            "as likely",
+            description="Share of actions that are sampled uniformly from all actions that "
+            "the page allows.",
         ),
     ] = 0.0
-    seed: Annotated[int, Meta(description="another seed draws otherwise")] = 0
+    seed: Annotated[int, Meta(description="Sampling seed.")] = 0
     attempt: Annotated[
-        int, Meta(ge=0, description="another attempt at the same task draws otherwise")
+        int, Meta(ge=0, description="Number of the attempt at a task. It varies the samples.")
     ] = 0
     device: Annotated[
-        str | None, Meta(description="cuda, cpu, … (default: cuda where there is one)")
+        str | None, Meta(description="cuda, cpu, … (default: cuda if available).")
     ] = None
     dtype: Annotated[
         Literal["float32", "bfloat16", "float16"] | None,
-        Meta(description="default: float32 on a CPU, else bfloat16"),
+        Meta(description="Data type of the weights (default: float32 on a CPU, else bfloat16)."),
     ] = None
     threads: Annotated[
         int | None,
-        Meta(ge=1, description="threads of torch in this process (default: as it is set)"),
+        Meta(ge=1, description="Number of threads of torch in this process (default: unchanged)."),
     ] = None
-    batch: Annotated[int, Meta(ge=1, description="pages that are looked at in one go")] = 1
+    batch: Annotated[int, Meta(ge=1, description="Number of pages per forward pass.")] = 1
 
 
 class SmallText:

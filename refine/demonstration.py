@@ -51,10 +51,12 @@ class PlainTeacher:
     `swipe from (500, 800) to (500, 200)`. Points are thousandths of the screen, from the top left.
     """
 
-    images: Annotated[bool, Meta(description="show the screenshot of the state")] = True
-    text: Annotated[bool, Meta(description="show the text of the state")] = True
-    history: Annotated[int, Meta(ge=0, description="how many actions before it are told")] = 8
-    max_chars: Annotated[int, Meta(ge=1, description="most characters of the state's text")] = 8000
+    images: Annotated[bool, Meta(description="Show the screenshot of the state.")] = True
+    text: Annotated[bool, Meta(description="Show the text of the state.")] = True
+    history: Annotated[int, Meta(ge=0, description="Number of previous actions shown.")] = 8
+    max_chars: Annotated[
+        int, Meta(ge=1, description="Maximum number of characters of the state's text.")
+    ] = 8000
 
     def fingerprint(self, platform: Platform) -> str:
         """Returns a hash that changes when the prompt changes."""

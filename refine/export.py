@@ -46,15 +46,19 @@ class ExportSpec(Config):
     rows: Annotated[
         Sequence[Kind],
         Meta(
-            description="sft: kept steps; kto: rejected ones too, with the verdict as label; dpo: "
-            "pairs at one state"
+            description="sft: kept steps. kto: also rejected steps, with the verdict as "
+            "label. dpo: pairs in the same state."
         ),
     ] = ("sft",)
     format: Annotated[
-        str, Meta(description="trl, llama-factory, ms-swift, axolotl, or module:Object")
+        str,
+        Meta(
+            description="Format of the rows: trl, llama-factory, ms-swift, axolotl, or "
+            "module:Object."
+        ),
     ] = "trl"
     copy_images: Annotated[
-        bool, Meta(description="copy the images into the folder, so that it can be moved")
+        bool, Meta(description="Copy the images into the folder, so that it can be moved.")
     ] = False
 
     def check(self) -> None:

@@ -54,49 +54,51 @@ class FilterSpec(Config):
     level: Annotated[
         Literal["auto", "attempt", "step"],
         Meta(
-            description="keep whole attempts, or steps by their rewards; auto: steps where the "
-            "judge labelled them"
+            description="Keep whole attempts, or steps by their rewards. auto: steps if "
+            "the judge labelled them."
         ),
     ] = "auto"
     threshold: Annotated[
         float | None,
         Meta(
-            description="least score of an attempt (default: what the judge calls a success), or "
-            "reward of a step (default 0.5)"
+            description="Minimum score of an attempt (default: what the judge calls a "
+            "success), or minimum reward of a step (default 0.5)."
         ),
     ] = None
     calibration: Annotated[
         str | Path | None,
-        Meta(
-            description="file of prill calibrate: scores count as the probabilities that it makes "
-            "of them"
-        ),
+        Meta(description="File of `prill calibrate`. Scores are converted to its probabilities."),
     ] = None
     precision: Annotated[
         float | None,
         Meta(
             gt=0,
             lt=1,
-            description="choose the threshold: this share of the attempts kept should be true "
-            "successes",
+            description="Choose the threshold at which this share of the kept attempts is "
+            "expected to be true successes.",
         ),
     ] = None
     keep_all: Annotated[
-        bool, Meta(description="keep whatever was judged, well or badly: self-training")
+        bool, Meta(description="Keep all judged attempts whatever the verdict (self-training).")
     ] = False
     stop_at_reached: Annotated[
-        bool, Meta(description="drop the steps after the first one that reached the goal")
+        bool, Meta(description="Drop the steps after the first one that reached the goal.")
     ] = True
-    drop_idle: Annotated[
-        bool, Meta(description="drop steps after which the state is what it was before")
-    ] = False
+    drop_idle: Annotated[bool, Meta(description="Drop steps that leave the state unchanged.")] = (
+        False
+    )
     per_task: Annotated[
-        int | None, Meta(ge=1, description="most steps of one task, drawn by the seed")
+        int | None,
+        Meta(ge=1, description="Maximum number of steps per task, sampled with the seed."),
     ] = None
     balance: Annotated[
-        bool, Meta(description="as many steps of each task as there are of the one with fewest")
+        bool,
+        Meta(
+            description="Keep equally many steps of each task, as many as the task with the "
+            "fewest has."
+        ),
     ] = False
-    seed: Annotated[int, Meta(description="draws the steps of a task that has too many")] = 0
+    seed: Annotated[int, Meta(description="Seed for sampling the steps of a task.")] = 0
 
     def check(self) -> None:
         """Checks options that depend on each other.

@@ -96,10 +96,12 @@ class StudyArm(Config):
     (self-training).
     """
 
-    name: Annotated[str, Meta(pattern=_NAME, description="what the tables call it, and its folder")]
-    judge: Annotated[Any, Meta(description="a judge by name, by description, or in a file")] = None
-    filter: Annotated[Mapping[str, Any], Meta(description="options of the filter for this arm")] = (
-        field(default_factory=dict)
+    name: Annotated[
+        str, Meta(pattern=_NAME, description="Name of the arm in tables and of its folder.")
+    ]
+    judge: Annotated[Any, Meta(description="Judge, by name, table or file.")] = None
+    filter: Annotated[Mapping[str, Any], Meta(description="Filter options of this arm.")] = field(
+        default_factory=dict
     )
 
     def __post_init__(self) -> None:
@@ -131,29 +133,29 @@ class Study(Config):
         UsageError: Two arms have the same name, or the evaluation names two graders.
     """
 
-    policy: Annotated[
-        Any, Meta(description="name, and options, of the policy that is to become better")
-    ]
+    policy: Annotated[Any, Meta(description="Name and options of the policy to improve.")]
     episodes: Annotated[
         Mapping[str, Any],
-        Meta(description="environment, tasks and whatever else holds for all episodes"),
+        Meta(description="Environment, tasks and other settings of all episodes."),
     ]
-    attempts: Annotated[Any, Meta(description="what is played to learn from: a table, or several")]
+    attempts: Annotated[Any, Meta(description="Episodes to learn from: a table, or several.")]
     evaluation: Annotated[
         Mapping[str, Any],
         Meta(
-            description="what is played to see how good a policy is; `judge` or `annotated` where "
-            "no oracle is"
+            description="Episodes to evaluate policies on. Add `judge` or `annotated` if "
+            "there is no oracle."
         ),
     ]
-    arms: Annotated[Sequence[StudyArm], Meta(description="the ways to learn that are compared")]
-    filter: Annotated[Mapping[str, Any], Meta(description="options of the filter for all arms")] = (
-        field(default_factory=dict)
+    arms: Annotated[Sequence[StudyArm], Meta(description="Training variants to compare.")]
+    filter: Annotated[Mapping[str, Any], Meta(description="Filter options of all arms.")] = field(
+        default_factory=dict
     )
     training: Annotated[
-        Mapping[str, Any], Meta(description="a preset, and options of the training")
+        Mapping[str, Any], Meta(description="Preset and options of the training.")
     ] = field(default_factory=dict)
-    rounds: Annotated[int, Meta(ge=1, le=1000, description="how often it plays and learns")] = 1
+    rounds: Annotated[
+        int, Meta(ge=1, le=1000, description="Number of rounds of playing and training.")
+    ] = 1
 
     def check(self) -> None:
         """Checks every table.

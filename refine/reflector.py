@@ -33,19 +33,21 @@ class ReflectorSpec(Config):
     """
 
     observation_tokens: Annotated[
-        int, Meta(ge=1, description="more of one state is cut off (the paper: 1920)")
+        int, Meta(ge=1, description="Maximum number of tokens of one state (the paper: 1920).")
     ] = 1920
     reflection_tokens: Annotated[
         int,
         Meta(
             ge=1000,
-            description="of the whole request: states from the middle are left out first, actions "
-            "never",
+            description="Maximum number of tokens of the request. States in the middle are "
+            "dropped first, actions never.",
         ),
     ] = 24000
-    lesson_tokens: Annotated[int, Meta(ge=1, description="of the lesson")] = 384
+    lesson_tokens: Annotated[
+        int, Meta(ge=1, description="Maximum number of tokens of the lesson.")
+    ] = 384
     lesson_tries: Annotated[
-        int, Meta(ge=1, description="how often a lesson is asked for while the reply is empty")
+        int, Meta(ge=1, description="Maximum number of calls while the reply is empty.")
     ] = 1
 
     def settings(self) -> dict[str, Any]:
@@ -58,7 +60,7 @@ class LessonsConfig(ReflectorSpec):
     """Options of lessons, and the model that writes them."""
 
     model: Annotated[
-        ModelLike | None, Meta(description="the model that draws lessons (default: the policy's)")
+        ModelLike | None, Meta(description="Model that writes lessons (default: the policy's).")
     ] = None
 
 

@@ -39,26 +39,30 @@ class SimulationSpec(Config):
 
     success: Annotated[
         float,
-        Meta(ge=0, le=1, description="share of attempts that succeed, where none are recorded"),
+        Meta(ge=0, le=1, description="Success rate of attempts, if none are recorded."),
     ] = 0.15
     false_positives: Annotated[
-        float, Meta(ge=0, le=1, description="share of failures that the judge calls a success")
+        float, Meta(ge=0, le=1, description="Share of failures that the judge calls a success.")
     ] = 0.1
     false_negatives: Annotated[
-        float, Meta(ge=0, le=1, description="share of successes that the judge calls a failure")
+        float, Meta(ge=0, le=1, description="Share of successes that the judge calls a failure.")
     ] = 0.2
     unscored: Annotated[
-        float, Meta(ge=0, le=1, description="share of attempts that the judge cannot judge")
+        float, Meta(ge=0, le=1, description="Share of attempts that the judge leaves unscored.")
     ] = 0.0
     attempts: Annotated[
         int,
-        Meta(ge=1, le=1000, description="attempts at a task, the first included (the paper: 4)"),
+        Meta(
+            ge=1,
+            le=1000,
+            description="Maximum number of attempts at a task, including the first (the paper: 4).",
+        ),
     ] = 4
     tasks: Annotated[
-        int, Meta(ge=1, le=100_000, description="tasks of a run, where none are recorded")
+        int, Meta(ge=1, le=100_000, description="Number of tasks per run, if none are recorded.")
     ] = 100
-    runs: Annotated[int, Meta(ge=40, le=100_000, description="runs that are drawn")] = 400
-    seed: Annotated[int, Meta(description="of the random numbers")] = 0
+    runs: Annotated[int, Meta(ge=40, le=100_000, description="Number of simulated runs.")] = 400
+    seed: Annotated[int, Meta(description="Seed of the random numbers.")] = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ def load(
     folder: str | PathLike[str],
     *,
     captions: Annotated[
-        str | None, Meta(description="which captions, by their name in captions/ or by path")
+        str | None, Meta(description="Captions to use, by their name in captions/ or by path.")
     ] = None,
 ) -> Iterator[Trajectory | BadLine]:
     """Yields every trajectory, without its judgements and scores.

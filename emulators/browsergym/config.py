@@ -25,18 +25,21 @@ class BrowserGymConfig(EnvironmentConfig):
     tasks: Annotated[
         Names,
         Meta(
-            description="registered tasks without `browsergym/`, such as "
-            "miniwob.click-test,webarena.7"
+            description="Registered tasks without `browsergym/`, for example "
+            "miniwob.click-test,webarena.7."
         ),
     ] = None
     slow_mo: Annotated[
         Annotated[int, Meta(ge=0)] | None,
         Meta(
-            description="milliseconds before each of Playwright's acts (default: as the task says)"
+            description="Milliseconds before each of Playwright's actions (default: set by "
+            "the task)."
         ),
     ] = None
-    pause: Annotated[float, Meta(ge=0, description="seconds before the state is looked at")] = 0.5
-    timeout: Annotated[float, Meta(gt=0, description="seconds for a reset or a step")] = 180.0
+    pause: Annotated[float, Meta(ge=0, description="Seconds before each observation.")] = 0.5
+    timeout: Annotated[
+        float, Meta(gt=0, description="Timeout of a reset or a step, in seconds.")
+    ] = 180.0
 
     def check(self) -> None:
         """Converts the task names to one text."""

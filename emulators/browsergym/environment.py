@@ -59,13 +59,14 @@ class BrowserGym:
         slow_mo: Annotated[
             Annotated[int, Meta(ge=0)] | None,
             Meta(
-                description="milliseconds before each of Playwright's acts; none: as the task says"
+                description="Milliseconds before each of Playwright's actions. None: set "
+                "by the task."
             ),
         ] = None,
-        pause: Annotated[
-            float, Meta(ge=0, description="seconds before the state is looked at")
-        ] = 0.5,
-        timeout: Annotated[float, Meta(gt=0, description="seconds for a reset or a step")] = 180.0,
+        pause: Annotated[float, Meta(ge=0, description="Seconds before each observation.")] = 0.5,
+        timeout: Annotated[
+            float, Meta(gt=0, description="Timeout of a reset or a step, in seconds.")
+        ] = 180.0,
     ) -> None:
         self._settings = Settings(images=str(images.resolve()), slow_mo=slow_mo, pause=pause)
         self._timeout = timeout

@@ -64,37 +64,52 @@ class IosSpec:
     """
 
     simulator: Annotated[
-        str | None, Meta(description="its name or UDID; none: the only one there is")
+        str | None, Meta(description="Name or UDID of the simulator. None: the only one.")
     ] = None
     companion: Annotated[
         str | None,
-        Meta(description="idb_companion; none: $PRILL_IDB_COMPANION, else the one on the PATH"),
+        Meta(
+            description="Path to idb_companion. None: $PRILL_IDB_COMPANION, else the one on "
+            "the PATH."
+        ),
     ] = None
     simctl: Annotated[
-        str | None, Meta(description="for text beyond the US keyboard; none: Xcode's")
+        str | None,
+        Meta(description="Path to simctl, for text outside the US keyboard. None: Xcode's."),
     ] = None
-    restore: Annotated[Restore, Meta(description="how an episode begins")] = "clone"
-    swipe_up: Annotated[Literal["right", "random"], Meta(description="a swipe up at home")] = (
-        "right"
-    )
-    seed: Annotated[int, Meta(description="of random swipes")] = 0
+    restore: Annotated[Restore, Meta(description="State to restore before each episode.")] = "clone"
+    swipe_up: Annotated[
+        Literal["right", "random"], Meta(description="Effect of a swipe up on the home screen.")
+    ] = "right"
+    seed: Annotated[int, Meta(description="Seed of random swipes.")] = 0
     location: Annotated[
         tuple[float, float] | None,
-        Meta(description="latitude and longitude (the paper's New York); none leaves it"),
+        Meta(description="Latitude and longitude (the paper's: New York). None: unchanged."),
     ] = NEW_YORK
     settle_gap: Annotated[
-        float, Meta(ge=0, description="between two pictures that tell whether the screen rests")
+        float,
+        Meta(
+            ge=0,
+            description="Seconds between the two screenshots that are compared to see whether "
+            "the screen has settled.",
+        ),
     ] = 0.1
     settle_timeout: Annotated[
-        float, Meta(ge=0, description="a screen that never rests is looked at after so long")
+        float,
+        Meta(ge=0, description="Maximum number of seconds to wait until the screen has settled."),
     ] = 5.0
-    after_action: Annotated[float, Meta(ge=0, description="pause after an action")] = 0.3
-    before_screenshot: Annotated[float, Meta(ge=0, description="pause before a picture")] = 0.0
-    idle: Annotated[float, Meta(ge=0, description="how long an action `wait` lasts")] = 1.0
+    after_action: Annotated[float, Meta(ge=0, description="Seconds to wait after an action.")] = 0.3
+    before_screenshot: Annotated[
+        float, Meta(ge=0, description="Seconds to wait before a screenshot.")
+    ] = 0.0
+    idle: Annotated[float, Meta(ge=0, description="Seconds that the action `wait` takes.")] = 1.0
     boot_timeout: Annotated[
-        float, Meta(gt=0, description="bounds the start, copy or deletion of a simulator")
+        float,
+        Meta(gt=0, description="Timeout for booting, cloning or deleting a simulator, in seconds."),
     ] = 180.0
-    timeout: Annotated[float, Meta(gt=0, description="bounds each request to a simulator")] = 20.0
+    timeout: Annotated[
+        float, Meta(gt=0, description="Timeout of each request to a simulator, in seconds.")
+    ] = 20.0
 
 
 class Ios:

@@ -98,21 +98,23 @@ class MiniWoB:
         *,
         browser: Chromium | None = None,
         announce_end: Annotated[
-            bool, Meta(description="an episode ends when the page gives its reward")
+            bool, Meta(description="End an episode as soon as the page gives its reward.")
         ] = True,
         settle: Annotated[
             float,
-            Meta(ge=0, description="seconds of the page's time after the start and each action"),
+            Meta(ge=0, description="Seconds of page time after the start and after each action."),
         ] = 0.5,
         text: Annotated[
             Literal["lines", "html"],
-            Meta(description="what a language agent reads (html: see html.js)"),
+            Meta(description="Text form of the page for language agents (html: see html.js)."),
         ] = "lines",
-        hidden: Annotated[bool, Meta(description="also what cannot be seen")] = False,
+        hidden: Annotated[bool, Meta(description="Include hidden elements in the text.")] = False,
         boxes: Annotated[
-            bool, Meta(description="html says where each element is: data-wob_box")
+            bool, Meta(description="Add the position of each element to the HTML, as data-wob_box.")
         ] = False,
-        timeout: Annotated[float, Meta(gt=0, description="seconds for a reset or a step")] = 30.0,
+        timeout: Annotated[
+            float, Meta(gt=0, description="Timeout of a reset or a step, in seconds.")
+        ] = 30.0,
     ) -> None:
         self._images = images
         self._browser = browser or Chromium()
@@ -357,33 +359,39 @@ class MiniWobConfig(EnvironmentConfig):
 
     tasks: Annotated[
         Names,
-        Meta(description="tasks of MiniWoB++, or all (for the scripted policy, all that it knows)"),
+        Meta(
+            description="Tasks of MiniWoB++, or all (with the scripted policy: all that it can "
+            "solve)."
+        ),
     ] = None
     text: Annotated[
         Literal["lines", "html"] | None,
         Meta(
-            description="how the page is told as text (default: as the policy reads it, else lines)"
+            description="Text form of the page (default: the one that the policy reads, "
+            "else lines)."
         ),
     ] = None
-    hidden: Annotated[bool, Meta(description="show hidden elements in the text too")] = False
-    settle: Annotated[
-        float, Meta(ge=0, description="seconds of the page's time after each action")
-    ] = 0.5
+    hidden: Annotated[bool, Meta(description="Include hidden elements in the text.")] = False
+    settle: Annotated[float, Meta(ge=0, description="Seconds of page time after each action.")] = (
+        0.5
+    )
     announce_end: Annotated[
         bool | None,
         Meta(
-            description="end the episode when the page gives its reward (default: but for the "
-            "scripted policy)"
+            description="End the episode as soon as the page gives its reward (default: "
+            "yes, except with the scripted policy)."
         ),
     ] = None
     boxes: Annotated[
         bool | None,
         Meta(
-            description="html says where each element is: data-wob_box (default: as the policy's "
-            "paper has it, else no)"
+            description="Add the position of each element to the HTML, as data-wob_box "
+            "(default: as in the policy's paper, else no)."
         ),
     ] = None
-    timeout: Annotated[float, Meta(gt=0, description="seconds for a reset or a step")] = 30.0
+    timeout: Annotated[
+        float, Meta(gt=0, description="Timeout of a reset or a step, in seconds.")
+    ] = 30.0
 
     def check(self) -> None:
         """Converts the task names to one text."""

@@ -66,30 +66,34 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
         "configs", "shop", "oracle", "oracle_model", "reset", "reset_when", "cookies"
     }  # fmt: skip
 
-    tasks: Annotated[Names, Meta(description="task numbers (0-9,44), or all")] = None
+    tasks: Annotated[Names, Meta(description="Task numbers, for example 0-9,44, or all.")] = None
     configs: Annotated[
         str | Path | None,
-        Meta(description="a task file in WebArena's format (default: that of libwebarena)"),
+        Meta(description="Task file in WebArena's format (default: the file of libwebarena)."),
     ] = None
     shop: Annotated[
-        bool, Meta(description="a small shop in this process and its own tasks, to try things on")
+        bool,
+        Meta(description="Run a small built-in shop with tasks of its own, for trying things out."),
     ] = False
     oracle: Annotated[
         Literal["paper", "fixed", "verified", "none"],
         Meta(
-            description="who grades: the benchmark's rules, those without its known bugs, or "
-            "webarena-verified"
+            description="Evaluator: the benchmark's rules, the rules without known bugs, "
+            "or webarena-verified."
         ),
     ] = "paper"
     oracle_model: Annotated[
         ModelLike | None,
-        Meta(description="model that decides fuzzy matches (default: they stay undecided)"),
+        Meta(
+            description="Model that decides fuzzy matches (default: none; they remain undecided)."
+        ),
     ] = None
     reset_when: Annotated[
         Literal["changes", "always"] | None,
         Meta(
-            description="changes: before a site's first episode and after a task that changes it; "
-            "always: before each episode (default: changes; with shop always)"
+            description="changes: reset before a site's first episode and after a task "
+            "that changes the site. always: before each episode (default: changes; with "
+            "shop always)."
         ),
     ] = None  # type: ignore[assignment]
 

@@ -91,12 +91,12 @@ class Screen:
         model: LanguageModel,
         *,
         grammar: Annotated[
-            GrammarName, Meta(description="the family whose calls the model was trained on")
+            GrammarName, Meta(description="Family of tool calls that the model was trained on.")
         ] = "qwen3-vl",
-        history: Annotated[
-            int, Meta(ge=1, le=20, description="how many screenshots are shown")
-        ] = 3,
-        max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 1024,
+        history: Annotated[int, Meta(ge=1, le=20, description="Number of screenshots shown.")] = 3,
+        max_tokens: Annotated[
+            int, Meta(ge=1, description="Maximum number of tokens in a reply.")
+        ] = 1024,
     ) -> None:
         if grammar not in _GRAMMARS:
             raise UsageError(

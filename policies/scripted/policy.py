@@ -40,7 +40,11 @@ class ScriptedPolicy:
     plays = frozenset(SCRIPTS)
 
     def __init__(
-        self, behaviour: Annotated[Behaviour, Meta(description="how well it plays")] = "solve"
+        self,
+        behaviour: Annotated[
+            Behaviour,
+            Meta(description="Behaviour of the policy, from solving tasks to failing at them."),
+        ] = "solve",
     ) -> None:
         if behaviour not in BEHAVIOURS:
             raise UsageError(

@@ -176,7 +176,7 @@ def read_options(
     options = list_options(maker)
     _refuse_unknown(given, options, what, place)
     if missing := next((o for o in options.values() if o.required and o.name not in given), None):
-        about = f" ({missing.description})" if missing.description else ""
+        about = f". {missing.description}" if missing.description else ""
         raise OptionError(f"{place}{missing.name} is missing: {what} needs it{about}", missing.name)
     values = {
         name: _value(value, options[name], place, parts or {}, lax) for name, value in given.items()

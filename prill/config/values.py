@@ -261,7 +261,7 @@ class Config:
         if missing := next(
             (o for o in options.values() if o.required and o.name not in table), None
         ):
-            about = f": {missing.description}" if missing.description else ""
+            about = f". {missing.description}" if missing.description else ""
             raise OptionError(f"{prefix}{missing.name} is missing{about}", missing.name)
         try:
             return cls(**table)

@@ -20,15 +20,15 @@ RULES = {
 # As options of runs that read labels.
 SourceOption = Annotated[
     str | None,
-    Meta(description="labels to use where there are several sources, such as human or oracle"),
+    Meta(description="Label source to use if there are several, for example human or oracle."),
 ]
 TruthOption = Annotated[
     str,
     Meta(
         min_length=1,
-        description="what counts where annotators differ: majority (default; a tie is undecided), "
-        "unanimous, first (line of the file), or the NAME of the one annotator whose "
-        "labels count",
+        description="Rule for several annotators: majority (default; a tie is undecided), "
+        "unanimous, first (first line of the file), or the NAME of the one annotator whose "
+        "labels count.",
     ),
 ]
 _MAX_NAMES = 20

@@ -104,39 +104,62 @@ class OpenAIModel:
         base_url: Annotated[
             str | None,
             Meta(
-                description="the endpoint, or several: URL,URL (default $OPENAI_BASE_URL, else "
-                "OpenAI)"
+                description="URL of the endpoint, or several: URL,URL (default "
+                "$OPENAI_BASE_URL, else OpenAI)."
             ),
         ] = None,
         api_key_env: Annotated[
-            str, Meta(description="environment variable that holds the key")
+            str, Meta(description="Environment variable with the API key.")
         ] = "OPENAI_API_KEY",
-        concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16,
-        timeout: Annotated[float, Meta(gt=0, description="seconds for one attempt")] = 120.0,
+        concurrency: Annotated[
+            int, Meta(ge=1, description="Maximum number of concurrent calls.")
+        ] = 16,
+        timeout: Annotated[
+            float, Meta(gt=0, description="Timeout of one attempt, in seconds.")
+        ] = 120.0,
         total_timeout: Annotated[
-            float | None, Meta(description="seconds for all attempts of one call")
+            float | None,
+            Meta(description="Timeout of all attempts of one call together, in seconds."),
         ] = None,
-        retries: Annotated[int, Meta(ge=0, description="attempts after the first")] = 5,
+        retries: Annotated[
+            int, Meta(ge=0, description="Maximum number of retries after the first attempt.")
+        ] = 5,
         patience: Annotated[
-            float, Meta(gt=0, description="seconds without any answer that end the run")
+            float,
+            Meta(
+                gt=0, description="Seconds without any successful reply after which the run stops."
+            ),
         ] = PATIENCE,
         max_pixels: Annotated[
-            int, Meta(ge=1, description="larger screenshots are scaled down to it")
+            int,
+            Meta(
+                ge=1,
+                description="Maximum number of pixels of a screenshot. Larger ones are scaled "
+                "down.",
+            ),
         ] = PIXEL_BUDGET,
         prices: Annotated[
-            str | None, Meta(description="price table (TOML), looked at before the built-in one")
+            str | None,
+            Meta(description="Price table (TOML) that takes precedence over the built-in one."),
         ] = None,
         budget_usd: Annotated[
             float | None,
-            Meta(ge=0, description="US dollars for all models together: no call beyond"),
+            Meta(
+                ge=0,
+                description="Budget in US dollars for all models together. No call is started "
+                "beyond it.",
+            ),
         ] = None,
         reasoning_effort: Annotated[
             ReasoningEffort | None,
-            Meta(description="how long a thinking model thinks (default: the endpoint's)"),
+            Meta(description="Reasoning effort of a reasoning model (default: the endpoint's)."),
         ] = None,
         image_detail: Annotated[
             ImageDetail | None,
-            Meta(description="how closely the model looks at images (default: the endpoint's)"),
+            Meta(
+                description="Level of detail at which the model processes images (default: the "
+                "endpoint's)."
+            ),
         ] = None,
         image_format: ImageFormat = None,
         temperature: Temperature = None,
@@ -144,7 +167,7 @@ class OpenAIModel:
         top_k: TopK = None,
         repetition_penalty: RepetitionPenalty = None,
         cache: Annotated[
-            DiskCache | None, Meta(description="folder to keep replies in, for reuse")
+            DiskCache | None, Meta(description="Folder that caches replies for reuse.")
         ] = None,
     ) -> None:
         self.model = model

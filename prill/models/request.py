@@ -47,17 +47,24 @@ ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 ImageDetail = Literal["low", "high", "auto"]
 # Sampling options of every model, used unless a sample is requested.
 Temperature = Annotated[
-    float | None, Meta(ge=0, description="how widely replies are drawn (default: 0, the likeliest)")
+    float | None,
+    Meta(ge=0, description="Sampling temperature (default: 0, the most likely reply)."),
 ]
 TopP = Annotated[
     float | None,
-    Meta(gt=0, le=1, description="draw from the likeliest tokens of so much probability"),
+    Meta(
+        gt=0,
+        le=1,
+        description="Nucleus sampling: sample from the most likely tokens with this total "
+        "probability.",
+    ),
 ]
 TopK = Annotated[
-    int | None, Meta(ge=0, description="draw from so many likeliest tokens; 0: from all")
+    int | None, Meta(ge=0, description="Sample from this many most likely tokens; 0 for all.")
 ]
 RepetitionPenalty = Annotated[
-    float | None, Meta(gt=0, description="what was said is so many times less likely; 1: no less")
+    float | None,
+    Meta(gt=0, description="Penalty that divides the probability of repeated tokens; 1 for none."),
 ]
 
 _WORDS = {
@@ -591,8 +598,8 @@ JPEG_QUALITY = 95  # without chroma subsampling (4:4:4), so that small text stay
 ImageFormat = Annotated[
     Literal["jpeg"] | None,
     Meta(
-        description=f"send every picture as JPEG (quality {JPEG_QUALITY}), for servers that read "
-        "nothing else"
+        description=f"Send every image as JPEG (quality {JPEG_QUALITY}), for servers that "
+        "accept no other format."
     ),
 ]
 _CACHED, _CACHE_BYTES = 10_000, 32_000_000  # maximum number of cached images, and of their bytes

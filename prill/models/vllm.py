@@ -74,30 +74,45 @@ class VLLMModel(OpenAIModel):
         model: str,
         *,
         adapter: Annotated[
-            str | None, Meta(description="folder with a LoRA adapter of PEFT for it")
+            str | None, Meta(description="Folder with a LoRA adapter in PEFT's format.")
         ] = None,
         dtype: Annotated[
             str | None,
-            Meta(description="bfloat16, float16 or float32 (default: that of the weights)"),
+            Meta(
+                description="Data type: bfloat16, float16 or float32 (default: that of the "
+                "weights)."
+            ),
         ] = None,
         max_model_len: Annotated[
-            int | None, Meta(ge=1, description="the window in tokens (default: the model's)")
+            int | None, Meta(ge=1, description="Context window in tokens (default: the model's).")
         ] = None,
-        images: Annotated[int, Meta(ge=0, description="most images in one call")] = 16,
+        images: Annotated[int, Meta(ge=0, description="Maximum number of images per call.")] = 16,
         serve_python: Annotated[
-            str | None, Meta(description="interpreter of another environment that has vLLM")
+            str | None,
+            Meta(description="Python interpreter of another environment with vLLM installed."),
         ] = None,
         serve_options: Annotated[
-            str, Meta(description="further options of `vllm serve`, as in a shell")
+            str, Meta(description="Further options of `vllm serve`, in shell syntax.")
         ] = "",
         start_timeout: Annotated[
-            float, Meta(gt=0, description="seconds until the server must be ready")
+            float, Meta(gt=0, description="Maximum number of seconds until the server is ready.")
         ] = 1800.0,
-        concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16,
-        timeout: Annotated[float, Meta(gt=0, description="seconds for one attempt")] = 600.0,
-        retries: Annotated[int, Meta(ge=0, description="attempts after the first")] = 2,
+        concurrency: Annotated[
+            int, Meta(ge=1, description="Maximum number of concurrent calls.")
+        ] = 16,
+        timeout: Annotated[
+            float, Meta(gt=0, description="Timeout of one attempt, in seconds.")
+        ] = 600.0,
+        retries: Annotated[
+            int, Meta(ge=0, description="Maximum number of retries after the first attempt.")
+        ] = 2,
         max_pixels: Annotated[
-            int, Meta(ge=1, description="larger screenshots are scaled down to it")
+            int,
+            Meta(
+                ge=1,
+                description="Maximum number of pixels of a screenshot. Larger ones are scaled "
+                "down.",
+            ),
         ] = PIXEL_BUDGET,
         image_format: ImageFormat = None,
         temperature: Temperature = None,
@@ -105,7 +120,7 @@ class VLLMModel(OpenAIModel):
         top_k: TopK = None,
         repetition_penalty: RepetitionPenalty = None,
         cache: Annotated[
-            DiskCache | None, Meta(description="folder to keep replies in, for reuse")
+            DiskCache | None, Meta(description="Folder that caches replies for reuse.")
         ] = None,
     ) -> None:
         folder = _model_folder(model)

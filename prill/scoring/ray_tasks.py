@@ -37,17 +37,20 @@ class RaySpec:
 
     workers: Annotated[
         int | None,
-        Meta(ge=1, description="processes that work (default: what there are cores for)"),
+        Meta(
+            ge=1,
+            description="Number of worker processes (default: as many as there are cores for).",
+        ),
     ] = None
-    cpus: Annotated[float, Meta(gt=0, description="cores for each worker")] = 1.0
+    cpus: Annotated[float, Meta(gt=0, description="CPU cores per worker.")] = 1.0
     gpus: Annotated[
-        float, Meta(ge=0, description="GPUs for each worker: for models that run in it")
+        float, Meta(ge=0, description="GPUs per worker, for models that run in it.")
     ] = 0.0
     address: Annotated[
         str | None,
         Meta(
-            description="the cluster, auto or HOST:PORT (default: Ray is started on this machine, "
-            "for this run)"
+            description="Address of the cluster: auto or HOST:PORT (default: Ray is "
+            "started on this machine, for this run)."
         ),
     ] = None
 

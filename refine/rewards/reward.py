@@ -80,32 +80,37 @@ class RewardSpec(Config):
     kind: Annotated[
         str | RewardFunction,
         Meta(
-            description=f"{', '.join(KINDS)}, or module:function of your own: (trajectory, "
-            "verdict) to number or None"
+            description=f"Kind of reward: {', '.join(KINDS)}, or module:function from "
+            "(trajectory, verdict) to a number or None."
         ),
     ] = "success"
     discount: Annotated[
         float,
-        Meta(gt=0, le=1, description="of the kind steps: a later step's reward counts for less"),
+        Meta(gt=0, le=1, description="For kind steps: discount factor of later steps."),
     ] = 1.0
-    length_penalty: Annotated[float, Meta(ge=0, description="taken off for every step")] = 0.0
+    length_penalty: Annotated[float, Meta(ge=0, description="Penalty per step.")] = 0.0
     cost_penalty: Annotated[
-        float, Meta(ge=0, description="taken off for every US dollar that the agent cost")
+        float, Meta(ge=0, description="Penalty per US dollar that the agent spent.")
     ] = 0.0
     side_effect_penalty: Annotated[
-        float, Meta(ge=0, description="taken off for every change that nobody asked for")
+        float, Meta(ge=0, description="Penalty per unrequested change.")
     ] = 0.0
     claim_penalty: Annotated[
         float,
-        Meta(ge=0, description="taken off for every claim of the answer that was not seen so"),
+        Meta(
+            ge=0, description="Penalty per claim of the answer that the recording does not confirm."
+        ),
     ] = 0.0
     on_unscored: Annotated[
         Literal["abstain", "raise", "value"],
-        Meta(description="where there is no verdict: no reward, an error, or the number `value`"),
+        Meta(
+            description="Result for an unscored trajectory: no reward, an error, or the number "
+            "`value`."
+        ),
     ] = "abstain"
     value: Annotated[
         float | None,
-        Meta(description="the reward where there is no verdict, for on_unscored value"),
+        Meta(description="Reward of an unscored trajectory with on_unscored = value."),
     ] = None
 
     def check(self) -> None:
@@ -400,10 +405,10 @@ class RewardConfig(RewardSpec):
     """
 
     judge: Annotated[
-        JudgeLike, Meta(description="who judges: a name, FILE.toml, FILE.json or module:Object")
+        JudgeLike, Meta(description="Judge to use: a name, FILE.toml, FILE.json or module:Object.")
     ]
     watch: Annotated[
-        WatchSpec | None, Meta(description="what looks on while the reward is used")
+        WatchSpec | None, Meta(description="Monitors of the reward while it is used.")
     ] = None
 
     @classmethod

@@ -32,7 +32,7 @@ _SHOWN = frozenset(
 COMMANDS: Mapping[str, Command] = {
     "rollout": Command(
         "play",
-        "record trajectories: a policy in an environment",
+        "run a policy in an environment, and record trajectories",
         "prill.runs.rollout:RolloutConfig",
         "prill.cli.playing:rollout",
         Words(
@@ -53,15 +53,16 @@ COMMANDS: Mapping[str, Command] = {
             "runs/b",
             "prill rollout mine.py:Shop --goal 'Find the price' --policy mine.py:Agent -o runs/c",
         ),
-        "ENVIRONMENT --help and --policy NAME --help list the options of an environment and of "
-        "a policy: miniwob, webarena, airline, web, browsergym, mind2web, android, ios.\n"
-        "Exit codes: 0 all ended as they should, 3 some broke off or have no label, 2 bad "
-        "usage, 4 something is gone, 130 interrupted.",
+        "ENVIRONMENT --help and --policy NAME --help list the options of an environment "
+        "and of a policy: miniwob, webarena, airline, web, browsergym, mind2web, android, "
+        "ios.\n"
+        "Exit codes: 0 all episodes completed, 3 some broke off or have no label, 2 bad "
+        "usage, 4 a required service is down, 130 interrupted.",
         dry_run=True,
     ),
     "devices": Command(
         "play",
-        "which browsers, phones and simulators can be used here, and how to get the others",
+        "list the browsers, phones and simulators found here, and how to set up the others",
         "prill.runs.devices:DevicesConfig",
         "prill.cli.playing:devices",
         Words(("platforms",), metavars={"platforms": "PLATFORM", "appium_url": "URL"}),
@@ -73,7 +74,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "check-sites": Command(
         "play",
-        "whether WebArena's own sites are ready: addresses, logins, the reset and an oracle",
+        "check that WebArena's own sites are ready: addresses, logins, the reset and an oracle",
         "prill.emulators.webarena.config:WebArenaConfig",
         "prill.cli.playing:check_sites",
         Words(
@@ -86,6 +87,6 @@ COMMANDS: Mapping[str, Command] = {
             "prill check-sites --shop",
             "prill check-sites --tasks 0-99 --oracle verified --json",
         ),
-        "Exit codes: 0 everything is there, 3 something is missing, 2 bad usage.",
+        "Exit codes: 0 everything is ready, 3 something is missing, 2 bad usage.",
     ),
 }

@@ -19,7 +19,7 @@ _LABELLED = {
 COMMANDS: Mapping[str, Command] = {
     "agree": Command(
         "trust",
-        "compare verdicts with labels",
+        "measure the agreement of verdicts with labels",
         "prill.runs.trust.agree:AgreeConfig",
         "prill.cli.trusting:agree",
         Words(("verdicts", "labels"), metavars={**_LABELLED, "corrections": "NAME", "by": "KEY,…"}),
@@ -31,7 +31,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "rate": Command(
         "trust",
-        "success rates, corrected for the judge's errors by labels on some runs",
+        "estimate success rates, corrected for the judge's errors with labels on some runs",
         "prill.runs.trust.rate:RateConfig",
         "prill.cli.trusting:rate",
         Words(("verdicts", "labels"), metavars={**_LABELLED, "by": "KEY,…"}),
@@ -43,7 +43,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "compare": Command(
         "trust",
-        "two agents on the same tasks, with a gate for continuous integration",
+        "compare two agents on the same tasks, with a gate for continuous integration",
         "prill.runs.trust.compare:CompareConfig",
         "prill.cli.trusting:compare",
         Words(
@@ -61,13 +61,13 @@ COMMANDS: Mapping[str, Command] = {
             "prill compare old.jsonl new.jsonl --trajectories runs.jsonl --report report.html "
             "--plot difference.svg",
         ),
-        "Exit codes: 0 compared, and B meets --require, 1 it does not, 6 the interval reaches both "
-        "sides of what is required,\n"
+        "Exit codes: 0 compared, and B meets --require, 1 B does not meet it, 6 undecided: "
+        "the interval contains the required value,\n"
         "2 nothing can be compared or bad usage.",
     ),
     "best": Command(
         "trust",
-        "the best of several attempts at a task, and what such picks are worth",
+        "pick the best of several attempts at each task, and estimate what such picks are worth",
         "prill.runs.trust.best:BestConfig",
         "prill.cli.trusting:best",
         Words(("verdicts", "trajectories"), metavars={**_LABELLED, "attempts": "N"}),
@@ -79,7 +79,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "calibrate": Command(
         "trust",
-        "make a judge's scores probabilities, and choose a threshold",
+        "calibrate a judge's scores into probabilities, and choose a threshold",
         "prill.runs.trust.fitting:CalibrateConfig",
         "prill.cli.trusting:calibrate",
         Words(("verdicts", "labels"), metavars=_LABELLED),
@@ -89,10 +89,10 @@ COMMANDS: Mapping[str, Command] = {
             "prill calibrate v.jsonl labels.jsonl -o calibration.json --target-precision 0.9",
             "prill calibrate calibrate.toml --cost-fp 1 --cost-fn 4",
         ),
-        "Use labels that the judge has not been fitted to: on its own it is surer, and better, "
-        "than on others. For a fitted\n"
-        "judge that means the verdicts of `prill fit --out-of-fold`. `prill score "
-        "--calibration FILE` puts the file to use.",
+        "Use labels that the judge was not fitted to: on those it was fitted to, it is "
+        "more accurate and more confident. For a fitted\n"
+        "judge, use the verdicts of `prill fit --out-of-fold`. `prill score --calibration "
+        "FILE` applies the calibration.",
     ),
     "fit": Command(
         "trust",
@@ -109,8 +109,8 @@ COMMANDS: Mapping[str, Command] = {
             "prill fit t.jsonl labels.jsonl --with a.jsonl b.jsonl -o stack.json --kappa 0.7",
             "prill fit fit.toml --harden --families stop-early,error-end",
         ),
-        "Exit codes: 0 fitted, 3 fitted without some broken lines, 2 too few labelled runs or "
-        "bad usage.",
+        "Exit codes: 0 fitted, 3 some broken lines were left out, 2 too few labelled runs "
+        "or bad usage.",
     ),
     "redteam": Command(
         "trust",
@@ -125,16 +125,16 @@ COMMANDS: Mapping[str, Command] = {
             "--max-shift 2",
             "prill redteam redteam.toml --dry-run",
         ),
-        "Never attack a fitted judge on what it was fitted on: that flatters it.\n"
+        "Do not attack a fitted judge with its own training data: the result is too good.\n"
         "docs/how-to/red-team.md explains attacks.\n"
-        "Exit codes: 0 done, 1 an attack adds more than --max-shift, 3 done and some verdicts "
-        "are unscored, 2 nothing could\n"
-        "be read or bad usage, 4 endpoint gone, 130 interrupted.",
+        "Exit codes: 0 done, 1 an attack adds more than --max-shift, 3 done and some "
+        "verdicts are unscored, 2 nothing could\n"
+        "be read or bad usage, 4 endpoint down, 130 interrupted.",
         dry_run=True,
     ),
     "view": Command(
         "trust",
-        "read, search, compare and label many runs in a browser, while their files grow",
+        "read, search, compare and label runs in a browser, also while their files grow",
         "prill.runs.view:ViewConfig",
         "prill.cli.trusting:view",
         Words(
@@ -155,12 +155,12 @@ COMMANDS: Mapping[str, Command] = {
             "prill view logs --verdicts vlm.jsonl steps.jsonl --by task",
         ),
         "The page is served on this machine only, and follows files that a run is writing. "
-        "`prill report` writes the same as one file.\n"
-        "Exit codes: 0 ended, 3 ended and some lines could not be read, 2 bad usage.",
+        "`prill report` writes the same page as a file.\n"
+        "Exit codes: 0 stopped, 3 stopped and some lines could not be read, 2 bad usage.",
     ),
     "annotate": Command(
         "trust",
-        "label trajectories by hand, in a browser",
+        "label trajectories by hand in a browser",
         "prill.runs.annotate:AnnotateConfig",
         "prill.cli.trusting:annotate",
         Words(
@@ -181,15 +181,15 @@ COMMANDS: Mapping[str, Command] = {
             "--blind",
             "prill annotate --captions captions.jsonl --annotator ada",
         ),
-        "The page asks for success, failure, not executable or unsure, for a label of each "
-        "step if wanted, and for a note. Every decision is on disk before the next trajectory "
-        "comes up; the same command resumes.\n"
-        "Exit codes: 0 ended, 3 ended and some lines are broken and left out, 2 nothing could "
-        "be read or bad usage.",
+        "The page asks for success, failure, not executable or unsure, and optionally for "
+        "labels of steps and a note. Every decision is saved before the next trajectory is "
+        "shown; the same command resumes.\n"
+        "Exit codes: 0 stopped, 3 stopped and some broken lines were left out, 2 nothing "
+        "could be read or bad usage.",
     ),
     "report": Command(
         "trust",
-        "one HTML page with screenshots, verdicts and labels",
+        "write one HTML page with screenshots, verdicts and labels",
         "prill.runs.report:ReportConfig",
         "prill.cli.trusting:report",
         Words(

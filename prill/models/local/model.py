@@ -200,14 +200,23 @@ class LocalModel:
         path: str | os.PathLike[str],
         *,
         adapter: Annotated[
-            str | None, Meta(description="folder with a LoRA adapter of PEFT for it")
+            str | None, Meta(description="Folder with a LoRA adapter in PEFT's format.")
         ] = None,
-        device: Annotated[str | None, Meta(description="cuda, cpu, mps, …")] = None,
-        dtype: Annotated[str | None, Meta(description="float32, bfloat16 or float16")] = None,
-        batch: Annotated[int, Meta(ge=1, description="most calls answered together")] = 8,
-        timeout: Annotated[float, Meta(gt=0, description="seconds for one answer")] = 600.0,
+        device: Annotated[str | None, Meta(description="Device: cuda, cpu, mps, …")] = None,
+        dtype: Annotated[
+            str | None, Meta(description="Data type: float32, bfloat16 or float16.")
+        ] = None,
+        batch: Annotated[int, Meta(ge=1, description="Maximum number of calls in one batch.")] = 8,
+        timeout: Annotated[
+            float, Meta(gt=0, description="Timeout of one reply, in seconds.")
+        ] = 600.0,
         max_pixels: Annotated[
-            int, Meta(ge=1, description="larger screenshots are scaled down to it")
+            int,
+            Meta(
+                ge=1,
+                description="Maximum number of pixels of a screenshot. Larger ones are scaled "
+                "down.",
+            ),
         ] = PIXEL_BUDGET,
         image_format: ImageFormat = None,
         temperature: Temperature = None,
