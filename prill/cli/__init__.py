@@ -65,7 +65,8 @@ def _run(argv: Sequence[str] | None) -> int:
         },
     )
     print(
-        f"prill: there is no command {command!r}{guess}; prill --help lists them", file=sys.stderr
+        f"prill: unknown command {command!r}{guess}; prill --help lists the commands",
+        file=sys.stderr,
     )
     return 2
 
@@ -76,7 +77,7 @@ def _complete(words: Sequence[str]) -> int:
 
     if len(words) != 1 or words[0] not in SHELLS:
         print(
-            f"prill completion: name the shell: prill completion {'|'.join(SHELLS)} > FILE",
+            f"prill completion: name a shell: prill completion {'|'.join(SHELLS)} > FILE",
             file=sys.stderr,
         )
         return 2
@@ -152,9 +153,9 @@ def _run_command(name: str, argv: list[str]) -> int:
             None,
         )
         print(f"prill {name}: {error}", file=sys.stderr)
-        more = f"; {again} tries again what failed meanwhile" if again else ""
+        more = f"; {again} retries what failed in the meantime" if again else ""
         print(
-            f"what is finished is kept, and the same command resumes from there{more}",
+            f"finished work is saved; run the same command again to resume{more}",
             file=sys.stderr,
         )
         return 4
@@ -194,7 +195,7 @@ class _Harmless:
             raise
         except OSError as error:
             _drop(self._stream)
-            raise UsageError(f"what is printed cannot be written: {error.strerror}") from None
+            raise UsageError(f"cannot write to stdout: {error.strerror}") from None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

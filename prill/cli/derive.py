@@ -169,22 +169,21 @@ class Derived:
             if _several(self.flags[name].option.type):
                 if file := next((word for word in words if word.endswith(".toml")), None):
                     raise UsageError(
-                        f"{file}: there is no place for more words; a file of options stands "
-                        f"first: {file}"
+                        f"{file}: unexpected argument; a file of options must be the first argument"
                     )
                 count = max(1, len(words) - len(names))
                 places[name], words = words[:count], words[count:]
             else:
                 places[name] = words.pop(0)
         if words:
-            raise UsageError(f"{' '.join(words)}: there is no place for more words")
+            raise UsageError(f"{' '.join(words)}: unexpected arguments")
         return places
 
     def _refuse(self, unknown: Sequence[str], over: Mapping[str, Any]) -> NoReturn:
         """Raises UsageError for unknown flags."""
         name = unknown[0].partition("=")[0]
         if name in self.ambiguous:
-            raise UsageError(f"{name}: say which one: {' or '.join(self.ambiguous[name])}")
+            raise UsageError(f"{name}: ambiguous option; write {' or '.join(self.ambiguous[name])}")
         names = sorted(
             {name for flag in self.flags.values() for name in flag.names}
             | {"--json", "--dry-run", "--help"}
@@ -200,9 +199,9 @@ class Derived:
         unnamed = next(
             (flag.dotted for flag in parts if flag.path[0] not in {**self.file, **over}), None
         )
-        more = f", and {unnamed}, whose options depend on its name, is missing" if unnamed else ""
+        more = f"; {unnamed}, whose options depend on its name, is missing, too" if unnamed else ""
         raise UsageError(
-            f"{name}: there is no such option{nearest(hyphened, names)}{more}; --help lists them"
+            f"{name}: unknown option{nearest(hyphened, names)}{more}; --help lists all options"
         )
 
     def _others(self, flag: str, over: Mapping[str, Any]) -> str | None:
@@ -229,7 +228,7 @@ class Derived:
             if named == "" and not part.may_be_nameless:
                 raise UsageError(f"{_said(one)}: expected the name of a {part.kind}, got ''")
             names = part.names_with(option)
-            able = f"; {part.kinds} that have it: {', '.join(names)}" if names else ""
+            able = f"; {part.kinds} with this option: {', '.join(names)}" if names else ""
             if isinstance(named, str) and able:
                 return f"{part.kind} {named!r} has no such option{able}"
             if path and not isinstance(named, str):
@@ -338,12 +337,12 @@ def derive(
         title = flag.title
         group = groups.setdefault(title, parser.add_argument_group(title) if title else parser)
         _add(group, flag, dest, words)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
+    parser.add_argument("--json", action="store_true", help="Print the result as JSON on stdout.")
     if dry_run:
         parser.add_argument(
             "--dry-run",
             action="store_true",
-            help="check everything, print the work, calls and cost to expect, and do nothing",
+            help="Check everything, print the expected work, calls and cost, and exit.",
         )
     return Derived(
         parser,

@@ -53,7 +53,9 @@ class PartConfig(ABC):
         object.__setattr__(self, "options", said)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{type(self).__name__} is frozen: make another one")
+        raise AttributeError(
+            f"{type(self).__name__} is frozen: make a copy with dataclasses.replace"
+        )
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and (self.name, self.options) == (
@@ -101,7 +103,7 @@ class PartConfig(ABC):
                 if name is None:
                     given = f" (given: {', '.join(map(str, table))})" if table else ""
                     raise OptionError(
-                        f"{prefix}name is missing: name the {cls.kind}{given}", "name"
+                        f"{prefix}name is missing; name the {cls.kind}{given}", "name"
                     )
                 raise OptionError(
                     f"{prefix}name: expected the name of a {cls.kind}, got {name!r}", "name"
@@ -250,9 +252,9 @@ class Config:
             raise OptionError(f"{prefix}{error}", error.option) from None
         for key in table:
             if key not in options:
-                there = f"; there are: {', '.join(options)}" if len(options) < 40 else ""
+                there = f"; expected one of {', '.join(options)}" if len(options) < 40 else ""
                 raise OptionError(
-                    f"{prefix}{key}: there is no such option{nearest(key, options)}{there}", key
+                    f"{prefix}{key}: unknown option{nearest(key, options)}{there}", key
                 )
         # a missing option of a nested configuration is reported with its whole path
         for option in options.values():

@@ -128,20 +128,20 @@ class AnnotateConfig(Config):
         object.__setattr__(self, "annotator", annotator_name(self.annotator))
         if self.blind and self.show_verdicts:
             raise UsageError(
-                "blind hides what show_verdicts shows: give one of them",
+                "blind hides what show_verdicts shows; give only one of them",
                 parameters=("blind", "show_verdicts"),
             )
         if self.order == "informative" and not (self.verdicts and self.limit):
             raise UsageError(
-                "the informative order draws limit trajectories by the scores of verdicts: give "
-                "both",
+                "the informative order needs limit and verdicts: it draws `limit` "
+                "trajectories by the scores of the verdicts",
                 parameters=("verdicts" if self.limit else "limit", "order"),
             )
         if self.captions is None:
             if not self.trajectories or self.output is None:
                 missing = ("trajectories",) if not self.trajectories else ("output",)
                 raise UsageError(
-                    "name trajectories and the label file; or a caption file",
+                    "give trajectories and a label file (output), or a caption file (captions)",
                     parameters=(*missing, "captions"),
                 )
         elif given := [
@@ -150,7 +150,7 @@ class AnnotateConfig(Config):
             if getattr(self, name) not in ((), 0, None, False, "file")
         ]:
             raise UsageError(
-                f"{', '.join(given)}: of trajectories only, and captions asks about captions",
+                f"{', '.join(given)}: only for trajectories, not with captions",
                 parameters=("captions",),
             )
 
@@ -221,27 +221,27 @@ class AnnotateResult:
         if self.choices:
             choices = ", ".join(f"{count} {name}" for name, count in self.choices.items())
             yield (
-                f"{self.file}: {self.written} decided now; of {total} captions {choices}, "
-                f"{self.left} left"
+                f"{self.file}: {self.written} captions reviewed now; of {total} captions "
+                f"{choices}, {self.left} left"
             )
             return
         yield (
-            f"{self.file}: {self.written} labelled now, {self.done} of {total} in all, "
-            f"{self.left} left"
+            f"{self.file}: {self.written} trajectories labelled now, {self.done} of {total} "
+            f"in total, {self.left} left"
         )
         if self.revised:
             yield (
-                f"{self.revised} decided otherwise after seeing what others said: their "
-                "agreement is not independent"
+                f"{self.revised} labels were changed after seeing the opinions of others: "
+                "their agreement is not independent"
             )
         for pair in self.pairs:
             kappa = "undefined" if pair.kappa is None else f"{pair.kappa:.2f}"
             agreed = (
                 f"{pair.agreed} of {pair.common} agree, kappa {kappa}"
                 if pair.common
-                else "nothing decided by both"
+                else "no trajectory was decided by both"
             )
-            left_open = f"; {pair.undecided} left open by one or both" if pair.undecided else ""
+            left_open = f"; {pair.undecided} undecided by one or both" if pair.undecided else ""
             # Annotator names come from others' files; remove control sequences before they reach
             # the terminal.
             name = "".join(c if c.isprintable() else "?" for c in pair.annotator)
@@ -366,9 +366,9 @@ def _expect_same_draw(output: str, worklist: Worklist, labels: LabelLog) -> None
         chance = worklist.inclusion.get(record.id)
         if (record.inclusion or None) != chance and (worklist.inclusion or record.inclusion):
             raise UsageError(
-                f"{output}: the label of {record.id!r} was drawn with another chance than here "
-                "(other trajectories, verdicts, seed, limit or order): give those again, or "
-                "another file",
+                f"{output}: the label of {record.id!r} was drawn with a different "
+                "probability (other trajectories, verdicts, seed, limit or order); give "
+                "the same inputs as before, or choose another output",
                 parameters=("output", "order"),
             )
 
@@ -411,16 +411,18 @@ def annotator_name(text: str) -> str:
     name = text.strip()
     if not name:
         raise OptionError(
-            "annotator: is empty; give a name, so that labels of several people can be told apart",
+            "annotator: expected a name, got an empty one; it distinguishes the labels of "
+            "several people",
             "annotator",
         )
     if len(name) > _MAX_NAME:
         raise OptionError(
-            f"annotator: has {len(name):,} characters; at most {_MAX_NAME} are taken", "annotator"
+            f"annotator: {len(name):,} characters are too many; use at most {_MAX_NAME}",
+            "annotator",
         )
     if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
         raise OptionError(
-            f"annotator: {name!a}: a name has no control characters, and is UTF-8", "annotator"
+            f"annotator: {name!a}: expected valid UTF-8 without control characters", "annotator"
         )
     return name
 
@@ -433,10 +435,10 @@ def _people(paths: Sequence[str | Path], annotator: str) -> list[LabelRecord]:
         people = [record for record in records if record.source == SOURCE]
         others = [record for record in people if record.annotator != annotator]
         if not_people := len(records) - len(people):
-            log.warning("%s: %d labels not made by people are left out", path, not_people)
+            log.warning("%s: left out %d labels that were not made by people", path, not_people)
         if own := len(people) - len(others):
             log.warning(
-                "%s: %d labels of %s are left out: only those of the output are continued",
+                "%s: left out %d labels of %s: only labels in the output file are continued",
                 path,
                 own,
                 annotator,

@@ -253,7 +253,7 @@ def run_budget(
             Path(folder or file or ""), limit, begin_again=begin_again, is_folder=folder is not None
         )
     if limit is not None and spent:
-        log.info("$%.4f of the budget of $%g were spent before", spent, limit)
+        log.info("$%.4f of the budget of $%g was already spent", spent, limit)
     budget = Budget(limit, spent_usd=spent, record=record)
     try:
         with spending_from(budget):

@@ -66,11 +66,13 @@ class BatchWriteConfig(Config):
         """
         for path in self.trajectories:
             if is_stream(path):
-                raise UsageError(f"{path}: a batch reads its trajectories again later; name a file")
+                raise UsageError(
+                    f"{path}: expected a file, because a batch reads its trajectories again later"
+                )
         if any(_mentions(part, "budget_usd") for part in (self.judge, self.model)):
             raise UsageError(
-                "a batch cannot stop at a budget; the plan of a `score` with the same options "
-                "says what it would cost"
+                "a batch cannot enforce a budget; `prill score --dry-run` with the same "
+                "options estimates the cost"
             )
 
 
@@ -148,8 +150,8 @@ class BatchSubmitResult:
     def __str__(self) -> str:
         handed_in = sum(file.batch is not None for file in self.files)
         return (
-            f"{handed_in} of {len(self.files)} files handed in, "
-            f"{sum(file.fetched for file in self.files)} fetched"
+            f"{handed_in} of {len(self.files)} files submitted, "
+            f"{sum(file.fetched for file in self.files)} downloaded"
         )
 
 
@@ -173,8 +175,8 @@ class BatchCollectResult(VerdictFile):
         unscored = sum(self.tally.unscored.values())
         counts = f"{self.tally.succeeded} success, {self.tally.failed} failure, {unscored} unscored"
         return (
-            f"{counts}, {self.tally.skipped} already there, {self.tally.pending} waiting -> "
-            f"{self.output}"
+            f"{counts}, {self.tally.skipped} already in the file, {self.tally.pending} "
+            f"waiting -> {self.output}"
         )
 
 
@@ -251,7 +253,7 @@ async def batch_submit_async(config: BatchSubmitConfig) -> BatchSubmitResult:
     with BatchFolder(config.folder) as folder:
         try:
             if not await submit(folder, log.info, api=config.api):
-                log.info("there is nothing to submit")
+                log.info("nothing to submit")
         except BatchError as error:
             problems = error.problems
         while config.wait:
@@ -289,13 +291,13 @@ def plan_batch_submit(config: BatchSubmitConfig) -> RunPlan:
         files = [file for file in folder.manifest.files if file.batch is None and not file.fetched]
     return RunPlan(
         work=tuple(
-            f"hand in {file.name}: {file.requests} requests for {file.model}, at {file.base_url}"
+            f"submit {file.name}: {file.requests} requests for {file.model}, at {file.base_url}"
             for file in files
         )
-        or ("there is nothing to submit",),
+        or ("nothing to submit",),
         counts={"files": len(files), "requests": sum(file.requests for file in files)},
         usage=None if files else Usage(),
-        unknown="the plan of `prill batch write` estimates it",
+        unknown="`prill batch write --dry-run` estimates it",
     )
 
 
@@ -326,8 +328,8 @@ async def batch_collect_async(
         manifest = folder.manifest
     if not manifest.judge:
         raise UsageError(
-            f"{config.folder}: its judge was made in Python; collect it there "
-            "(prill.batches.collect)"
+            f"{config.folder}: the judge of this batch was made in Python; collect it with "
+            "prill.batches.collect"
         )
     with in_file(Path(config.folder) / MANIFEST):
         described = _of_today(manifest.judge)
@@ -416,12 +418,13 @@ def _of_today(described: Mapping[str, Any]) -> dict[str, Any]:
     """
     if "evaluator" not in described:
         if unknown := sorted(described.keys() - {"judge", "model"}):
-            raise UsageError(f"judge.{unknown[0]}: is unknown here; write a new batch")
+            raise UsageError(f"judge.{unknown[0]}: unknown option; write a new batch")
         return {"judge": None, **described}
     for key in ("evaluator", "model", "captioner", "base_url"):
         if not isinstance(described.get(key, ""), str):
             raise UsageError(
-                f"judge.{key}: expected a text, got {json.dumps(described[key])}; write a new batch"
+                f"judge.{key}: expected a string, got {json.dumps(described[key])}; write a "
+                "new batch"
             )
     name = described["evaluator"]
     judge: dict[str, Any] = {"name": name}
@@ -450,7 +453,8 @@ def _of_today(described: Mapping[str, Any]) -> dict[str, Any]:
             others.append(key)
     if others:
         raise UsageError(
-            f"the batch was written with options that are unknown here: {', '.join(sorted(others))}"
+            f"the batch was written with unknown options: {', '.join(sorted(others))}; "
+            "write a new batch"
         )
     for words in described.get("set", ()):
         key, _, value = words.partition("=")

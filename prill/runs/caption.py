@@ -47,7 +47,7 @@ class CaptionConfig(Config):
     output: Annotated[
         str | Path,
         Meta(
-            description="Caption file; an interrupted run resumes there. With --for-training: "
+            description="Caption file; an interrupted run resumes there. With for_training: "
             "folder for the training rows."
         ),
     ]
@@ -109,11 +109,13 @@ class CaptionConfig(Config):
         spec = TrainingSpec.read(self.training)
         if not self.for_training and (changed := [name for name in spec.table() if name]):
             raise UsageError(
-                f"{', '.join(changed)}: options of training data only", parameters=("for_training",)
+                f"{', '.join(changed)}: only with training data (for_training)",
+                parameters=("for_training",),
             )
         if self.for_training and self.engine is not None:
             raise UsageError(
-                "an engine captions into a caption file only", parameters=("for_training", "engine")
+                "an engine can only write a caption file, not training data",
+                parameters=("for_training", "engine"),
             )
 
 
@@ -161,18 +163,18 @@ class CaptionResult:
         """Returns a line with how many images became rows, and why others did not."""
         counts = Counter(self.dropped).most_common()
         dropped = ", ".join(f"{reason} {count}" for reason, count in counts) or "none"
-        mended = f" ({self.mended} of them mended by hand)" if self.mended else ""
-        return f"{self.rows} rows{mended} -> {self.output}/{ROWS}; pictures left out: {dropped}"
+        mended = f" ({self.mended} of them corrected by hand)" if self.mended else ""
+        return f"{self.rows} rows{mended} -> {self.output}/{ROWS}; images left out: {dropped}"
 
     def __str__(self) -> str:
         tally = self.tally
         counts = [
             f"{tally.made} captions made",
-            f"{tally.kept} already there",
-            f"{tally.equal} files equal to another",
+            f"{tally.kept} already in the file",
+            f"{tally.equal} files identical to another",
         ]
         return (
-            f"{', '.join(counts)}, {sum(tally.unscored.values())} pictures without a caption "
+            f"{', '.join(counts)}, {sum(tally.unscored.values())} images without a caption "
             f"-> {self.output}"
         )
 
@@ -259,8 +261,8 @@ def plan_caption(config: CaptionConfig) -> RunPlan:
             usage = replace(usage, usd=compute_cost(usage, *_priced(config)))
     return RunPlan(
         work=(
-            f"{plan.todo} pictures to caption, {plan.kept} already there, {plan.equal} files "
-            "equal to another",
+            f"{plan.todo} images to caption, {plan.kept} already in the file, {plan.equal} "
+            "files identical to another",
         ),
         counts={
             "pictures": plan.todo,
@@ -269,7 +271,7 @@ def plan_caption(config: CaptionConfig) -> RunPlan:
             "broken": len(plan.problems),
         },
         usage=usage,
-        unknown="this captioner cannot say beforehand what it needs",
+        unknown="this captioner cannot estimate its usage",
         most=config.for_training,
         problems=plan.problems,
     )
@@ -290,14 +292,17 @@ def _captioner(config: CaptionConfig, engine: Engine | None) -> Captioner:
         if "model" in CaptionerConfig.options_for(table):
             if not table.get("model"):
                 raise UsageError(
-                    f"model is missing: captioner {made.name} asks one; name one that takes images"
+                    f"model is missing; the captioner {made.name} needs a vision model"
                 )
             if "concurrency" in model_options(get_name(table["model"])) and not _says_concurrency(
                 table["model"]
             ):
                 table.setdefault("concurrency", config.concurrency)
         elif "model" in table:
-            raise UsageError(f"captioner {made.name} asks no model", parameters=("model",))
+            raise UsageError(
+                f"model: the captioner {made.name} does not use a model; leave it out",
+                parameters=("model",),
+            )
         made = table
     captioner = make_captioner(made)
     expect_pictures(captioner, engine)

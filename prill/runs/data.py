@@ -191,8 +191,8 @@ def accept(config: AcceptConfig) -> AcceptResult:
     records = sorted(folder.rglob(CHECKSUMS))
     if not records:
         raise UsageError(
-            f"{folder}: has no {CHECKSUMS}: it is not the folder of a run, or its files are taken "
-            "as they are",
+            f"{folder}: no {CHECKSUMS}; the folder is not that of a run, or its changed "
+            "files were accepted",
             parameters=("folder",),
         )
     return AcceptResult(
@@ -239,7 +239,7 @@ class CheckConfig(Config):
         """
         if bool(self.files) == bool(self.schema):
             raise UsageError(
-                "give either files to check or the kind of a schema", parameters=("schema",)
+                "give either files to check, or a kind for schema", parameters=("schema",)
             )
 
 
@@ -374,7 +374,7 @@ def _below(folder: str) -> Iterator[list[str]]:
 def _report_lines(report: FileReport) -> Iterator[str]:
     broken = f", {report.broken} broken" if report.broken else ""
     yield printable(
-        f"{report.path}: {report.kind or 'of no known kind'}, {report.good} good lines{broken}"
+        f"{report.path}: {report.kind or 'unknown kind'}, {report.good} good lines{broken}"
     )
     for what, messages in (
         ("problems", report.problems),
@@ -443,7 +443,7 @@ class ConvertResult:
         shown += [f"and {more:,} more names"] if more else []
         were = "was" if total == 1 else "were"
         return (
-            f"{total:,} of {report.actions:,} actions {were} not recognised, and are of kind "
+            f"{total:,} of {report.actions:,} actions {were} not recognised and have kind "
             f"other: {', '.join(shown)}"
         )
 
@@ -461,7 +461,7 @@ class ConvertResult:
 
     def __str__(self) -> str:
         report = self.report
-        unmatched = f" ({report.unmatched} of no trajectory here)" if report.unmatched else ""
+        unmatched = f" ({report.unmatched} without a trajectory)" if report.unmatched else ""
         broken = f", {len(report.problems)} broken" if report.problems else ""
         rubrics = f", {self.rubrics} rubrics" if self.rubrics else ""
         return (

@@ -35,7 +35,9 @@ class DevicesConfig(Config):
     def check(self) -> None:
         """Validates the platforms."""
         if unknown := [name for name in self.platforms if name not in PLATFORMS]:
-            raise UsageError(f"no platform {', '.join(unknown)}; there are {', '.join(PLATFORMS)}")
+            raise UsageError(
+                f"unknown platform {', '.join(unknown)}; expected {', '.join(PLATFORMS)}"
+            )
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,8 @@ class ExportConfig(Config):
         """
         if self.to in _LOGS and self.recording is None:
             raise UsageError(
-                f"{self.to} is a copy of the recording with the verdicts in: name it",
+                f"{self.to}: recording is missing; the result is a copy of it with the "
+                "verdicts added",
                 parameters=("recording",),
             )
 
@@ -90,7 +91,7 @@ class ExportResult:
     def problems(self) -> Iterator[str]:
         """Yields messages for the first skipped verdicts."""
         for id in self.left_out[:_MAX_PROBLEMS]:
-            yield f"{id!r}: nothing with that id to annotate; left out"
+            yield f"{id!r}: left out, because the recording has nothing with that id"
         if len(self.left_out) > _MAX_PROBLEMS:
             yield f"… and {len(self.left_out) - _MAX_PROBLEMS} more"
 
@@ -133,8 +134,8 @@ def export(config: ExportConfig) -> ExportResult:
     found = _copy(config, by_id) if config.to in _LOGS else _file(config, by_id)
     if not found:
         raise UsageError(
-            f"{config.recording or config.output}: none of the {len(by_id)} ids in the verdicts "
-            "is there"
+            f"{config.recording or config.output}: contains none of the {len(by_id)} ids in "
+            "the verdicts"
         )
     taken = [verdict for id in found for verdict in by_id[id]]
     unscored = sum(verdict.unscored is not None for verdict in taken)
@@ -195,15 +196,15 @@ def _copy(config: ExportConfig, by_id: Mapping[str, list[Verdict]]) -> Sequence[
     name = recording_format(source, config.format)
     if name != config.to:
         raise UsageError(
-            f"{source}: is {name or 'of no known format'}, and no recording of {config.to}",
+            f"{source}: expected a recording of {config.to}, got {name or 'an unknown format'}",
             parameters=("to",),
         )
     expect_place(output, "a copy of a recording")
     if output.exists():
-        raise UsageError(f"{output}: exists already; choose another name", parameters=("output",))
+        raise UsageError(f"{output}: already exists; choose another output", parameters=("output",))
     if source.is_dir() and output.resolve().is_relative_to(source.resolve()):
         raise UsageError(
-            f"{output}: is inside the recording; choose another place", parameters=("output",)
+            f"{output}: inside the recording; choose another output", parameters=("output",)
         )
     used = _Used(by_id)
     part = output.with_name(f".{output.name}.part")

@@ -288,8 +288,8 @@ def _teacher(policy: Any, name: str) -> Teacher:
         return policy
     able = [name for name in POLICIES.entries if hasattr(POLICIES.maker(name), "demonstrate")]
     raise UsageError(
-        f"policy {name} cannot put recorded steps as lessons: it has no demonstrate(trajectory, "
-        f"index); those that do: {', '.join(able)}",
+        f"policy {name} cannot make training rows: it has no demonstrate(trajectory, "
+        f"index); policies that have it: {', '.join(able)}",
         parameters=("policy",),
     )
 
@@ -308,7 +308,7 @@ class _Silent:
         prompt: str = "",
     ) -> Reply:
         """Raises UsageError."""
-        raise UsageError("rows are made without a model")
+        raise UsageError("filtering does not call models")
 
 
 def described(policy: TeacherLike) -> dict[str, Any]:

@@ -58,9 +58,9 @@ from prill.types import Usage
 log = logging.getLogger("prill.runs")
 TABLE = "results.md"
 _UNGRADED = (
-    "no oracle grades what is done in {0}: attempts are counted as the judge has them, and what is "
-    "true of them stays unknown until people label them (prill annotate {1}/trajectories.jsonl -o "
-    "{1}/labels.jsonl, then the same run again)"
+    "{0} has no oracle: attempts are counted by the judge's verdicts, and the true success "
+    "rates stay unknown until people have labelled the attempts (prill annotate "
+    "{1}/trajectories.jsonl -o {1}/labels.jsonl, then the same run again)"
 )
 _RETRIES, _LESSONS = RetrySpec(), LessonsConfig()
 # The task states in which neither the judge nor the last attempt gives an answer.
@@ -111,7 +111,7 @@ class ReflexionConfig(EpisodesConfig):
         super().check()
         if self.second is not None and self.is_graded_by_oracle:
             raise UsageError(
-                "second: a second judge is not used with the oracle's labels",
+                "second: not available with the judge oracle",
                 parameters=("second",),
             )
 
@@ -192,7 +192,7 @@ class ReflexionResult:
         assert self.results.table is not None
         task_by_task = self.results.settings.get("retries", {}).get("order") == "task"
         order = (
-            ["", "All attempts at a task were played before the next task (order: task)."]
+            ["", "All attempts at a task were made before the next task (order: task)."]
             if task_by_task
             else []
         )
@@ -336,14 +336,14 @@ def plan_retries(
     who = "the environment's labels" if judge is None else judge.info.name
     work = [episodes.line(), f"judge at most {episodes.todo} attempts by {who}"]
     if episodes.attempts > 1:
-        work.append(f"draw at most {lessons} lessons")
+        work.append(f"generate at most {lessons} lessons")
     usages = [
         episodes.all_usage,
         times(episodes.recorded.judging(judge), episodes.todo),
         None if asks and lessons else Usage(),
     ]
     unknown = (
-        "what a lesson takes is not known beforehand"
+        "the cost of a lesson is not known in advance"
         if episodes.usage is not None and usages[2] is None
         else None
     )
@@ -401,7 +401,7 @@ def _noisy(path: str, judge: JudgeConfig, labels: Path, *, graded: bool) -> Eval
     """
     if not graded:
         raise UsageError(
-            "noisy: there is no oracle here whose labels it could change; give it `labels`",
+            "noisy: there is no oracle whose labels it could change; give `labels`",
             parameters=("labels",),
         )
     around = {key: value for key, value in judge.options.items() if key in WRAPPER_OPTIONS}
@@ -447,7 +447,7 @@ def _model_name(learner: Learner, model: LanguageModel | None) -> str:
     return (
         (model or learner.reflector.model).name
         if isinstance(learner, Reflective)
-        else "the policy's own"
+        else "the policy's model"
     )
 
 
@@ -460,4 +460,4 @@ class _Nobody:
         self, messages: Any, *, form: Any = None, max_tokens: int = 1024, prompt: str = ""
     ) -> NoReturn:
         """Raises UsageError."""
-        raise UsageError("no model is asked here")
+        raise UsageError("no model is called here")

@@ -119,13 +119,13 @@ class ReportResult:
         yield from summary.broken[:_MAX_PROBLEMS]
         if len(summary.broken) > _MAX_PROBLEMS:
             yield f"… and {len(summary.broken) - _MAX_PROBLEMS} more lines that could not be read"
-        yield from (f"{path}: missing, or no image" for path in summary.missing[:_MAX_PROBLEMS])
+        yield from (f"{path}: missing, or not an image" for path in summary.missing[:_MAX_PROBLEMS])
         if len(summary.missing) > _MAX_PROBLEMS:
             yield f"… and {len(summary.missing) - _MAX_PROBLEMS} more images that cannot be shown"
         if summary.outside:
             yield (
-                f"{summary.outside} images lie outside the page's folder: they are found only "
-                "from here; embed puts them in"
+                f"{summary.outside} images are outside the page's folder, so the page shows "
+                "them only on this machine; embed stores them in the page"
             )
         yield from (
             caution

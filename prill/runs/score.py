@@ -143,7 +143,7 @@ class ScoreResult(VerdictFile):
     def __str__(self) -> str:
         unscored = sum(self.tally.unscored.values())
         counts = f"{self.tally.succeeded} success, {self.tally.failed} failure, {unscored} unscored"
-        return f"{counts}, {self.tally.skipped} already there -> {self.output}"
+        return f"{counts}, {self.tally.skipped} already in the file -> {self.output}"
 
 
 async def _score_files(
@@ -243,9 +243,7 @@ async def score_async(
     if isinstance(what, ScoreConfig):
         return await _score_files(what, **options)
     if judge is None:
-        raise UsageError(
-            "judge is missing: name who judges, as in score(trajectories, prill.judge(…))"
-        )
+        raise UsageError("judge is missing; give one, as in score(trajectories, prill.judge(…))")
     return await scoring.score_async(what, judge, **options)
 
 

@@ -156,7 +156,7 @@ class JudgesConfig(Config):
             UsageError: No judge is named.
         """
         if (self.prompt or self.prompt_name) and not self.judge:
-            raise UsageError("name the judge whose prompt is wanted", parameters=("judge",))
+            raise UsageError("name the judge whose prompt to print", parameters=("judge",))
 
 
 @dataclass(frozen=True)
@@ -211,17 +211,15 @@ def _silence(verdict: Verdict, folder: Path) -> str:
     """Returns why a verdict has no transcript."""
     if not folder.is_dir():
         why = (
-            f"{folder} is not there: none were kept, or they were moved (transcripts names "
-            "another folder)"
+            f"{folder} does not exist: no transcripts were kept, or they were moved (give "
+            "their folder as transcripts)"
         )
     else:
         why = (
-            f"{folder} holds none of this verdict: it was made by a run that kept none, or its "
-            "file there is cut"
+            f"{folder} has no transcript of this verdict: its run kept none, or the file is "
+            "incomplete"
         )
-    return (
-        why if verdict.usage.calls else f"the verdict was made without a call to a model, or {why}"
-    )
+    return why if verdict.usage.calls else f"the verdict needed no model call, or {why}"
 
 
 def _trajectory(id: str, files: Iterable[str]) -> Trajectory | None:
@@ -340,7 +338,7 @@ def _claim_lines(claims: Iterable[CheckedClaim]) -> Iterator[str]:
 
 def _call_facts(call: Call) -> str:
     if call.cached:
-        return f"{call.model}, nothing was sent: the reply to an equal call was kept"
+        return f"{call.model}, nothing was sent: the reply came from the cache"
     attempts = f", {call.attempts} attempts" if call.attempts > 1 else ""
     finish = f", finish {call.finish_reason}" if call.finish_reason else ""
     return (
@@ -385,8 +383,8 @@ def _listing() -> Iterator[str]:
             yield f"{'':<15}   {', '.join(options)}"
     yield ""
     yield (
-        f"Around any judge: {', '.join(list_options(JudgeWrappers))}. A judge of your own: "
-        "module:Object or file.py:Object."
+        f"Options of every judge: {', '.join(list_options(JudgeWrappers))}. A judge of your "
+        "own: module:Object or file.py:Object."
     )
 
 
@@ -436,5 +434,7 @@ def _prompt(judge: str, name: str | None) -> str:
     name = name or str(maker.main_prompts[0])
     names = (*maker.prompt_names, *maker.paper_prompts)
     if name not in names:
-        raise UsageError(f"judge {judge!r} has no prompt {name!r}; there are: {', '.join(names)}")
+        raise UsageError(
+            f"judge {judge!r} has no prompt {name!r}; expected one of {', '.join(names)}"
+        )
     return load_prompt("prill.evaluators", name).text.rstrip()

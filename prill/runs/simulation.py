@@ -85,7 +85,7 @@ class SimulationConfig(SimulationSpec):
         """
         if (self.verdicts is None) != (self.labels is None):
             raise UsageError(
-                "verdicts and labels go together: they tell how the judge errs",
+                "verdicts and labels: give both; the judge's error rates are estimated from them",
                 parameters=("verdicts", "labels"),
             )
 
@@ -172,7 +172,7 @@ def _recorded(folder: Path) -> list[RecordedTruths]:
     Checksums(folder).check()
     found = list(_retried(folder) if (folder / RESULTS).exists() else _first_attempts(folder))
     if not found:
-        raise UsageError(f"{folder}: no attempt there has a label that is decided")
+        raise UsageError(f"{folder}: no attempt in it has a decided label")
     return found
 
 

@@ -102,7 +102,7 @@ class TrainConfig(Config):
         if isinstance(self.preset, TrainSpec):
             if self.preset.trains != self.trains:
                 raise UsageError(
-                    f"preset: trains a {self.preset.trains}, not a {self.trains}",
+                    f"preset: it trains a {self.preset.trains}, not a {self.trains}",
                     parameters=("preset",),
                 )
             return self.preset
@@ -210,7 +210,7 @@ def train(
     spec = config.spec()
     if config.gpus is not None:
         raise UsageError(
-            "gpus: is for a plan; a training takes the GPUs that its processes are given",
+            "gpus: only with a dry run; a training uses the GPUs that its processes are given",
             parameters=("gpus",),
         )
     teacher, taught = config.teacher()

@@ -52,7 +52,7 @@ class TrainJudgeConfig(TrainConfig):
     labels: Annotated[
         str | Path | None,
         Meta(
-            description="Label file to learn from. With --teacher: labels that the "
+            description="Label file to learn from. With teacher: labels that the "
             "teacher's verdicts must agree with."
         ),
     ] = None
@@ -76,15 +76,15 @@ class TrainJudgeConfig(TrainConfig):
     judge: Annotated[
         JudgeConfig | str | Mapping[str, Any],
         Meta(
-            description="Judge to train, with its own prompts: modular, vlm or steps. The "
-            "option `form` is word unless set otherwise."
+            description="Judge to train: modular, vlm or steps. Its option `form` is word unless "
+            "set otherwise."
         ),
     ] = _MODULAR
     grouping: Annotated[
         Grouping,
         Meta(
-            description="Unit of the held-out split: all trajectories of a task, of its "
-            "template, or of a goal stay together."
+            description="Unit that the held-out split does not divide: a task, its "
+            "template, or a goal."
         ),
     ] = "task"
     source: SourceOption = None
@@ -113,7 +113,7 @@ class TrainJudgeConfig(TrainConfig):
             )
         if self.labels is None and self.teacher_verdicts is None:
             raise UsageError(
-                "there is nothing to learn from: name labels, or the verdicts of a teacher",
+                "nothing to learn from; give labels, or the verdicts of a teacher",
                 parameters=("labels", "teacher_verdicts"),
             )
 
@@ -123,7 +123,8 @@ class TrainJudgeConfig(TrainConfig):
         judge = JudgeConfig.read(self.judge, "judge")
         if not isinstance(judge, JudgeConfig) or judge.name.endswith(DESCRIPTIONS):
             raise UsageError(
-                "judge: name the judge to train, and its options: modular, vlm or steps",
+                "judge is missing; give the judge to train, with its options: modular, vlm "
+                "or steps",
                 parameters=("judge",),
             )
         table, options = dict(judge.mapping()), judge_options(judge.name)
@@ -150,7 +151,7 @@ class TrainJudgeConfig(TrainConfig):
             inputs = (self.rows, self.labels, self.teacher_verdicts, self.agreeing)
             if any(other is not None and is_same_file(path, other) for other in inputs):
                 raise UsageError(
-                    f"{path}: rows are written there, and it is an input; choose another output",
+                    f"{path}: both an input and an output; choose another output",
                     parameters=("output",),
                 )
             expect_writable(path)
@@ -279,8 +280,8 @@ def _make_rows(config: TrainJudgeConfig) -> JudgeRows:
         log.info("%d rows of %d runs; runs without one: %s", len(rows), len(used), reasons)
     if not rows:
         raise UsageError(
-            f"{config.rows}: no run gives a row ({dict(lost)}); do the ids of labels and verdicts "
-            "fit?",
+            f"{config.rows}: no run gives a row ({dict(lost)}); check that the ids of "
+            "labels and verdicts match",
             parameters=("labels", "teacher_verdicts"),
         )
     return JudgeRows(tuple(rows), tuple(used), dict(lost))

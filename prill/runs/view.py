@@ -92,14 +92,14 @@ class ViewConfig(Config):
         if (self.annotator is None) != (self.output is None):
             missing = "output" if self.output is None else "annotator"
             raise UsageError(
-                "labels need the name of the annotator and a label file: give both, or none",
+                "annotator and output (the label file): give both or neither",
                 parameters=(missing,),
             )
         if self.annotator is not None:
             object.__setattr__(self, "annotator", annotator_name(self.annotator))
         if self.blind and self.annotator is None:
             raise UsageError(
-                "blind is for those who label: name the annotator and the label file",
+                "blind: only for annotators; give annotator and output",
                 parameters=("annotator", "output"),
             )
 
@@ -148,7 +148,7 @@ class ViewResult:
     def __str__(self) -> str:
         if self.output is None:
             return f"{self.runs} runs"
-        return f"{self.output}: {self.written} labelled now, {self.done} of {self.runs} in all"
+        return f"{self.output}: {self.written} labelled now, {self.done} of {self.runs} in total"
 
 
 def _log_address(page: OpenedView) -> None:

@@ -123,7 +123,7 @@ def watch(
     opinions = {id: said for path in students for id, said in _opinions(path, problems)}
     reports = tuple((path, _report(path, config, opinions, problems, progress)) for path in logs)
     if not any(report.verdicts or report.rounds for _, report in reports):
-        nothing = "; ".join(problems[:3]) if problems else "there is nothing in these files"
+        nothing = "; ".join(problems[:3]) if problems else "these files are empty"
         raise UsageError(
             f"{', '.join(logs)}: {f'no line could be read: {nothing}' if problems else nothing}"
         )
@@ -166,7 +166,8 @@ def _records(path: str, students: dict[str, Opinion], problems: list[str]) -> It
         return of_verdicts(path, students, problems.append)
     if students:
         raise UsageError(
-            f"{path}: observations have the second judge in them already; it is for verdict files"
+            f"{path}: second: only for verdict files; observations already contain the "
+            "second judge's verdicts"
         )
     return read_watch(path, problems.append)
 
@@ -196,7 +197,7 @@ def _words(path: str, report: WatchReport) -> str:
         since = f" (since verdict {sign.since:,})" if sign.state in ("alarm", "notice") else ""
         lines.append(f"  {sign.state:<8} {sign.name:<13} {sign.words}{since}")
     lines += [
-        f"  turned over: {one.id}, label {one.label}, at first {one.at_first}, now {one.now}"
+        f"  changed: {one.id}, label {one.label}, at first {one.at_first}, now {one.now}"
         for one in report.turned[:_MAX_TURNED]
     ]
     return "\n".join(lines)

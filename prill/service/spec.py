@@ -77,7 +77,7 @@ class ServiceSpec(Config):
         _Seconds,
         Meta(
             description="Timeout of one verdict in seconds. The trajectory is then "
-            "unscored (timeout) and its slot is free."
+            "unscored (timeout)."
         ),
     ] = 600.0
     grace: Annotated[

@@ -80,8 +80,8 @@ class RewardSpec(Config):
     kind: Annotated[
         str | RewardFunction,
         Meta(
-            description=f"Kind of reward: {', '.join(KINDS)}, or module:function from "
-            "(trajectory, verdict) to a number or None."
+            description=f"Kind of reward: {', '.join(KINDS)}, or module:function of "
+            "(trajectory, verdict)."
         ),
     ] = "success"
     discount: Annotated[

@@ -277,7 +277,7 @@ async def plain_async(trajectory: Trajectory) -> bool:
         (plain_async, r"the judge is the plain function plain_async: write @prill\.as_judge"),
         ("vlm", r"the judge is 'vlm': make it first, prill\.judge\('vlm'\)"),
         (Raising, r"the judge is the class Raising: make an object of it, Raising\(…\)"),
-        (None, "a NoneType is not a judge|judge is missing: name who judges"),
+        (None, "a NoneType is not a judge|judge is missing; give one"),
         (RUNS, "a list is not a judge"),
     ],
 )

@@ -1237,7 +1237,7 @@ def test_last_word_after_a_list_is_the_next_field(argv: str, table: dict[str, An
 
 def test_words_without_a_place_are_refused() -> None:
     derived, rest = derive(Odd, ["a", "b"], Words(("labels",)), prog="prill odd")
-    with pytest.raises(UsageError, match="b: there is no place for more words"):
+    with pytest.raises(UsageError, match="b: unexpected arguments"):
         derived.read(rest)
 
 
@@ -1246,22 +1246,22 @@ def test_words_without_a_place_are_refused() -> None:
     [
         (
             ["--judge", "vlm", "s.toml"],
-            "s.toml: there is no place for more words; a file of options stands first: s.toml",
+            "s.toml: unexpected argument; a file of options must be the first argument",
         ),
-        (["--judgee", "vlm"], "--judgee: there is no such option (did you mean '--judge'?)"),
+        (["--judgee", "vlm"], "--judgee: unknown option (did you mean '--judge'?)"),
         (
             ["--judge", "vlm", "--judge.frame", "2"],
-            "--judge.frame: there is no such option (did you mean '--judge.frames'?)",
+            "--judge.frame: unknown option (did you mean '--judge.frames'?)",
         ),
         (["--judge", "vlm", "--judge.frames", "two"], "--judge.frames: Expected `int`"),
         (
             ["--judge", "vlm", "--rubrics", "2"],
-            "--rubrics: judge 'vlm' has no such option; judges that have it: rubric",
+            "--rubrics: judge 'vlm' has no such option; judges with this option: rubric",
         ),
         (
             ["--judge", "modular", "--captioner.model", "eyes"],
-            "--captioner.model: --captioner is missing, and the options depend on its name; "
-            "captioners that have it: vlm",
+            "--captioner.model: --captioner is missing, and the options depend on its "
+            "name; captioners with this option: vlm",
         ),
         (
             ["--judge", "modular", "--captioner.eyes", "2"],
@@ -1269,8 +1269,8 @@ def test_words_without_a_place_are_refused() -> None:
         ),
         (
             ["--judge", "modular", "--captioner", "text", "--captioner.timeout", "2"],
-            "--captioner.timeout: captioner 'text' has no such option; captioners that have it: "
-            "vlm",
+            "--captioner.timeout: captioner 'text' has no such option; captioners with "
+            "this option: vlm",
         ),
         (
             ["--judge", "vlm", "--reasoning-effort", "lots"],
@@ -1279,19 +1279,19 @@ def test_words_without_a_place_are_refused() -> None:
         ),
         (
             ["--judge", "vlm", "--judge.max_tokens", "2"],
-            "--judge.max_tokens: there is no such option (did you mean '--judge.max-tokens'?)",
+            "--judge.max_tokens: unknown option (did you mean '--judge.max-tokens'?)",
         ),
         (
             ["--judge", "vlm", "--model", "m", "--budget_usd=2"],
-            "--budget_usd: there is no such option (did you mean '--budget-usd'?)",
+            "--budget_usd: unknown option (did you mean '--budget-usd'?)",
         ),
         (
             ["--judge", "vlm", "--model", "m", "--model.top-q", "2"],
-            "--model.top-q: there is no such option (did you mean '--model.top-p'?)",
+            "--model.top-q: unknown option (did you mean '--model.top-p'?)",
         ),
         (
             ["--judge", "webjudge", "--top-k", "2"],
-            "--top-k: say which one: --judge.top-k or --model.top-k",
+            "--top-k: ambiguous option; write --judge.top-k or --model.top-k",
         ),
         (["--judge", "", "--captioner", "text"], "--judge: expected the name of a judge, got ''"),
         ([], "--judge is missing"),
@@ -1306,9 +1306,9 @@ def test_wrong_flags_are_named(argv: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ("limits = 3", "limits: there is no such option (did you mean 'limit'?)"),
+        ("limits = 3", "limits: unknown option (did you mean 'limit'?)"),
         ("limit = 0", "limit: Expected `int` >= 1"),
-        ("judge = {nam = 'vlm'}", "judge.name is missing: name the judge (given: nam)"),
+        ("judge = {nam = 'vlm'}", "judge.name is missing; name the judge (given: nam)"),
     ],
 )
 def test_wrong_keys_are_named_with_their_file(table: str, message: str, tmp_path: Path) -> None:
@@ -1367,7 +1367,7 @@ def test_options_without_a_name_are_those_of_the_default() -> None:
         "react", max_tokens=9
     )
     with pytest.raises(
-        UsageError, match="captioner 'text' has no such option; captioners that have it: vlm"
+        UsageError, match="captioner 'text' has no such option; captioners with this option: vlm"
     ):
         read(
             "caption",

@@ -124,8 +124,8 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "batch submit": Command(
         "judge",
-        "hand the requests in at the endpoint's batch API",
         "submit the requests to the endpoint's batch API",
+        "prill.runs.batch:BatchSubmitConfig",
         "prill.cli.judging:batch_submit",
         Words(("folder",), metavars={"folder": "DIR"}),
         (

@@ -279,14 +279,14 @@ async def session(
         policy = config.policy if config.policy is not None else environment.usual_policy
         if workers > _MAX_WORKERS:
             raise UsageError(
-                f"workers {workers}: each has an environment of its own; give at most "
-                f"{_MAX_WORKERS}",
+                f"workers {workers}: too many, because each needs an environment of its "
+                f"own; use at most {_MAX_WORKERS}",
                 parameters=("workers",),
             )
         if policy is None:
             names = ", ".join(POLICIES.names())
             raise UsageError(
-                f"policy is missing: choose from {names}, or name one of your own",
+                f"policy is missing; choose from {names}, or give a policy of your own",
                 parameters=("policy",),
             )
         behaviours = tuple(part.strip() for part in (behaviour or "").split(",") if part.strip())
@@ -399,7 +399,7 @@ def _listed_cases(plan: str | Path | None, who: PolicyPlan) -> tuple[Case, ...] 
         return None
     if who.name != "scripted":
         raise UsageError(
-            "plan: it lists episodes of the scripted policy, so that has to play",
+            "plan: lists episodes of the scripted policy; use the policy `scripted`",
             parameters=("plan", "policy"),
         )
     return read_plan(plan)
@@ -418,18 +418,18 @@ def _cases(
             behaviours = msgspec.convert(said or ("solve",), list[Behaviour])
         except msgspec.ValidationError:
             raise UsageError(
-                f"behaviour {','.join(said)!r}: choose from {', '.join(BEHAVIOURS)}",
+                f"behaviour {','.join(said)!r}: expected {', '.join(BEHAVIOURS)}",
                 parameters=("behaviour",),
             ) from None
     elif said:
         raise UsageError(
-            "behaviour: it is for the scripted policy", parameters=("behaviour", "policy")
+            "behaviour: only for the policy `scripted`", parameters=("behaviour", "policy")
         )
     able = [task for task in tasks if who.plays is None or task in who.plays]
     if len(able) < len(tasks) and getattr(config.place, "tasks", None) != "all":
         missing = ", ".join(task for task in tasks if task not in able)
         raise UsageError(
-            f"the {who.name} policy cannot play {missing}; it plays "
+            f"policy {who.name} cannot play {missing}; it can play "
             f"{', '.join(sorted(who.plays or ()))}"
         )
     return cases(able, numbers(str(config.seeds), "seeds"), plays, behaviours)
@@ -642,7 +642,7 @@ def plan_policy(
     if name == "scripted":
         if options:  # the behaviour is set per episode
             raise UsageError(
-                f"policy: the scripted policy has no options, got {', '.join(options)}",
+                f"policy: `scripted` has no options, got {', '.join(options)}",
                 parameters=("policy",),
             )
         if (scripts := environment.scripts()) is not None:
@@ -667,7 +667,7 @@ def plan_policy(
         raise OptionError(f"policy.{error}", error.option) from None
     if workers > 1 and make(Case("")) is one:
         raise UsageError(
-            f"{name} is one policy, and every worker needs one of its own: name a class",
+            f"{name} is a policy object, but every worker needs a policy of its own; give a class",
             parameters=("workers",),
         )
     fingerprint = {
@@ -735,7 +735,7 @@ def _shared(
     name = named.get("name") or of_run.get("name")
     if not isinstance(name, str) or not name:
         raise UsageError(
-            "model is missing: name a model at the endpoint, or `embedded`", parameters=("model",)
+            "model is missing; give a model at the endpoint, or `embedded`", parameters=("model",)
         )
     names = model_options(name)
     # Options of the run's model apply to another model if it has them.
@@ -793,7 +793,8 @@ def _run_options(
     if name == "react":
         if getattr(environment, "text", None) == "html":
             raise UsageError(
-                "text: react names elements by the numbers of their lines: leave out html",
+                "text: react refers to elements by line numbers, so html cannot be used; "
+                "leave it out",
                 parameters=("text",),
             )
         options["sites"] = environment.known_sites()
@@ -807,7 +808,7 @@ def _refuse_foreign(name: str, own: Mapping[str, Option], given: Mapping[str, An
             continue
         able = ", ".join(policies_with("model" if option == "temperature" else option))
         raise UsageError(
-            f"{option}: the policy {name} has no such option; those that have it: {able}",
+            f"{option}: policy {name} has no such option; policies with this option: {able}",
             parameters=(option,),
         )
 
@@ -854,6 +855,6 @@ def _drawn(temperature: float | None, model: LanguageModel, case: Case) -> Langu
         return model
     if not isinstance(model, SampledModel):
         raise UsageError(
-            f"temperature: {model.name} answers at temperature 0 only", parameters=("temperature",)
+            f"temperature: {model.name} only supports temperature 0", parameters=("temperature",)
         )
     return model.sampled(temperature, 1000 * case.seed + case.attempt)

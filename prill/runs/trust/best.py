@@ -69,7 +69,7 @@ class BestConfig(Config):
             UsageError: The options conflict.
         """
         if self.attempts is not None and self.labels is None:
-            raise UsageError("attempts needs labels", parameters=("labels",))
+            raise UsageError("attempts: labels are missing", parameters=("labels",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,7 @@ def best(config: BestConfig) -> BestResult:
     names = read_runs(config.trajectories, ()).tasks
     if not latest.keys() & names.keys():
         raise UsageError(
-            f"the trajectories are others than those judged: none has id {next(iter(latest))!r}"
+            f"the trajectories do not match the verdicts: none has the id {next(iter(latest))!r}"
         )
     tasks: dict[tuple[bool, str], list[str]] = {}
     for id in names:
@@ -187,12 +187,15 @@ def _page(result: BestResult) -> Iterator[str]:
         yield f"Warning: {caution}"
     picked = [pick for pick in picks if pick.id is not None]
     yield (
-        f"Picked: {len(picked)} of {len(picks)} tasks, of {sum(p.attempts for p in picks)} "
-        f"attempts; {sum(bool(pick.success) for pick in picked)} picks are successes by the judge"
+        f"Picked: {len(picked)} of {len(picks)} tasks, from "
+        f"{sum(p.attempts for p in picks)} attempts; "
+        f"{sum(bool(pick.success) for pick in picked)} picks are successes according to "
+        "the judge"
     )
     yield (
-        f"Ties: {sum(bool(pick.tied) for pick in picks)} tasks, where the first attempt is taken; "
-        f"unscored: {sum(pick.unscored for pick in picks)} attempts, never picked"
+        f"Ties: {sum(bool(pick.tied) for pick in picks)} tasks, in which the first "
+        f"attempt is picked; unscored: {sum(pick.unscored for pick in picks)} attempts, "
+        "never picked"
     )
     if result.output is not None:
         yield f"Written: {result.output}"
@@ -210,6 +213,6 @@ def _page(result: BestResult) -> Iterator[str]:
     yield ""
     yield from about_intervals([], result.tasks, "task")
     if any(point.picked <= 1 - 1e-9 for point in result.curve):
-        yield "! without draws in which every attempt is unscored"
+        yield "! leaves out samples in which every attempt is unscored"
     if result.unlabelled:
-        yield f"Not used: {result.unlabelled} attempts without a decided label"
+        yield f"Left out: {result.unlabelled} attempts without a decided label"

@@ -125,11 +125,12 @@ class CompareConfig(Config):
         for name in ("trajectories", "labels"):
             if len(getattr(self, name)) > 2:
                 raise UsageError(
-                    f"{name}: give one file, or A's and B's; got {len(getattr(self, name))}",
+                    f"{name}: expected one file, or two (A's and B's); got "
+                    f"{len(getattr(self, name))}",
                     parameters=(name,),
                 )
         if self.outcome == "labels" and not self.labels:
-            raise UsageError("outcome labels needs labels", parameters=("labels",))
+            raise UsageError("outcome: labels are missing", parameters=("labels",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,16 +310,19 @@ def compare(config: CompareConfig) -> CompareResult:
     a, b = (_read_side(config, place) for place in (0, 1))
     if len(config.trajectories) == 1 and (twice := a.verdicts.keys() & b.verdicts.keys()):
         raise UsageError(
-            f"{min(twice)!r} and {len(twice) - 1} other runs are in both verdict files: give A's "
-            "trajectories and B's apart; agree compares two judges, by against",
+            f"{min(twice)!r} and {len(twice) - 1} other runs are in both verdict files; "
+            "give the trajectories of A and B as two files, or compare two judges with "
+            "`prill agree --against`",
             parameters=("trajectories",),
         )
     tasks = {name: (a.tasks[name], b.tasks[name]) for name in a.tasks if name in b.tasks}
     if not tasks:
         raise UsageError(
-            "no task has runs of both: A has "
-            f"{_name(next(iter(a.tasks), None))}, B has {_name(next(iter(b.tasks), None))}"
-            + ("" if config.trajectories else "; trajectories say which runs share a task"),
+            (
+                f"no task has runs of both agents: A has {_name(next(iter(a.tasks), None))}, B "
+                f"has {_name(next(iter(b.tasks), None))}"
+            )
+            + ("" if config.trajectories else "; trajectories show which runs share a task"),
             parameters=("trajectories",),
         )
     everything = {
@@ -407,9 +411,10 @@ def _read_side(config: CompareConfig, place: int) -> _Side:
             *(evaluator.model, evaluator.prompt),
         ):
             raise UsageError(
-                f"{more}: its verdicts are of {other.name} {other.version} ({other.model}), those "
-                f"of {path} of {evaluator.name} {evaluator.version} ({evaluator.model}); the "
-                "judge's noise shows where one judge judges again",
+                f"{more}: its verdicts are by {other.name} {other.version} ({other.model}), "
+                f"but those in {path} by {evaluator.name} {evaluator.version} "
+                f"({evaluator.model}); the noise of a judge can only be measured on "
+                "repeated verdicts of the same judge",
                 parameters=(f"{'ab'[place]}_again",),
             )
         for id, verdict in repeated.items():
@@ -537,16 +542,16 @@ def _decision_line(result: CompareResult) -> str:
             f"{where[result.decision or 'inconclusive']} {requirement.margin:g}"
         )
     if result.config.unscored == "bounds" and result.main.bounds is not None:
-        why += ", whatever the unscored runs are"
+        why += ", whatever the outcome of the unscored runs"
     return f"{result.config.require}: {result.decision}, as {why}"
 
 
 def _cautions(result: CompareResult) -> Iterator[str]:
     main, error = result.main, result.judge_error
     if not result.same_judge:
-        yield "the verdicts of A and B are of different judges, or of different settings"
+        yield "the verdicts on A and B are by different judges, or with different settings"
     if error is not None and ((error.low or 0) > 0 or (error.high or 0) < 0):
-        yield "the judge errs differently on A and on B: the difference by verdicts is biased"
+        yield "the judge's error rates differ between A and B: the difference by verdicts is biased"
     if result.config.require is None or result.config.unscored == "bounds" or main.bounds is None:
         return
     by_bounds = Requirement.parse(result.config.require).decide(main.bounds_interval)
@@ -583,7 +588,7 @@ def _page(result: CompareResult) -> Iterator[str]:
     for name, figure, _ in _rows(result):
         yield figure_row(figure, name)
     yield ""
-    yield f"Intervals: t, {main.tasks} tasks, each with the same weight"
+    yield f"Intervals: t, {main.tasks} tasks, equally weighted"
     yield (
         f"Tests of no difference: p {main.sign_flip:.4f} by sign flips of tasks; p "
         f"{main.mcnemar:.4f} by McNemar's exact test ({main.to_failure} tasks to failure, "
@@ -602,7 +607,7 @@ def _page(result: CompareResult) -> Iterator[str]:
             for name, runs in (("A", task.a), ("B", task.b)):
                 yield from (f"    {name} {_told(run)}" for run in runs)
         if len(tasks) > _MAX_ROWS:
-            yield f"  … and {len(tasks) - _MAX_ROWS} more: JSON has all"
+            yield f"  … and {len(tasks) - _MAX_ROWS} more; --json lists all"
 
 
 def _told(run: ComparedRun) -> str:
@@ -642,7 +647,7 @@ def _unscored(result: CompareResult) -> Iterator[str]:
             reasons = ", ".join(f"{reason} {count}" for reason, count in side.unscored.items())
             yield f"Unscored, {name}: {sum(side.unscored.values())} of {side.runs} ({reasons})"
         if side.strangers:
-            yield f"Not used, {name}: {side.strangers} verdicts on runs that the trajectories lack"
+            yield f"Left out, {name}: {side.strangers} verdicts without a trajectory"
     if main.bounds is not None:
         low, high = main.bounds
         yield (

@@ -130,7 +130,7 @@ class FitConfig(Config):
     families: Annotated[
         Sequence[str],
         Meta(
-            description="For --harden: attacks to fit against, named as in `prill redteam` "
+            description="With harden: attacks to fit against, named as in `prill redteam` "
             f"(default {', '.join(HARDENED_FAMILIES)})."
         ),
     ] = ()
@@ -153,7 +153,7 @@ class FitConfig(Config):
         Meta(
             gt=0,
             lt=1,
-            description="For --with: call other judges only where this kappa requires it "
+            description="With `with`: call other judges only where this kappa requires it "
             "(default: call all judges).",
         ),
     ] = None
@@ -173,12 +173,11 @@ class FitConfig(Config):
             UsageError: The options conflict.
         """
         if self.families and not self.harden:
-            raise UsageError(
-                "families of attacks are for a judge that is hardened", parameters=("harden",)
-            )
+            raise UsageError("families: only with harden", parameters=("harden",))
         if self.kappa is not None and not self.with_verdicts:
             raise UsageError(
-                "kappa chooses which of several judges to ask: name their verdict files",
+                "kappa: verdict files are missing (with); kappa chooses which of their "
+                "judges to call",
                 parameters=("with_verdicts",),
             )
 
@@ -293,8 +292,8 @@ def _fitted(config: FitConfig, trajectories: Sequence[str]) -> FitResult:
     plain = examples(readable, gold, kind, evidence_only)[0] if harden else ()
     if not runs:
         raise UsageError(
-            f"no trajectory has a decided label of source {source!r}: do the ids of both files "
-            "match?"
+            f"no trajectory has a decided label of source {source!r}; check that the ids of "
+            "both files match"
         )
     result = fit_with_scores(
         runs,
@@ -348,7 +347,7 @@ def _stacked(config: FitConfig, student: Fit, runs: Sequence[FitExample]) -> Sta
         caution = fitted_caution(info.name, overlap)
         if caution and overlap and overlap.flatters:
             raise UsageError(
-                f"{path}: {caution}. Give its out-of-fold verdicts",
+                f"{path}: {caution}. Use its out-of-fold verdicts",
                 parameters=("with_verdicts",),
             )
         if caution:
@@ -380,9 +379,10 @@ def _held_out(model: StudentModel) -> Iterator[tuple[str, StudentHeldOut]]:
     yield f"all ({facts.folds} folds by task)", facts.all_runs
     if facts.not_hardened:
         yield "all, were it not hardened", facts.not_hardened
-    yield "those not cut off", facts.not_cut_off
+    yield "complete runs only", facts.not_cut_off
     yield from (
-        (f"{site}, fitted on the others", figures) for site, figures in facts.other_sites.items()
+        (f"{site}, fitted on the other sites", figures)
+        for site, figures in facts.other_sites.items()
     )
 
 
@@ -394,7 +394,7 @@ def _card(model: StudentModel) -> Iterator[str]:
     yield (
         f"Judge: {model.kind}{claims}{hardened}; success from a probability of {model.threshold:g}"
     )
-    left_out = f"; left out {facts.left_out} without label or steps" if facts.left_out else ""
+    left_out = f"; {facts.left_out} without label or steps left out" if facts.left_out else ""
     runs = f"{facts.runs} runs of {facts.tasks} tasks, {facts.successes} successes"
     yield f"Fitted on {runs}; labels: {facts.source or 'unknown'}{left_out}"
     yield ""
@@ -408,23 +408,20 @@ def _card(model: StudentModel) -> Iterator[str]:
     if guard := model.guard:
         yield (
             f"It judges last states of {guard.characters[0]:,} to {guard.characters[1]:,} "
-            f"characters and {guard.words[0]:,} to {guard.words[1]:,} different words, "
-            f"{guard.coverage:.0%} of them known; of others it says no_evidence."
+            f"characters and {guard.words[0]:,} to {guard.words[1]:,} different words, of "
+            f"which it knows {guard.coverage:.0%}; other runs are unscored (no_evidence)."
         )
     if facts.band.low > 0:
         yield (
-            f"Of the runs scored below {facts.band.low:g} at least 95 % were failures: a "
-            "cascade goes on from there."
+            f"At least 95 % of the runs with a score below {facts.band.low:g} were "
+            "failures: a cascade calls the second judge above it."
         )
     if facts.other_sites:
-        yield (
-            "It knows sites like those it was fitted on; the lines by site tell what to expect "
-            "elsewhere."
-        )
+        yield ("It was fitted on these sites; the rows by site show its accuracy on other sites.")
     else:
         yield (
-            "It knows runs like those it was fitted on; there are too few sites to tell what to "
-            "expect elsewhere."
+            "It was fitted on runs like these; there are too few sites to estimate its "
+            "accuracy on other sites."
         )
 
 
@@ -447,9 +444,11 @@ def _curve(points: Sequence[CurvePoint]) -> Iterator[str]:
         gain = last.auc.mean - first.auc.mean
         spread = last.auc.high - last.auc.low
         yield (
-            f"The last {more:.0f} labels changed the AUC by {gain:+.3f}; divisions of the same "
-            f"labels differ by {spread:.3f}."
-            + (" More labels like these change little." if abs(gain) < spread / 2 else "")
+            (
+                f"The last {more:.0f} labels changed the AUC by {gain:+.3f}; different splits "
+                f"of the same labels differ by {spread:.3f}."
+            )
+            + (" More labels like these will change little." if abs(gain) < spread / 2 else "")
         )
 
 
@@ -535,12 +534,12 @@ class CalibrateConfig(Config):
         """
         if (self.cost_fp is None) != (self.cost_fn is None):
             raise UsageError(
-                "the two costs go together: only their ratio matters",
+                "cost_fp and cost_fn: give both; only their ratio matters",
                 parameters=("cost_fp", "cost_fn"),
             )
         if self.cost_fp is not None and self.target_precision is not None:
             raise UsageError(
-                "choose a precision or the costs, not both",
+                "give either target_precision or the costs, not both",
                 parameters=("target_precision", "cost_fp"),
             )
 
@@ -649,7 +648,7 @@ def _page(result: CalibrationResult) -> Iterator[str]:
     yield f"Judge: {fit.evaluator.name} {fit.evaluator.version}" + (
         f", {fit.evaluator.model}" if fit.evaluator.model else ""
     )
-    unscored = f"; left out {fit.unscored} unscored" if fit.unscored else ""
+    unscored = f"; {fit.unscored} unscored left out" if fit.unscored else ""
     yield f"Labels: {fit.source}, {fit.labelled} scored runs, {fit.successes} successes{unscored}"
     if caution := fitted_caution(fit.evaluator.name, result.fitted):
         yield f"Warning: {caution}"
@@ -666,9 +665,9 @@ def _page(result: CalibrationResult) -> Iterator[str]:
     yield ""
     if result.values <= 2:
         yield (
-            f"The judge gave {result.values} different score{'s' * (result.values != 1)}: there "
-            "is nothing to calibrate beyond "
-            "them. A model that returns log-probabilities gives finer ones."
+            f"The judge gave {result.values} different score{'s' * (result.values != 1)}, "
+            "which limits the calibration. A model that returns log-probabilities gives "
+            "finer scores."
         )
         yield ""
     yield f"Threshold {fit.threshold:g}: {fit.rule}"
@@ -676,26 +675,29 @@ def _page(result: CalibrationResult) -> Iterator[str]:
     yield f"  chosen on some folds, tried on the other: {_figures(result.tried, bound=True)}"
     if result.missed:
         yield (
-            "  held out, that is less than was asked for: the runs are too few for this "
-            "threshold to be trusted"
+            "  held out, this is less than the target: there are too few runs to rely on "
+            "this threshold"
         )
     if result.cost is not None and result.constant_cost is not None:
         yield (
-            f"  cost of a run, held out: {result.cost:.4f}; with the cheaper constant answer "
+            f"  cost per run, held out: {result.cost:.4f}; of the cheaper constant verdict: "
             f"{result.constant_cost:.4f}"
         )
-    yield "Bounds take runs as independent; runs of one task are not quite, so leave some room."
+    yield (
+        "Bounds assume independent runs; runs of one task are not fully independent, so "
+        "leave a margin."
+    )
     if result.clusters < FEW_CLUSTERS:
         units = "tasks" if fit.grouped_by == "task" else "runs"
         yield (
-            f"Warning: {result.clusters} {units}; of fewer than {FEW_CLUSTERS} no curve and no "
-            "bound can be trusted"
+            f"Warning: {result.clusters} {units}; with fewer than {FEW_CLUSTERS}, no curve "
+            "and no bound is reliable"
         )
 
 
 def _figures(operating: Operating, *, bound: bool = False) -> str:
     if operating.precision is None:
-        return "nothing is called a success"
+        return "no run is called a success"
     recall = "-" if operating.recall is None else f"{operating.recall:.3f}"
     # Figures on the runs that a threshold was chosen on are too optimistic; the rule states the
     # guaranteed bound.

@@ -299,7 +299,7 @@ def _planned(config: RedteamConfig, trajectories: Sequence[str]) -> RunPlan:
         todo, done, usages = todo + plan.todo, done + plan.done, [*usages, plan.usage]
     whole = JudgingPlan(todo, done, together(usages), len(selection) > 0, plan.problems)
     return whole.run_plan(
-        f"{len(selection)} attacks, and no attack; would be written to {config.output}"
+        f"{len(selection)} attacks and the unattacked runs; would be written to {config.output}"
     )
 
 
@@ -313,7 +313,8 @@ def _prepare(config: RedteamConfig, trajectories: Sequence[str]) -> None:
     )
     if config.max_shift is not None and all(gold[id] for id in tasks):
         raise UsageError(
-            "no failure is labelled: there is no shift to compare", parameters=("max_shift",)
+            "there is no labelled failure, so there is no shift to compare",
+            parameters=("max_shift",),
         )
 
 
@@ -352,7 +353,9 @@ def _measured(
         write_output(folder / name, data)
     if unread:
         log.warning(
-            "left out %d that could not be read; why is in %s", unread, folder / f"{BEFORE}.jsonl"
+            "left out %d unreadable lines; the reasons are in %s",
+            unread,
+            folder / f"{BEFORE}.jsonl",
         )
     if caution := fitted_caution(figures.evaluator.name, figures.fitted):
         log.warning("%s", caution)
@@ -365,7 +368,7 @@ def _too_far(figures: RedTeam, max_shift: float | None) -> str | None:
     worst = worst_by_family(figures)[0]
     if worst.false_positives is None:
         raise UsageError(
-            "no failure was judged with and without an attack: there is no shift to compare"
+            "no failure was judged both with and without an attack, so there is no shift to compare"
         )
     return worst.attack if 100 * worst.false_positives.change > max_shift + _SLACK else None
 
@@ -381,9 +384,11 @@ def markdown(result: RedTeam) -> str:
         part for part in (f"{evaluator.name} {evaluator.version}", evaluator.model) if part
     )
     notes = [
-        f"Judge: {judge}. Labels: {result.source}. Attacks: version {result.attacks_version}, "
-        f"{len(result.effects)} in "
-        f"{len(effects)} families; of each family the strength that adds most false positives.",
+        (
+            f"Judge: {judge}. Labels: {result.source}. Attacks: version "
+            f"{result.attacks_version}, {len(result.effects)} in {len(effects)} families; for "
+            "each family, the attack that adds the most false positives."
+        ),
         f"Changes in points, with 95 % intervals: bootstrap over {result.clusters} tasks, {DRAWS} "
         "draws; * Wilson, as all draws are alike.",
     ]
@@ -391,7 +396,7 @@ def markdown(result: RedTeam) -> str:
         notes.append(f"Warning: {caution}.")
     if not all(effect.keeps_success for effect in effects):
         notes.append(
-            "† The answer that was asked for, or a step, is gone: recall may rightly fall."
+            "† The attack removes the requested answer, or a step: recall may fall rightly."
         )
     notes += _left_out(effects)
     worst = effects[0]
@@ -407,7 +412,7 @@ def markdown(result: RedTeam) -> str:
 
 def _every_strength(result: RedTeam) -> str:
     return "\n".join(
-        ["## Every strength", "", *_lines(result.effects), "", *_left_out(result.effects)]
+        ["## All attacks", "", *_lines(result.effects), "", *_left_out(result.effects)]
     ).rstrip()
 
 
@@ -429,7 +434,7 @@ def _left_out(effects: Sequence[AttackEffect]) -> list[str]:
     attacks: dict[str, list[str]] = {}
     for effect in effects:
         counts = {
-            "where it does not apply": effect.does_not_apply,
+            "where the attack does not apply": effect.does_not_apply,
             "unscored before": effect.unscored_before,
             "that became unscored": effect.became_unscored,
         }
@@ -438,7 +443,7 @@ def _left_out(effects: Sequence[AttackEffect]) -> list[str]:
             attacks.setdefault(f"Left out: {left_out}", []).append(effect.attack)
         if effect.abstained_before or effect.abstained_after:
             abstained = f"{effect.abstained_before} before, {effect.abstained_after} after"
-            attacks.setdefault(f"Abstained, which counts as no success: {abstained}", []).append(
+            attacks.setdefault(f"Unscored, which counts as no success: {abstained}", []).append(
                 effect.attack
             )
     return [f"{words} ({', '.join(names)})." for words, names in attacks.items()]

@@ -71,7 +71,7 @@ def test_phone_is_tried_again_with_a_lesson(
     assert "truth unknown: 1" in done.stdout, "no oracle looks at phones"
     first = done.stderr.splitlines()[0]
     assert (
-        first.startswith("prill reflexion: no oracle grades what is done in android")
+        first.startswith("prill reflexion: android has no oracle")
         and "prill annotate out/" in first
     )
     with LabelLog("out/labels.jsonl", "ann") as log:  # as prill annotate does

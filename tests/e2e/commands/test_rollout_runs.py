@@ -197,7 +197,7 @@ def test_no_working_phone_ends_the_run(
             ("android", "--tasks", "nowhere", "--policy", "replay", "--replay", "by-hand.jsonl"),
             "no such file, and no list",
         ),
-        (("android", "--goal", "x"), "policy is missing: choose from react"),
+        (("android", "--goal", "x"), "policy is missing; choose from react"),
         (
             ("android", "--goal", "x", "--policy", "scripted"),
             "knows MiniWoB++, the airline and the local shop only",

@@ -150,7 +150,7 @@ def test_endpoint_gone_exits_4_resumable(prill: Prill, tmp_path: Path) -> None:
     assert gone.returncode == 4
     assert "has not answered for" in gone.stderr
     assert (
-        "the same command resumes from there; --retry-unscored tries again what failed meanwhile"
+        "the same command resumes from there; --retry-unscored retries what failed in the meantime"
         in gone.stderr
     )
     assert kept >= 10
@@ -182,7 +182,7 @@ def test_ctrl_c_finishes_running_calls(tmp_path: Path) -> None:
         asked = slow.stats().requests
     assert running.returncode == 130
     assert "finishing the calls under way" in err
-    assert "the same command resumes where this run ended" in err
+    assert "run the same command again to resume" in err
     assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == asked < 400
 
 
@@ -410,9 +410,8 @@ def test_help_lists_every_command_once_by_groups(prill: Prill) -> None:
 def test_an_unknown_command_names_the_nearest(prill: Prill) -> None:
     done = prill("scoer", "t.jsonl")
     assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr
-        == "prill: there is no command 'scoer' (did you mean 'score'?); prill --help lists them\n"
+    assert done.stderr == (
+        "prill: unknown command 'scoer' (did you mean 'score'?); prill --help lists the commands\n"
     )
 
 

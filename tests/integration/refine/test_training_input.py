@@ -435,7 +435,7 @@ def test_policies_are_for_planners(tmp_path: Path, capsys: pytest.CaptureFixture
         "mindact",
     ]
     assert main(words) == 2
-    assert "--policy: there is no such option" in capsys.readouterr().err
+    assert "--policy: unknown option" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (600, 400), (3000, 500)])

@@ -453,7 +453,7 @@ def test_a_file_names_its_judge_in_any_of_its_forms(words: str, tmp_path: Path) 
         ),
         ('[reward]\nkind = "score"', "reward.judge is missing"),
         ("port = 1", "reward.judge is missing"),
-        ('[reward]\njudge = {name = "vlm"}\nframes = 2', "reward.frames: there is no such option"),
+        ('[reward]\njudge = {name = "vlm"}\nframes = 2', "reward.frames: unknown option"),
         (
             '[reward]\njudge = "vlm"\n[reward.watch]\nwindow = 3',
             "reward.watch.window: Expected `int` >= 30",

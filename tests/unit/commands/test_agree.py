@@ -268,7 +268,7 @@ def test_python_compares_as_the_command_does(
 
 
 def test_options_that_exclude_each_other_are_told() -> None:
-    with pytest.raises(UsageError, match="corrections are of whole trajectories, not of steps"):
+    with pytest.raises(UsageError, match="corrections: only for whole trajectories, not for steps"):
         prill.AgreeConfig(verdicts="v", labels="l", steps=True, corrections="webarena")
 
 
@@ -283,7 +283,7 @@ def test_agents_ranked_by_judge_and_label(case: Case, capsys: pytest.CaptureFixt
 def test_ceiling_is_agreement_of_annotators(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     words = case("1010", "1100", "1001", "10")
     shown = agree(words, capsys)
-    assert "on 4 trajectories with two or more: the ceiling" in shown
+    assert "on 4 trajectories with two or more labels: the upper limit" in shown
     assert "all equal, of 3 or more" in shown
     people = as_json(words, capsys)["annotators"]
     # r0 111, r1 100, r2 00, r3 01: pairs 3 of 3, 1 of 3, 1 of 1, 0 of 1.
@@ -409,9 +409,9 @@ def test_corrections_on_request_are_counted(case: Case, capsys: pytest.CaptureFi
         ["r0", "r1"],
     )
     shown = agree(words, capsys)
-    assert "3 trajectories are of such a task, the labels of 2 changed" in shown
+    assert "3 trajectories belong to these tasks; 2 labels changed" in shown
     assert "GPT-4 agent" in shown
-    assert "Without trajectories an id is taken for the id of its task" in agree(
+    assert "Without trajectories, the id of a run is taken as the id of its task" in agree(
         [*words[:2], *words[-2:]], capsys
     )
 

@@ -185,9 +185,9 @@ def test_what_is_not_compared_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
     for words in (
         "1 recorded steps of 1 episodes",
         "action matches                 1.000",
-        "1 recorded episodes without prediction, in no figure",
-        "1 predicted episodes that were not recorded",
-        "1 predictions beyond the last recorded step",
+        "1 recorded episodes without a prediction, left out",
+        "1 predicted episodes without a recording",
+        "1 predictions after the last recorded step",
         "1 episodes without boxes",
     ):
         assert words in shown

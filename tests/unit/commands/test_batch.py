@@ -65,7 +65,7 @@ def test_batch_equals_score_to_the_line(prill: Prill, server: MockServer, tmp_pa
     )
     assert batch == online
     again = prill("score", "t.jsonl", "-o", "v.jsonl", *judged(server, "steps"))
-    assert (again.returncode, "5 already there" in again.stderr) == (0, True)
+    assert (again.returncode, "5 already in the file" in again.stderr) == (0, True)
 
 
 def test_python_does_what_the_commands_do(prill: Prill, server: MockServer, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_options_of_a_batch_do_not_change(prill: Prill, server: MockServer, tmp_
                 "--budget-usd",
                 "1",
             ),
-            "cannot stop at a budget",
+            "cannot enforce a budget",
         ),
         (
             ("write", "t.jsonl", "-o", "x" * 300, "--judge", "vlm", "--model", "m"),
@@ -236,12 +236,12 @@ def test_misuse_of_batch_is_one_error(
         ),
         (
             lambda record: record | {"judge": OLD | {"model": 5}},
-            "batch.json: judge.model: expected a text, got 5",
+            "batch.json: judge.model: expected a string, got 5",
         ),
         (lambda record: record | {"judge": OLD | {"timeout": "soon"}}, "timeout: Expected `float`"),
         (
             lambda record: record | {"judge": OLD | {"framse": "2"}},
-            "options that are unknown here: framse",
+            "unknown options: framse",
         ),
     ],
 )

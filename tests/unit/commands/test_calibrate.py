@@ -129,7 +129,7 @@ def test_scores_of_zero_and_one_give_a_note(files: tuple[Path, Path, Path], pril
     files[0].write_text("".join(json.dumps({**line, "score": None}) + "\n" for line in lines))
     done = prill("calibrate", *files[:2], "-o", "c.json", "--source", "human")
     assert done.returncode == 0, done.stderr
-    assert "gave 2 different scores: there is nothing to calibrate beyond them" in done.stdout
+    assert "gave 2 different scores, which limits the calibration" in done.stdout
 
 
 def test_few_tasks_give_a_warning(files: tuple[Path, Path, Path], prill: Prill) -> None:
@@ -148,7 +148,7 @@ def test_few_tasks_give_a_warning(files: tuple[Path, Path, Path], prill: Prill) 
         "--trajectories",
         trajectories,
     )
-    assert (done.returncode, "Warning: 12 tasks; of fewer than 20" in done.stdout) == (0, True), (
+    assert (done.returncode, "Warning: 12 tasks; with fewer than 20" in done.stdout) == (0, True), (
         done.stderr
     )
 
@@ -170,7 +170,7 @@ def test_few_tasks_give_a_warning(files: tuple[Path, Path, Path], prill: Prill) 
         ),
         (
             ["--source", "human", "--cost-fp", "1"],
-            "go together: only their ratio matters (--cost-fp, --cost-fn)",
+            "give both; only their ratio matters (--cost-fp, --cost-fn)",
         ),
         (
             ["--source", "human", "--cost-fp", "one", "--cost-fn", "1"],
@@ -182,7 +182,7 @@ def test_few_tasks_give_a_warning(files: tuple[Path, Path, Path], prill: Prill) 
         ),
         (
             ["--source", "human", "--cost-fp", "1", "--cost-fn", "2", "--target-precision", "0.5"],
-            "choose a precision or the costs",
+            "give either target_precision or the costs",
         ),
         (["--source", "oracle"], "299 successes and 0 failures"),
         ([], "human, oracle"),

@@ -86,7 +86,7 @@ def test_check_takes_files_or_schema(words: tuple[str, ...], prill: Prill) -> No
     done = prill("check", *words)
     assert (
         done.returncode,
-        "give either files to check or the kind of a schema (--schema)" in done.stderr,
+        "give either files to check, or a kind for schema (--schema)" in done.stderr,
     ) == (2, True)
 
 

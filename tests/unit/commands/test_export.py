@@ -274,13 +274,13 @@ def test_a_table_has_all(prill: Prill, tmp_path: Path) -> None:
         (("--to", "atif", "-o", "out"), "name it (--recording)"),
         (
             ("--to", "inspect", "--recording", "a.json", "-o", "out"),
-            "is atif, and no recording of inspect",
+            "expected a recording of inspect, got atif",
         ),
         (("--to", "atif", "--recording", "a.json", "-o", "a.json"), "exists already"),
         (("--to", "atif", "--recording", "logs", "-o", "logs/out"), "is inside the recording"),
         (
             ("--to", "atif", "--recording", "b.json", "-o", "out.json"),
-            "none of the 1 ids in the verdicts is there",
+            "contains none of the 1 ids in the verdicts",
         ),
         (("--to", "langsmith", "-o", "v.jsonl"), "this is an input too"),
         (("--to", "langsmith", "-o", "f.jsonl"), "none of the 1 ids"),

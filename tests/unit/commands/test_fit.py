@@ -51,7 +51,7 @@ def test_fit_gives_a_card_and_a_usable_judge(files: tuple[Path, Path], prill: Pr
     done = prill("fit", *files, "-o", "m.json", "--source", "human")
     assert done.returncode == 0, done.stderr
     assert "Fitted on 60 runs of 30 tasks, 30 successes; labels: human" in done.stdout
-    assert "site0, fitted on the others" in done.stdout
+    assert "site0, fitted on the other sites" in done.stdout
     assert "like those it was fitted on" in done.stdout
     scored = prill("score", files[0], "-o", "v.jsonl", "--judge", "student", "--model", "m.json")
     assert scored.returncode == 0, scored.stderr
@@ -94,8 +94,8 @@ def test_python_fits_as_the_command_does(
     assert rows["all (5 folds by task)"]["kappa"] == result.model.card.all_runs.kappa
     assert {
         "all, were it not hardened",
-        "those not cut off",
-        "site0, fitted on the others",
+        "complete runs only",
+        "site0, fitted on the other sites",
     } <= rows.keys()
 
 
@@ -208,7 +208,7 @@ def test_labels_of_other_runs_are_an_error(files: tuple[Path, Path], prill: Pril
     files[1].write_text('{"id": "stranger", "success": true}\n')
     done = prill("fit", *files, "-o", "m.json")
     assert done.returncode == 2
-    assert "do the ids of both files match" in done.stderr
+    assert "that the ids of both files match" in done.stderr
 
 
 def test_other_kind_is_refused_with_advice(files: tuple[Path, Path], prill: Prill) -> None:
@@ -337,7 +337,8 @@ def test_sites_outside_the_fit_warn_once(
     done = prill("score", "u.jsonl", "-o", "v.jsonl", "--judge", *judge)
     assert done.returncode == 0, done.stderr
     assert (
-        done.stderr.count("30 runs are of sites that this student was not fitted on (zoo? 30)") == 1
+        done.stderr.count("30 runs are from sites that this student was not fitted on (zoo? 30)")
+        == 1
     )
     assert (
         "not fitted on" not in prill("score", files[0], "-o", "w.jsonl", "--judge", *judge).stderr

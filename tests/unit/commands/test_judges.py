@@ -180,7 +180,7 @@ def test_wrong_judge_file_is_one_error(
     [
         (
             ("--judge", "student"),
-            "model is missing: judge 'student' needs it (the file that prill fit wrote) (--model)",
+            "model is missing: judge 'student' needs it. File written by `prill fit`. (--model)",
         ),
         (("--judge", "cascade"), "judges is missing"),
         (("--judge", "oracle"), "labels is missing: judge 'oracle' needs it"),
@@ -189,18 +189,18 @@ def test_wrong_judge_file_is_one_error(
             ("--judge", "always-fail", "--captioner", "nonsense"),
             "captioner: judge 'always-fail' has no such option",
         ),
-        (("--judge", "always-fail", "--rubrics", "/nowhere"), "judges that have it: rubric"),
+        (("--judge", "always-fail", "--rubrics", "/nowhere"), "judges with this option: rubric"),
         (
             ("--judge", "vlm", "--model", "m", "--captioner", "text"),
-            "judges that have it: modular, steps, webjudge, rubric",
+            "judges with this option: modular, steps, webjudge, rubric",
         ),
         (
             ("--judge", "modular", "--model", "embedded", "--base-url", "http://x"),
-            "model 'embedded' has no such option; models that have it: NAME",
+            "model 'embedded' has no such option; models with this option: NAME",
         ),
         (
             ("--judge", "self-report", "--frames", "2"),
-            "judge 'self-report' has no such option; judges that have it: vlm, modular",
+            "judge 'self-report' has no such option; judges with this option: vlm, modular",
         ),
         (
             ("--judge", "vlm", "--model", "m", "--frames", "0"),
@@ -284,7 +284,7 @@ def test_judges_are_listed(prill: Prill) -> None:
     assert all(f"\n{name} " in f"\n{listing}" for name in JUDGES.entries)
     page = prill("judges", "rubric").stdout
     assert "top_k" in page
-    assert "frames shown for each criterion" in page
+    assert "Number of frames shown per criterion" in page
     records = json.loads(prill("judges", "steps", "--json").stdout)
     assert {"name": "towards", "type": "float", "required": False, "default": 0.5} in [
         {key: record[key] for key in ("name", "type", "required", "default")} for record in records

@@ -110,10 +110,7 @@ def test_a_full_terminal_is_one_error(
         monkeypatch.setattr(sys, "stdout", stdout)
         done = prill("check", "t.jsonl")
         assert done.returncode == 2
-        assert (
-            done.stderr
-            == "prill check: what is printed cannot be written: No space left on device\n"
-        )
+        assert done.stderr == "prill check: cannot write to stdout: No space left on device\n"
 
 
 @pytest.mark.parametrize(

@@ -66,14 +66,14 @@ def test_a_log_is_scored_whatever_its_name(prill: Prill, logs: Path) -> None:
         ["one", "two"],
     )
     again = prill("score", "logs/calls.log", "-o", "v.jsonl", *SUCCESS)
-    assert "2 already there" in again.stderr and not temporary()
+    assert "2 already in the file" in again.stderr and not temporary()
 
 
 def test_verdicts_may_be_next_to_the_logs(prill: Prill, logs: Path) -> None:
     (logs / "calls.log").rename(logs / "calls.jsonl")
     assert prill("score", "logs", "-o", "logs/v.jsonl", *SUCCESS).returncode == 0
     again = prill("score", "logs", "-o", "logs/v.jsonl", *SUCCESS)
-    assert (again.returncode, "2 already there" in again.stderr) == (0, True)
+    assert (again.returncode, "2 already in the file" in again.stderr) == (0, True)
 
 
 def test_its_pictures_reach_the_judge(prill: Prill, logs: Path) -> None:
@@ -307,7 +307,7 @@ def labelled(logs: Path, tmp_path: Path) -> Path:
 def test_captions_of_the_pictures_of_a_log(prill: Prill, logs: Path) -> None:
     with Endpoint(lambda text: "A page with tea.") as endpoint:
         command = ("caption", "logs/calls.log", "-o", "c.jsonl", *endpoint.words)
-        assert "1 pictures to caption" in prill(*command, "--dry-run").stdout
+        assert "1 images to caption" in prill(*command, "--dry-run").stdout
         assert prill(*command).returncode == 0
     (caption,) = read_captions("c.jsonl")
     assert caption.caption == "A page with tea."

@@ -168,16 +168,16 @@ def test_runs_of_earlier_versions_are_continued(prill: Prill, tmp_path: Path) ->
     ("words", "problem"),
     [
         (("--policy", "counter.py:Mute", "--judge", "oracle"), "the policy Mute takes no lessons"),
-        (("--judge", "oracle", "--second", "vlm"), "a second judge is not used"),
+        (("--judge", "oracle", "--second", "vlm"), "second: not available with the judge oracle"),
         (
             ("--judge", "self-report", "--threshold", "2"),
             "--retries.threshold: Expected `float` <= 1",
         ),
         (
             ("--judge", "noisy", "--judge.false-positive", "1"),
-            "--judge.false-positive: there is no such option (did you mean",
+            "--judge.false-positive: unknown option (did you mean",
         ),
-        (("--evaluater", "vlm"), "--evaluater: there is no such option"),
+        (("--evaluater", "vlm"), "--evaluater: unknown option"),
         (("--judge", "self-report", "--false-negative-cost", "3"), "give the judge a calibration"),
         (("--judge", "oracle", "--baseline", "out"), "the other run is this one"),
     ],

@@ -59,7 +59,7 @@ def test_samples_make_a_page_with_accuracy(prill: Prill, tmp_path: Path, verdict
         "fitted": {},
     }
     assert counts["images_elsewhere"] > 0
-    assert "embed puts them in" in done.stderr
+    assert "embed stores them in the page" in done.stderr
     agreed = prill(
         "agree",
         verdicts,
@@ -167,7 +167,7 @@ def test_broken_lines_and_lost_images_told(prill: Prill, tmp_path: Path) -> None
     counts = json.loads(done.stdout)
     assert (counts["trajectories"], counts["broken"], counts["missing_images"]) == (2, 1, 1)
     assert "t.jsonl:3: not valid JSON" in done.stderr
-    assert "gone.png: missing, or no image" in done.stderr
+    assert "gone.png: missing, or not an image" in done.stderr
     assert "t.jsonl:3: not valid JSON" in (tmp_path / "r.html").read_text("utf-8")
 
 

@@ -87,10 +87,7 @@ def test_every_file_of_verdicts_is_shown(prill: Prill, score: Prill) -> None:
         "file: v.jsonl",
         "file: w.jsonl",
     ]
-    assert any(
-        line.startswith("transcript: the verdict was made without a call to a model")
-        for line in lines
-    )
+    assert any(line.startswith("transcript: the verdict needed no model call") for line in lines)
 
 
 @pytest.mark.parametrize("way", ["other place", "not kept", "deleted record"])
@@ -117,7 +114,7 @@ def test_score_says_where_transcripts_go(
         for part in (tmp_path / "v.transcripts").iterdir():
             part.unlink()
         assert (
-            "v.transcripts holds none of this verdict"
+            "v.transcripts has no transcript of this verdict"
             in prill("show", "t1", "--verdicts", "v.jsonl").stdout
         )
 
@@ -192,7 +189,7 @@ def test_judges_in_python_are_those_of_the_command(prill: Prill, words: tuple[st
 
 def test_a_prompt_needs_its_judge(prill: Prill) -> None:
     done = prill("judges", "--prompt")
-    assert (done.returncode, "name the judge whose prompt is wanted" in done.stderr) == (2, True)
+    assert (done.returncode, "name the judge whose prompt to print" in done.stderr) == (2, True)
 
 
 def test_show_looks_up_what_the_answer_claims(prill: Prill, tmp_path: Path) -> None:

@@ -152,13 +152,14 @@ def test_other_files_are_refused(prill: Prill, steady: Path, tmp_path: Path) -> 
     for path, words in (
         (labels, "holds labels, not observations"),
         (garbage, "no line could be read"),
-        (empty, "there is nothing in"),
+        (empty, "these files are empty"),
         (tmp_path / "none", "no such file"),
     ):
         done = prill("watch", path)
         assert done.returncode == 2 and words in done.stderr, done.stderr
-    assert "have the second judge in them already" in prill("watch", steady, "--student", verdicts(
-        tmp_path / "s.jsonl", [("a", said(True))], STUDENT)).stderr  # fmt: skip
+    second = verdicts(tmp_path / "s.jsonl", [("a", said(True))], STUDENT)
+    done = prill("watch", steady, "--student", second)
+    assert "observations already contain the second judge's verdicts" in done.stderr
     assert prill("watch", steady, "--window", "3").returncode == 2
 
 

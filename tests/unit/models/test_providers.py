@@ -44,8 +44,8 @@ SOFT |= {
 }
 SOFT |= {"vllm, 2 images", "llama.cpp, a window of 2,048", "a server that bounds nothing"}
 HARD = (
-    "scores are 0 or 1: the model gives no log-probabilities, or is never in doubt (vlm, "
-    "modular: probability = stated)"
+    "all scores are 0 or 1: the model returns no log-probabilities, or is always certain "
+    "(for vlm and modular, try probability = stated)"
 )
 # What each server refuses of what it is first asked for, or does in place of an answer: what its
 # row is there for.

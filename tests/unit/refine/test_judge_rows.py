@@ -237,7 +237,7 @@ def test_soft_labels_need_a_teacher_and_one_word(tmp_path: Path) -> None:
 
 
 def test_there_is_nothing_to_learn_from_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing to learn from: name labels"):
+    with pytest.raises(UsageError, match="nothing to learn from; give labels"):
         config(tmp_path, labels=None)
 
 

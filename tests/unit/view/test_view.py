@@ -326,7 +326,7 @@ async def test_from_python(files: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"annotator": "ada"}, "give both, or none"),
+        ({"annotator": "ada"}, "give both or neither"),
         ({"blind": True}, "name the annotator"),
         ({"annotator": " ", "output": "l.jsonl"}, "is empty"),
     ],

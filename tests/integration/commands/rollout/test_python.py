@@ -109,7 +109,7 @@ def test_made_policy_plays(tmp_path: Path) -> None:
     [
         (
             {"name": "miniwob", "task": "click-link"},
-            "environment.task: there is no such option (did you mean 'tasks'?)",
+            "environment.task: unknown option (did you mean 'tasks'?)",
         ),
         ({"tasks": "click-link"}, "environment: expected the name of an environment or a table"),
         (3, "environment: expected the name of an environment or a table"),

@@ -137,7 +137,9 @@ def test_workers_have_environments_each(
     assert len(played(tmp_path / "out")) == 4
     capsys.readouterr()
     assert record(own, tmp_path / "other", "--workers", "2", policy="same") == 2
-    assert "is one policy, and every worker needs one of its own" in capsys.readouterr().err
+    assert (
+        "is a policy object, but every worker needs a policy of its own"
+    ) in capsys.readouterr().err
 
 
 def test_patience_holds_for_environments(
@@ -164,12 +166,12 @@ def test_without_grade_there_are_no_labels(own: str, tmp_path: Path) -> None:
         ("Broken", "Says", (), "has the platform 'mainframe'; there are web, android"),
         ("Echo", "Says", ("--start", "many"), "--environment.start: Expected `int`, got 'many'"),
         ("Echo", "Says", ("--size", "3"), "say which one: --environment.size or --policy.size"),
-        ("Echo", "Says", ("--policy.start", "3"), "--policy.start: there is no such option"),
+        ("Echo", "Says", ("--policy.start", "3"), "--policy.start: unknown option"),
         (
             "Echo",
             "Says",
             ("--policy.reasoning",),
-            "has no such option; policies that have it: react",
+            "has no such option; policies with this option: react",
         ),
         (
             "Echo",

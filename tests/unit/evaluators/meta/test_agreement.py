@@ -223,7 +223,7 @@ def test_label_sources_are_never_mixed() -> None:
     with pytest.raises(UsageError, match=r"human, oracle.*choose one source"):
         agreement([verdict("a", True)], labels)
     assert agreement([verdict("a", True)], labels, source="oracle").confusion.fp == 1
-    with pytest.raises(UsageError, match="no label has source 'me'; there are: human, oracle"):
+    with pytest.raises(UsageError, match="no label has source 'me'; expected one of human, oracle"):
         agreement([verdict("a", True)], labels, source="me")
 
 

@@ -310,7 +310,7 @@ def test_a_file_has_the_watch_in_a_table(tmp_path: Path) -> None:
     path.write_text('evaluator = "self-report"\n[watch]\nwindows = 50\n')
     with pytest.raises(
         UsageError,
-        match=r"reward.toml: watch.windows: there is no such option \(did you mean 'window'\?\)",
+        match="reward.toml: watch.windows: unknown option \\(did you mean 'window'\\?\\)",
     ):
         prill.reward(path)
     path.write_text('evaluator = "self-report"\nwatch = 3\n')
