@@ -191,7 +191,8 @@ def expect_pictures(captioner: Captioner, engine: object = None) -> None:
         engine is not None or not isinstance(captioner, GivenCaption)
     ):
         raise UsageError(
-            f"captioner {captioner.name} reads no images: its output is in the trajectories already"
+            f"captioner {captioner.name} does not use images; its output is already in the "
+            "trajectories"
         )
 
 

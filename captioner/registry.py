@@ -123,7 +123,8 @@ def make_captioner(
         table = dict(captioner)
         if odd := next((key for key in table if key in ("captioner", "place", "lax")), None):
             raise OptionError(
-                f"{place}: a captioner has no option {odd!r}; its name is `name`", odd
+                f"{place}: unknown option {odd!r}; the option for the captioner's name is `name`",
+                odd,
             )
         name = table.pop("name", None)
         if not isinstance(name, str) or not name:
@@ -133,12 +134,10 @@ def make_captioner(
         return make_captioner(name, place=place, lax=lax, **{**options, **table})
     if not isinstance(captioner, str):
         if options:
-            raise UsageError(
-                f"{place}: a captioner that is made already takes no options ({', '.join(options)})"
-            )
+            raise UsageError(f"{place}: a captioner object takes no options ({', '.join(options)})")
         if not (callable(captioner) and hasattr(captioner, "name")):
             raise OptionError(
-                f"{place}: expected a captioner, or its name, got {captioner!r}", "captioner"
+                f"{place}: expected a captioner or its name, got {captioner!r}", "captioner"
             )
         return captioner
     if captioner.endswith(CAPTION_FILES):
@@ -157,8 +156,8 @@ def make_captioner(
     )
     if not (callable(made) and hasattr(made, "name")):
         raise UsageError(
-            f"{place}: {captioner} gave a {type(made).__name__}: a captioner has a name and "
-            "__call__"
+            f"{place}: {captioner} returned a {type(made).__name__}; a captioner has a name "
+            "and __call__"
         )
     return made
 

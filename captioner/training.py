@@ -106,12 +106,13 @@ class TrainingTally:
 def _check_folder(root: Path) -> None:
     """Raises UsageError if the path is a file, or a folder with rows of another data set."""
     if root.exists() and not root.is_dir():
-        raise UsageError(f"{root}: is a file; training data are a folder", parameters=("output",))
+        raise UsageError(f"{root}: is a file; training data needs a folder", parameters=("output",))
     # those files are derived from the others and are written again at the end
     Checksums(root).check(but=[ROWS, DROPPED, REPORT])
     if (root / ROWS).exists() and not (root / CAPTIONS).exists():
         raise UsageError(
-            f"{root}: holds {ROWS} of something else; choose another folder", parameters=("output",)
+            f"{root}: contains {ROWS} of another kind; choose another folder",
+            parameters=("output",),
         )
 
 

@@ -106,8 +106,8 @@ class VLMCaptioner:
             self.ocr not in (None, "easyocr") or self.prompt is not None
         ):
             raise UsageError(
-                "preset original has the words and the OCR (easyocr, by paragraphs) that its model "
-                "was trained on; leave out prompt, and any other ocr",
+                "preset original uses the prompt and the OCR (easyocr, by paragraphs) that "
+                "its model was trained on; leave out prompt, and any other ocr",
                 parameters=("preset", "ocr", "prompt"),
             )
         self.name  # noqa: B018
@@ -209,8 +209,8 @@ class VLMCaptioner:
             return self.model
         if not isinstance(self.model, SampledModel):
             raise UsageError(
-                f"model {self.model.name} cannot be sampled, which preset {self.preset} does; use "
-                "preset prill"
+                f"model {self.model.name} does not support sampling, which preset "
+                f"{self.preset} needs; use preset prill"
             )
         return self.model.sampled(_PAPER_TEMPERATURE, self.seed, **PAPER_DECODING)
 

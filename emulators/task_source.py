@@ -118,7 +118,7 @@ class GoalsConfig(EnvironmentConfig):
     tasks: Annotated[
         str | Path | Sequence[Task | TaskLine | Mapping[str, Any] | str] | None,
         Meta(
-            description=f"Tasks: a JSON Lines file ({id, goal, start_url}), or a built-in "
+            description=f"Tasks: a JSON Lines file ({{id, goal, start_url}}), or a built-in "
             f"list: {', '.join(NAMES)}."
         ),
     ] = None

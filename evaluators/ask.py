@@ -115,7 +115,7 @@ class Question:
                 raise UnparsableError(f"the answer to {self.text!r}: {error}") from None
             return msgspec.to_builtins(made)
         raise UnparsableError(
-            f"the answer to {self.text!r} is {excerpt(str(value))}, none of those offered"
+            f"the answer to {self.text!r} is {excerpt(str(value))}, which is not one of the choices"
         )
 
     def _choices(self) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ def _number(word: object) -> float | int:
     if isinstance(word, str) and re.fullmatch(r"[-+]?(\d{1,3}(,\d{3})+|\d{1,15})(\.\d+)?", word):
         read = float(word.replace(",", ""))
         return int(read) if read.is_integer() else read
-    raise UnparsableError(f"{excerpt(str(word))} is no number")
+    raise UnparsableError(f"{excerpt(str(word))} is not a number")
 
 
 @dataclass(frozen=True)
@@ -279,31 +279,33 @@ class AskSpec(Config):
             UsageError: There is no question, there are too many, or one is invalid.
         """
         if (self.question is None) == (not self.questions):
-            raise UsageError("give a question, or several as questions", parameters=("question",))
+            raise UsageError("give `question`, or several as `questions`", parameters=("question",))
         tables = self.questions or ({"question": self.question, "answer": self.answer},)
         if len(tables) > _MOST_QUESTIONS:
-            raise UsageError(f"{len(tables)} questions: at most {_MOST_QUESTIONS} go into one call")
+            raise UsageError(
+                f"{len(tables)} questions are too many; ask at most {_MOST_QUESTIONS} in one call"
+            )
         return tuple(_question(table) for table in tables)
 
 
 def _question(table: Mapping[str, Any]) -> Question:
     if unknown := [key for key in table if key not in ("question", "answer")]:
-        raise UsageError(f"questions: {unknown[0]!r} is no part of a question: question, answer")
+        raise UsageError(f"questions: unknown key {unknown[0]!r}; expected question or answer")
     text, answer = table.get("question"), table.get("answer", YES_NO)
     if not isinstance(text, str) or not text.strip():
-        raise UsageError(f"question is {text!r}: give a question in words")
+        raise UsageError(f"question is {text!r}; expected a question as text")
     if isinstance(answer, str) and answer not in (YES_NO, NUMBER):
         answer = answer.split("|") if "|" in answer else load_object(answer)
     if isinstance(answer, list | tuple):
         labels = [label.strip() for label in answer if isinstance(label, str) and label.strip()]
         if len(labels) != len(answer) or len(set(map(str.casefold, labels))) < max(2, len(answer)):
-            raise UsageError(f"answer: {answer!r} must be two or more different labels")
+            raise UsageError(f"answer: {answer!r}: expected two or more different labels")
         return Question(text, tuple(labels))
     if isinstance(answer, str):
         return Question(text, answer)
     if not (isinstance(answer, type) and is_dataclass(answer)):
         raise UsageError(
-            f"answer is {answer!r}: give yes/no, number, a list of labels or a dataclass"
+            f"answer is {answer!r}; expected yes/no, number, a list of labels or a dataclass"
         )
     return Question(text, answer)
 
@@ -369,7 +371,7 @@ class AskJudge(ModelJudge):
         told = answers if decisive is None else (answers[decisive],)
         if untold := [answer for answer in told if answer.value is None]:
             raise NoEvidenceError(
-                f"what is shown does not tell {untold[0].question!r}: {untold[0].reason}"
+                f"the evidence does not answer {untold[0].question!r}: {untold[0].reason}"
             )
         success = decisive is None or answers[decisive].value is True
         score = float(success)

@@ -114,7 +114,7 @@ class ChecklistJudge(GoalCriteria, ModelJudge):
             raise NoEvidenceError("the trajectory has no actions")
         texts = await captions(trajectory.observations, self.captioner)
         if not texts[-1]:
-            raise NoEvidenceError("the last state cannot be read, so its progress is not known")
+            raise NoEvidenceError("the last state cannot be read, so its progress is unknown")
         rubric = await self._criteria(trajectory)
         known = [i for i, text in enumerate(texts) if text]
         places = [(i, item.text) for i in known for item in rubric.criteria]

@@ -100,7 +100,7 @@ def find_cause(trajectory: Trajectory, verdict: Verdict | None = None) -> Cause 
         UsageError: The verdict calls the run a success, or is unscored.
     """
     if verdict is not None and verdict.success is not False:
-        raise UsageError(f"the verdict on {verdict.id} says no failure: there is no cause to find")
+        raise UsageError(f"the verdict on {verdict.id} is not a failure, so it has no cause")
     judged = None if verdict is None else _judged(verdict)
     if judged is not None and judged.code != "other":
         return judged
@@ -241,9 +241,11 @@ def cluster_failures(
     """
     ids = list(reasons)
     if len(ids) > 2000:
-        raise UsageError(f"{len(ids):,} reasons: cluster at most 2,000, drawn at random")
+        raise UsageError(
+            f"{len(ids):,} reasons are too many; cluster at most 2,000, sampled at random"
+        )
     if draws < 1 or (clusters is not None and clusters < 1):
-        raise UsageError(f"clusters {clusters} and draws {draws} must be at least 1")
+        raise UsageError(f"clusters {clusters} and draws {draws}: expected at least 1")
     if not ids:
         return ()
     wanted = clusters or min(12, max(1, round(math.sqrt(len(ids) / 2))))

@@ -75,13 +75,14 @@ async def distinct_frames(
             frames = await asyncio.to_thread(_merge_alike, frames, trajectory.task.platform)
     if not frames:
         raise NoEvidenceError(
-            "no state of this trajectory has a screenshot; a captioner (given, text) would judge "
-            "by text"
+            "no state of this trajectory has a screenshot; set a captioner (given, text) "
+            "to judge by text"
         )
     if not _shows_the_end(frames, trajectory):
         raise NoEvidenceError(
-            f"the last state {'has no screenshot' if captioner is None else 'cannot be read'}: no "
-            "outcome is shown"
+            "the last state "
+            f"{'has no screenshot' if captioner is None else 'cannot be read'}, so the "
+            "outcome is not visible"
         )
     return frames
 

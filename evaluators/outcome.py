@@ -136,20 +136,20 @@ class OutcomeSpec(Config):
     def check(self) -> None:
         """Raises UsageError for options that the preset or the reply format does not support."""
         if self.preset == "paper" and self.references is not None:
-            raise UsageError("the paper's protocol has no place for references: use preset prill")
+            raise UsageError("the paper's protocol has no references; use preset prill")
         if self.preset == "paper" and self.frames not in (None, 1):
             raise UsageError(
-                "the paper's protocol shows one state: leave frames at 1, or use preset prill"
+                "the paper's protocol shows one state; set frames to 1, or use preset prill"
             )
         if self.preset == "paper" and (self.probability != "token" or self.form != "thoughts"):
             raise UsageError(
-                "the paper's protocol asks for thoughts and a status: probability and form go "
+                "the paper's protocol has a fixed reply form; use probability and form "
                 "with preset prill"
             )
         if self.form != "thoughts" and self.probability == "stated":
             raise UsageError(
-                "a reply of one word states no number: leave probability at token, or form at "
-                "thoughts"
+                "a reply of one word contains no number; set probability to token, or form "
+                "to thoughts"
             )
 
 
@@ -324,8 +324,8 @@ class VLMJudge(OutcomeJudge):
         frames = await asyncio.to_thread(self._frames, trajectory)
         if not frames:
             raise NoEvidenceError(
-                "the last state has no screenshot, so the outcome cannot be seen; the modular "
-                "judge reads captions or page text"
+                "the last state has no screenshot, so the outcome is not visible; the "
+                "modular judge reads captions or page text"
             )
         shown = len(frames)
 

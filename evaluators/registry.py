@@ -262,7 +262,8 @@ def make_judge(
                 return _build({**judge, **options}, context, place)
         except RecursionError:
             raise UsageError(
-                f"{place}judges of judges without end: one names itself, or they are too many"
+                f"{place}recursive judge definition: a judge contains itself, or judges are "
+                "nested too deeply"
             ) from None
     expect_judge(judge)
     return JudgeWrappers(
@@ -316,15 +317,17 @@ def make_run_judge(
     ):
         options.setdefault("model", shared.name)  # a fitted judge's model is a file
     elif shared is not None and not name.endswith(DESCRIPTIONS) and not takes_a_model(name):
-        raise UsageError(f"model: judge {name!r} asks no model", parameters=("model",))
+        raise UsageError(
+            f"model: judge {name!r} does not call a model; leave it out", parameters=("model",)
+        )
 
     def choose_captioner() -> str:
         if captioner is not None:
             return captioner
         if not trajectories:
             raise UsageError(
-                "captioner is missing: no trajectory is here yet to choose it by; name text, ocr "
-                "or given"
+                "captioner is missing; without a trajectory it cannot be chosen "
+                "automatically, so set text, ocr or given"
             )
         chosen = captioner_for(trajectories)
         _log.info("captioner: %s, by what the first trajectory has", chosen)
@@ -351,7 +354,7 @@ def _run_captioner(captioner: Any, shared: Mapping[str, Any], concurrency: int) 
     table = CaptionerConfig.read(captioner, "judge.captioner").mapping()
     if table["name"] == "vlm" and "model" not in table:
         raise UsageError(
-            "judge.captioner.model is missing: name the model that looks at the screenshots"
+            "judge.captioner.model is missing; name the model that looks at the screenshots"
         )
     if "model" in table:
         names = model_options(get_name(table["model"]))
@@ -402,7 +405,7 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
     older = table.pop("evaluator", None)  # the key in files of earlier versions
     name = table.pop("name", older)
     if not isinstance(name, str) or not name:
-        raise OptionError(f"{place}name is missing: name the judge", "name")
+        raise OptionError(f"{place}name is missing; name the judge", "name")
     try:
         maker = JUDGES.maker(name)
     except UsageError as error:
@@ -436,8 +439,8 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
         and name in JUDGES.entries
     ):
         raise OptionError(
-            f"{place}model: the embedded model takes no images; use a judge that reads text, such "
-            "as modular",
+            f"{place}model: the embedded model does not accept images; use a judge that "
+            "reads text, for example modular",
             "model",
         )
     blind = "captioner" in own and (
@@ -573,7 +576,9 @@ def _refuse_unknown(
             asked = table.get("model") if asks_a_model(JUDGES.maker(name)) else None
             if isinstance(asked, str) and key in model_options("a name"):
                 raise OptionError(
-                    f"{place}{key}: model {asked!r} is at no endpoint: it has no such option", key
+                    f"{place}{key}: model {asked!r} is not at an endpoint, so it has no "
+                    "such option",
+                    key,
                 )
             others = [other for other in JUDGES.entries if key in judge_options(other)]
             who = f"; judges that have it: {', '.join(others)}" if others else ""
@@ -603,7 +608,7 @@ def vote(
     """A vote of several judges, or of samples of one."""
     if samples > 1:
         if len(judges) != 1:
-            raise UsageError(f"samples are drawn of one judge, and {len(judges)} are given")
+            raise UsageError(f"samples needs a single judge, got {len(judges)}")
         judges = sampled_judges(judges[0], samples, temperature)
     return Vote(judges, rule)
 
@@ -623,7 +628,7 @@ def cascade(
 ) -> Cascade:
     """Two judges: the second is called if the first is unsure or says success."""
     if len(judges) != 2:
-        raise UsageError(f"a cascade has two judges, and {len(judges)} are given")
+        raise UsageError(f"a cascade needs two judges, got {len(judges)}")
     return Cascade(judges[0], judges[1], band=band, first_may_accept=first_may_accept)
 
 
@@ -661,7 +666,7 @@ def _fitted(path: str, threshold: float | None, kind: str) -> Student:
     judge = Student.load(path, threshold=threshold)
     if judge.info.name != kind:
         raise UsageError(
-            f"{path} holds a {judge.info.name}, not a {kind}; name the judge {judge.info.name}",
+            f"{path} contains a {judge.info.name}, not a {kind}; use the judge {judge.info.name}",
             parameters=("judge",),
         )
     return judge
@@ -706,8 +711,8 @@ def _recorded_judges(table: Mapping[str, Any]) -> list[dict[str, Any]]:
             continue
         if info.name not in JUDGES.entries:
             raise UsageError(
-                f"{path}: the judge {source.name} is not made by its name: describe it by judges, "
-                "or give its verdicts by verdicts",
+                f"{path}: the judge {source.name} cannot be created from its name; describe "
+                "it in judges, or give its verdict file in verdicts",
                 parameters=("judges",),
             )
         maker, params = JUDGES.maker(info.name), {}

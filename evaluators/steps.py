@@ -152,7 +152,7 @@ class StepJudge(ModelJudge):
         )
         steps = tuple(step for step, _ in results)
         if self.spec.preset == "prill" and all(step.flagged for step in steps):
-            raise UnparsableError(f"no reply holds a label; the first: {steps[0].reason}")
+            raise UnparsableError(f"no reply contains a label; the first: {steps[0].reason}")
         reached = any(step.label == "reached" for step in steps)
         score = round(min(1.0, max(probability for _, probability in results)), 6)
         return Judgement(
@@ -263,8 +263,8 @@ def kept_steps(
         return ()
     if verdict.steps is None:
         raise UsageError(
-            f"the verdict of {verdict.id} by {verdict.evaluator.name} judges no steps; the judge "
-            "`steps` does"
+            f"the verdict on {verdict.id} by {verdict.evaluator.name} has no labels of "
+            "steps; use the judge `steps`"
         )
     places = []
     for step in sorted(verdict.steps, key=lambda step: step.index):

@@ -71,7 +71,7 @@ class AutoUI:
         answer.
         """
         if observation.screenshot is None:
-            raise NoEvidenceError("autoui looks at screenshots, and this state has none")
+            raise NoEvidenceError("autoui needs screenshots, but this state has none")
         template = load_prompt("prill.policies", "auto_ui")
         prompt = template.fill(
             {"previous": "".join(f"{text} " for text in self._done[-HISTORY:]), "goal": self._goal}

@@ -89,7 +89,7 @@ class CogAgent:
         ] = None,
     ) -> None:
         if generation not in ("18b", "9b"):
-            raise UsageError(f"unknown generation {generation!r}; choose 18b or 9b")
+            raise UsageError(f"unknown generation {generation!r}; expected 18b or 9b")
         self.model = model
         self.generation = generation
         self.swipe_up = swipe_up
@@ -153,7 +153,8 @@ class CogAgent:
         if operation is None:
             what = excerpt(step.action.text or step.action.kind)
             raise UnparsableError(
-                f"{what} has no words in the language of CogAgent's {self.generation} model"
+                f"{what} cannot be expressed in the action language of CogAgent's "
+                f"{self.generation} model"
             )
         return (
             (question,),
@@ -166,7 +167,7 @@ class CogAgent:
         self, task: Task, observation: Observation, done: Sequence[tuple[str, str]]
     ) -> Message:
         if observation.screenshot is None:
-            raise NoEvidenceError("cogagent looks at screenshots, and this state has none")
+            raise NoEvidenceError("cogagent needs screenshots, but this state has none")
         values = {"goal": task.goal}
         if self.generation == "9b":
             lines = (

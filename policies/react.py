@@ -134,7 +134,7 @@ class React:
         answer.
         """
         if observation.text is None:
-            raise NoEvidenceError("react reads the text of the page, and this state has none")
+            raise NoEvidenceError("react reads the text of the page, but this state has none")
         page = numbered(observation.text)
         messages = self._messages(self._task, observation, page, self._done, self._advice)
         prompt = prompt_hash(self.spec, self._task.platform)
@@ -174,7 +174,7 @@ class React:
         """
         step, task = trajectory.steps[index], trajectory.task
         if step.observation.text is None:
-            raise NoEvidenceError("react reads the text of the page, and this state has none")
+            raise NoEvidenceError("react reads the text of the page, but this state has none")
         page = numbered(step.observation.text)
         done, advice = (
             self._result_after(trajectory.steps[index - 1], task.platform) if index else ("", "")
@@ -186,8 +186,8 @@ class React:
             and element_line(number, cut(page.text, self.spec.observation_tokens)) is None
         ):
             raise UnparsableError(
-                f"{excerpt(step.action.text or step.action.kind)} is on an element that the agent "
-                "is not shown"
+                f"{excerpt(step.action.text or step.action.kind)} uses an element that is "
+                "not shown to the agent"
             )
         written = (write_action if task.platform == "web" else write_phone_action)(
             step.action, number
@@ -208,8 +208,8 @@ class React:
             or (read.kind != step.action.kind and not read.is_final)
         ):
             raise UnparsableError(
-                f"{excerpt(step.action.text or step.action.kind)} has no words in the language of "
-                "react"
+                f"{excerpt(step.action.text or step.action.kind)} cannot be expressed in "
+                "the action language of react"
             )
         return messages, reply
 
@@ -278,7 +278,9 @@ def read_phone_action(text: str) -> Action:
         return Action("swipe", f"swipe [{swipe[1]}]", value=swipe[1])
     verb = re.match(r"tap|click|type|stop", text)
     if verb is None:
-        raise UnreadableActionError(f"{excerpt(text)} is no action; the actions are {_EXPECTED}")
+        raise UnreadableActionError(
+            f"{excerpt(text)} is not an action; the actions are {_EXPECTED}"
+        )
     if verb[0] == "tap":
         return read_action("click" + text.removeprefix("tap"))
     if verb[0] == "type" and not text.endswith(("[0]", "[1]")):

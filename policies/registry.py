@@ -160,9 +160,7 @@ def make_policy(
         return make_policy(named, lax=lax, **{"model": model, **options, **table})
     if not isinstance(name, str):
         if options or model is not None:
-            raise UsageError(
-                f"a policy that is made already takes no options ({', '.join([*options, 'model'])})"
-            )
+            raise UsageError(f"a policy object takes no options ({', '.join([*options, 'model'])})")
         return name
     maker, what = POLICIES.maker(name), f"policy {name!r}"
     own = list_options(maker)
@@ -176,7 +174,8 @@ def make_policy(
     policy = maker(**read_options(maker, options, what, parts=parts, lax=lax))
     if not all(callable(getattr(policy, method, None)) for method in ("reset", "act")):
         raise UsageError(
-            f"{what} gave a {type(policy).__name__}, which has no reset(task) and act(observation)"
+            f"{what} returned a {type(policy).__name__}, which has no reset(task) and "
+            "act(observation)"
         )
     return policy  # type: ignore[no-any-return]
 

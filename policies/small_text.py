@@ -152,8 +152,8 @@ class SmallText:
         choice = next((choice for choice in choices if _same(choice.action, step.action)), None)
         if choice is None:
             raise UnparsableError(
-                f"step {index + 1}: {step.action.text or step.action.kind} is no action that this "
-                "page allows"
+                f"step {index + 1}: {step.action.text or step.action.kind} is not an action "
+                "that this page allows"
             )
         return _messages(
             trajectory.task, page, [_told(before.action) for before in trajectory.steps[:index]]
@@ -186,7 +186,7 @@ def read_page(goal: str, text: str | None) -> tuple[str, list[ActionChoice]]:
     text.
     """
     if text is None:
-        raise NoEvidenceError("small-text reads the text of the page, and this state has none")
+        raise NoEvidenceError("small-text reads the text of the page, but this state has none")
     lines: list[str] = []
     choices: dict[str, ActionChoice] = {}
     above: dict[int, PageElement] = {}

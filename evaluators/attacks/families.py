@@ -261,14 +261,15 @@ def own_attacks(reference: str) -> tuple[Variant, ...]:
     own = tuple(variant for variant in variants if isinstance(variant, Variant))
     if not own or len(own) < len(variants):
         raise UsageError(
-            f"{reference} is no attack: give a function of a trajectory, or a list of Variant"
+            f"{reference} is not an attack; expected a function of a trajectory, or a list "
+            "of Variant"
         )
     if odd := next(
         (variant.name for variant in own if not _FILE_NAME.fullmatch(variant.name)), None
     ):
         raise UsageError(
-            f"{reference}: {odd!r} cannot name a file of verdicts: use letters, digits, hyphens, "
-            "and not 'before'"
+            f"{reference}: {odd!r} cannot be used in the name of a verdict file; use "
+            "letters, digits and hyphens, and not 'before'"
         )
     place = reference.rpartition(":")[0]
     path = place if place.endswith(".py") else sys.modules[place].__file__

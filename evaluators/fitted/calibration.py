@@ -157,7 +157,7 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
         ) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
-            f"{path}: no calibration ({error}); make one with `prill calibrate`"
+            f"{path}: not a calibration ({error}); make one with `prill calibrate`"
         ) from None
     points = calibration.map.scores
     if (
@@ -166,7 +166,8 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
         or list(points) != sorted(set(points))
     ):
         raise UsageError(
-            f"{path}: no calibration of this version of prill; make it again with `prill calibrate`"
+            f"{path}: the calibration was made by another version of prill; make it again "
+            "with `prill calibrate`"
         )
     if calibration.map.method == "isotonic" and not points:
         raise UsageError(
@@ -196,8 +197,8 @@ class Calibrated:
                 f"{e.name} {e.version} ({e.model}, {e.prompt}, {e.params})" for e in (mine, theirs)
             )
             raise UsageError(
-                f"a calibration is for one judge; judge and calibration differ: {both}; calibrate "
-                "this judge"
+                "a calibration only applies to the judge it was made for; judge and "
+                f"calibration differ: {both}; calibrate this judge"
             )
         self.judge = judge
         self.calibration = calibration

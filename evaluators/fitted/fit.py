@@ -113,12 +113,12 @@ def _variants(
     if unknown := [name for name in harden if name not in FAMILIES or name in ON_SCREENSHOTS]:
         there = ", ".join(name for name in FAMILIES if name not in ON_SCREENSHOTS)
         raise UsageError(
-            f"no family of attacks {unknown[0]!r} to fit against; there are: {there}",
+            f"unknown attack family {unknown[0]!r}; expected one of {there}",
             parameters=("harden",),
         )
     if harden and kind == "prior":
         raise UsageError(
-            "a prior reads nothing that could be hardened: fit a student", parameters=("kind",)
+            "a prior reads no text, so it cannot be hardened; fit a student", parameters=("kind",)
         )
     chosen = {*harden, *(EVIDENCE_FAMILIES if evidence_only and kind == "student" else ())}
     # Remove the screenshots first, so that no image is drawn.

@@ -210,7 +210,7 @@ def _settle(
         here = fold_of == fold
         if not here.any() or np.unique(table.success[rows[~here]]).size < 2:
             raise UsageError(
-                "successes or failures are confined to too few tasks; label runs of more tasks"
+                "successes or failures occur in too few tasks; label runs of more tasks"
             )
         design = _Design(table, rows[~here], row_weights[~here])
         held_out = design.of(rows[here])

@@ -243,7 +243,7 @@ class Stacked:
             self.judges.append(judge)
         if given:
             names = ", ".join(judge.info.name for judge in given.values())
-            raise UsageError(f"{names}: not a judge that this file was fitted with")
+            raise UsageError(f"{names}: this file was not fitted with this judge")
         self.info = EvaluatorInfo(
             "stacked",
             "1",
@@ -365,7 +365,7 @@ def read_stack(path: str | os.PathLike[str]) -> tuple[StackModel, str]:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; {advice}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: no stacked judge ({error}); {advice}") from None
+        raise UsageError(f"{path}: not a stacked judge ({error}); {advice}") from None
     if model.format != FORMAT or len(model.stages) != len(model.sources) + 1:
         raise UsageError(
             f"{path}: fitted by another version of prill ({model.format}); {advice} again"

@@ -251,7 +251,7 @@ class Student:
             raise UsageError(f"{path}: {error.strerror}; `prill fit` writes such a file") from None
         model = _decode(data, path)
         if threshold is not None and not 0 <= threshold <= 1:
-            raise UsageError(f"threshold {threshold} is no probability: give a number from 0 to 1")
+            raise UsageError(f"threshold {threshold}: expected a probability from 0 to 1")
         return cls(model, label=make_label(data), threshold=threshold)
 
     @property
@@ -438,7 +438,7 @@ def _decode(data: bytes, path: str | os.PathLike[str]) -> StudentModel:
     try:
         model = msgspec.json.decode(data, type=StudentModel)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: no fitted judge ({error}); {advice}") from None
+        raise UsageError(f"{path}: not a fitted judge ({error}); {advice}") from None
     check_features(model, path)
     return model
 
@@ -456,5 +456,5 @@ def check_features(model: StudentModel, path: str | os.PathLike[str]) -> None:
         model.guard is None
     ) != (model.kind == "prior"):
         raise UsageError(
-            f"{path}: no fitted judge (words of {', '.join(model.words) or 'nothing'}); {advice}"
+            f"{path}: not a fitted judge (words of {', '.join(model.words) or 'nothing'}); {advice}"
         )

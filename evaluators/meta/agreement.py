@@ -431,15 +431,13 @@ def by_step(
         for step in label.steps or ()
     )
     if not of_steps:
-        raise UsageError("no label says anything of single steps")
+        raise UsageError("no label has labels of single steps")
     labelled: dict[str, dict[int, None]] = defaultdict(dict)
     for label in known:
         labelled[label.id].update((step.index, None) for step in label.steps or ())
     judged = list(verdicts)
     if not any(verdict.steps for verdict in judged):
-        raise UsageError(
-            "the verdicts say nothing of single steps: that is what the judge steps is for"
-        )
+        raise UsageError("the verdicts have no labels of single steps; use the judge `steps`")
     return tuple(
         _of_step(verdict, i) for verdict in judged for i in labelled.get(verdict.id, ())
     ), of_steps
@@ -507,9 +505,7 @@ def agreement(
     """
     if trajectories is not None:
         if tasks is not None:
-            raise UsageError(
-                "trajectories and tasks both say which tasks there are: give one of them"
-            )
+            raise UsageError("trajectories and tasks: both name the tasks of runs; give only one")
         runs = (
             read_trajectories(trajectories)
             if isinstance(trajectories, str | os.PathLike)
@@ -540,7 +536,7 @@ def measure_agreement(pairing: Pairing, tasks: Mapping[str, str] | None = None) 
     pairs = pairing.pairs
     if tasks is not None and not any(p.verdict.id in tasks for p in pairs):
         raise UsageError(
-            f"the trajectories are others than those judged: none has id {pairs[0].verdict.id!r}"
+            f"the trajectories do not match the verdicts: none has the id {pairs[0].verdict.id!r}"
         )
     clusters = [cluster(pair.verdict.id, tasks) for pair in pairs]
     tables = _tables(clusters, [_column(p.verdict.success, p.truth) for p in pairs])

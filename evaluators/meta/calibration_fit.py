@@ -123,7 +123,7 @@ def calibrate(
     scores, truths = [pair.score for pair in scored], [pair.truth for pair in scored]
     successes = sum(truths)
     if tasks is not None and not any(pair.verdict.id in tasks for pair in scored):
-        raise UsageError("the trajectories are others than those judged: no id is in both")
+        raise UsageError("the trajectories do not match the verdicts: they have no id in common")
     if min(successes, len(truths) - successes) < _LEAST_EACH:
         raise UsageError(
             f"too few labelled verdicts to calibrate: {successes} successes and "
@@ -230,7 +230,7 @@ def _held_out(
         fit_scores, fit_truths = [scores[i] for i in outside], [truths[i] for i in outside]
         if len(set(fit_truths)) < 2:
             raise UsageError(
-                "successes or failures are confined to too few tasks; label runs of more tasks"
+                "successes or failures occur in too few tasks; label runs of more tasks"
             )
         curve = fit_map(method, fit_scores, fit_truths)
         threshold = _threshold(curve, fit_scores, fit_truths, goal)

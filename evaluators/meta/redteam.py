@@ -136,7 +136,7 @@ def select_attacks(
             )
         selection += by_name.get(name) or own_attacks(name)
     if not selection:
-        raise UsageError("no attack is chosen", parameters=("attacks",))
+        raise UsageError("no attack is selected", parameters=("attacks",))
 
     def where_it_is_seen(variant: Variant) -> Variant:
         if variant.family not in ON_SCREENSHOTS:
@@ -163,8 +163,8 @@ def under_attack(evaluator: Evaluator, attack: Variant) -> Rewritten:
             raise NoEvidenceError(_not_applicable(attack.name))
         if not isinstance(changed, Trajectory) or changed.id != trajectory.id:
             raise UsageError(
-                f"the attack {attack.name} gave no trajectory of the same id: let it change a "
-                "copy, or give None"
+                f"the attack {attack.name} did not return a trajectory with the same id; "
+                "return a changed copy, or None"
             )
         return changed
 

@@ -22,7 +22,7 @@ def _nothing(trajectory: Trajectory) -> Sequence[str]:
 def estimate_usage(evaluator: Evaluator, trajectory: Trajectory) -> Usage:
     """Returns the estimate of a wrapped judge. Raises UsageError if the judge has none."""
     if not isinstance(evaluator, Estimator):
-        raise UsageError(f"evaluator {evaluator.info.name} cannot say beforehand what it needs")
+        raise UsageError(f"judge {evaluator.info.name} cannot estimate its usage")
     return evaluator.estimate(trajectory)
 
 
@@ -107,8 +107,8 @@ class EvidenceOnly(Rewritten):
         for judge in every_judge(evaluator):
             if isinstance(judge, ClaimReader) and judge.needs_claims:
                 raise UsageError(
-                    f"{judge.info.name} was fitted to look at what agents claim, so without that "
-                    "it would misjudge; fit one that goes by evidence only",
+                    f"{judge.info.name} was fitted to use the agent's claims, so it would "
+                    "misjudge without them; fit one on evidence only",
                     parameters=("evidence_only",),
                 )
         super().__init__(evaluator, self._silenced, {"evidence_only": True})

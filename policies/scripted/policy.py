@@ -48,7 +48,7 @@ class ScriptedPolicy:
     ) -> None:
         if behaviour not in BEHAVIOURS:
             raise UsageError(
-                f"unknown behaviour {behaviour!r}; choose one of {', '.join(BEHAVIOURS)}"
+                f"unknown behaviour {behaviour!r}; expected one of {', '.join(BEHAVIOURS)}"
             )
         self._behaviour = behaviour
         self._goal = ""
@@ -65,7 +65,8 @@ class ScriptedPolicy:
         """
         if task.site not in SCRIPTS:
             raise UsageError(
-                f"no script for the task {task.site!r}; there are scripts for {', '.join(SCRIPTS)}"
+                f"the scripted policy has no script for the task {task.site!r}, only for "
+                f"{', '.join(SCRIPTS)}"
             )
         self._goal, self._site, self._play, self._sentences = task.goal, task.site, None, []
         self._variant = zlib.crc32(task.id.encode())

@@ -115,7 +115,7 @@ async def fetch(folder: BatchFolder, say: Say = lambda words: None) -> int:
             continue
         try:
             async with _API[entry.api or "openai"](
-                entry, f"batch {entry.batch} cannot be fetched"
+                entry, f"batch {entry.batch} cannot be downloaded"
             ) as desk:
                 under_way += await _fetch(folder, entry, desk, say)
         except (EndpointError, InputError) as error:
@@ -138,8 +138,8 @@ async def _fetch(folder: BatchFolder, entry: RequestFile, desk: _Desk, say: Say)
         # The right batch may exist too: `submit` looks for it first.
         folder.update(replace(entry, batch=None, status=looked.status))
         problem = (
-            f"batch {entry.batch} is of other requests than {entry.name}: it was taken for "
-            "one whose name was lost"
+            f"batch {entry.batch} does not contain the requests of {entry.name}; it was "
+            "matched by mistake after the batch's name was lost"
         )
         raise EndpointError(f"{problem}; submit {entry.name} again")
     if not looked.files:
@@ -376,8 +376,7 @@ async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIter
     except sdk.APIStatusError as error:
         message = endpoint.without_key(error_message(error.body, error.response.reason_phrase))
         advice = (
-            "; without a batch API there, carry the files out yourself and give the answers "
-            "to collect"
+            "; if it has no batch API, run the requests yourself and pass the answers to collect"
         )
         said = f"{endpoint.place} answers HTTP {error.status_code}: {message}"
         kind = {401: _ClosedError, 403: _ClosedError, 404: _NotThereError}.get(
@@ -403,7 +402,7 @@ async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIter
     # for example a proxy's HTML page, which the SDKs pass on unchanged
     except (AttributeError, ValueError) as error:
         raise EndpointError(
-            f"{problem}: {endpoint.place} does not answer as a batch API does"
+            f"{problem}: {endpoint.place} does not answer like a batch API"
         ) from error
 
 

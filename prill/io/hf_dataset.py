@@ -63,7 +63,7 @@ def to_dataset(
     )
     if kind is None:
         what = "there are none" if first is None else f"got a {type(first).__name__}"
-        raise UsageError(f"to_dataset takes trajectories, verdicts or labels: {what}")
+        raise UsageError(f"to_dataset takes trajectories, verdicts or labels; {what}")
     columns = features.Features(_features(kind, features))
     rows = (columns.encode_example(_row(record, kind)) for record in chain([first], known))
     pieces = []
@@ -107,7 +107,7 @@ def from_dataset(dataset: Dataset | IterableDataset, kind: type[Any] = Trajector
     _packages()
     if isinstance(dataset, Mapping):
         raise UsageError(
-            f"this is a DatasetDict: choose one split, dataset[{next(iter(dataset), 'train')!r}]"
+            f"this is a DatasetDict; choose one split, dataset[{next(iter(dataset), 'train')!r}]"
         )
     if kind not in (Trajectory, Verdict, LabelRecord):
         raise UsageError("kind must be prill.Trajectory, prill.Verdict or prill.LabelRecord")
@@ -194,7 +194,7 @@ def _features(type_: type, features: Any) -> dict[str, Any]:
 def _row(record: object, kind: type) -> dict[str, Any]:
     if not isinstance(record, kind):
         raise UsageError(
-            f"to_dataset takes records of one kind: a {type(record).__name__} is among "
+            f"to_dataset takes records of one kind; a {type(record).__name__} is among "
             f"{kind.__name__} records"
         )
     if isinstance(record, Trajectory | LabelRecord):

@@ -89,8 +89,8 @@ def _of_folder(folder: str | os.PathLike[str], say: Callable[[str], object]) -> 
     if not files:
         there = f"; it has {', '.join(others)}" if others else ""
         raise UsageError(
-            f"{folder}: is a directory without trajectory files (*.jsonl or *.jsonl.gz){there}; "
-            "name another"
+            f"{folder}: is a directory without trajectory files (*.jsonl or "
+            f"*.jsonl.gz){there}; choose another"
         )
     if others:
         say(f"{folder}: not read as trajectories: {', '.join(others)}")
@@ -99,6 +99,6 @@ def _of_folder(folder: str | os.PathLike[str], say: Callable[[str], object]) -> 
 
 def _content(path: str) -> str:
     try:
-        return kind_of_file(path) or "of no known kind"
+        return kind_of_file(path) or "of unknown kind"
     except (UsageError, InputError):
         return "cannot be read"

@@ -99,7 +99,7 @@ def open_input(path: str | os.PathLike[str]) -> io.BufferedReader:
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except IsADirectoryError:
-        raise UsageError(f"{path}: is a directory; name a file in it") from None
+        raise UsageError(f"{path}: is a directory; give a file in it") from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
 
@@ -142,7 +142,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[Line]:
                 number = line.number
                 yield line
         except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"{path}:{number + 1}: cannot be read further: {error}") from error
+            raise InputError(f"{path}:{number + 1}: cannot be read any further: {error}") from error
 
 
 def save_stream(path: str | os.PathLike[str], copy: Path) -> None:
@@ -253,7 +253,7 @@ def _whole(lines: Iterable[tuple[int, bytes]], offset: int | None) -> Iterator[L
             several = []
         size = size + len(raw) if several else len(raw)
         if size >= MAX_LINE:
-            raise OSError(f"a record of more than {MAX_LINE >> 20} MB")
+            raise OSError(f"the record is longer than {MAX_LINE >> 20} MB")
         if several:
             several.append(data)
             if raw.startswith(b"}"):

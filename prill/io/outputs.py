@@ -101,7 +101,7 @@ def check_output(
     for other in inputs:
         if other is not None and is_same_file(path, other):
             raise UsageError(
-                f"{path}: this is an input too; choose another file", parameters=(parameter,)
+                f"{path}: this is also an input; choose another file", parameters=(parameter,)
             )
     target = Path(os.path.realpath(path))
     with failures(path):
@@ -109,8 +109,8 @@ def check_output(
     there = read_content(target) if target.exists() else ""
     if there not in ("", content) and not (there is None and continued):
         raise UsageError(
-            f"{path}: holds {there or 'something that prill does not know'}, not {content}; "
-            "choose another file",
+            f"{path}: contains {there or 'something that prill does not know'}, not "
+            f"{content}; choose another file",
             parameters=(parameter,),
         )
 
@@ -184,7 +184,7 @@ def expect_place(path: _Path, what: str) -> None:
     """
     if is_stdout(path) or is_stream(path):
         raise UsageError(
-            f"{path}: {what} cannot go through a pipe; name a place on disk", parameters=("output",)
+            f"{path}: {what} cannot be written to a pipe; give a file", parameters=("output",)
         )
     with failures(path):
         _expect_permission(Path(os.path.realpath(path)))
@@ -321,7 +321,7 @@ def _expect_writable(target: Path, *, continued: bool = False) -> None:
     A file that is written atomically is replaced, so its folder must be writable too.
     """
     if target.is_dir():
-        raise IsADirectoryError(EISDIR, "it is a directory; name a file in it")
+        raise IsADirectoryError(EISDIR, "it is a directory; give a file in it")
     _expect_permission(target)
     if not continued:
         _expect_permission(target.parent)

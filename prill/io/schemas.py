@@ -155,7 +155,7 @@ class _UnknownKeys:
 
     def notes(self, effect: str) -> list[str]:
         times = {
-            key: f", {count} times in all" if count > 1 else ""
+            key: f", {count} times in total" if count > 1 else ""
             for key, count in self._count.items()
         }
         return [f"{first}{times[key]}; {effect}" for key, first in self._first.items()]
@@ -216,7 +216,7 @@ def _identity(record: LabelRecord | Verdict) -> Hashable:
 
 
 def _misplaced(place: str, other: Kind | None, kind: Kind) -> str:
-    return f"{place}: belongs to {other}, among {kind}; move it to a file of its kind"
+    return f"{place}: a {other} line in a file of {kind}; move it to a file of its own"
 
 
 def _trajectory_lines(

@@ -75,7 +75,7 @@ class SpendingFile:
                     self._lock = _NOT_MINE
                 elif isinstance(error, InUseError):
                     raise UsageError(
-                        f"{self.path}: another process is spending the budget of this run"
+                        f"{self.path}: another process is already using the budget of this run"
                     ) from None
                 else:
                     raise
@@ -128,9 +128,9 @@ class SpendingFile:
                 raise ValueError(found.format)
         except (ValueError, RecursionError):
             raise UsageError(
-                f"{self.path}: cannot be read, and says what this run has spent; write "
-                f'{{"format": "{_FORMAT}", "spent_usd": X, "held_usd": 0}} into it, with X in US '
-                "dollars"
+                f"{self.path}: cannot be read, but it records what this run has spent; "
+                f'write {{"format": "{_FORMAT}", "spent_usd": X, "held_usd": 0}} into it, '
+                "with X in US dollars"
             ) from None
         return found.spent_usd + found.held_usd
 

@@ -224,7 +224,7 @@ class OpenAIModel:
             },
         }
         return [
-            f"{self.model} takes no {what} of {value!r}: it was left out"
+            f"{self.model} does not accept {what} = {value!r}; it was left out"
             for what, value in refused.items()
             if value
         ]
@@ -359,12 +359,12 @@ class OpenAIModel:
                 return completion, usage
             tokens = completion.usage.prompt_tokens if completion.usage else None
             if not text.strip():
-                thought = f"the model thought for {limit} tokens and had not begun to answer"
+                thought = f"the model used all {limit} tokens for reasoning and did not answer"
                 if not self.capabilities.think_longer(limit - max_tokens):
                     raise TruncatedError(thought)
                 if self.capabilities.room_for_reply(max_tokens, messages, tokens) <= limit:
                     raise ContextTooLongError(
-                        f"{thought}; its window has no room for more beside the evidence"
+                        f"{thought}; its context window has no room for a longer reply"
                     )
                 continue
             if (
@@ -523,8 +523,8 @@ class OpenAIModel:
         # model.
         if has_images and not self._has_seen and lacks_vision(refusal.message):
             raise EndpointError(
-                f"model {self.model} takes no images ({refusal.shown}); use a judge that reads "
-                "text, or a model with vision"
+                f"model {self.model} does not accept images ({refusal.shown}); use a judge "
+                "that reads text, or a vision model"
             )
         if isinstance(rejection(refusal.status, refusal.message, has_images), ContextTooLongError):
             return False
@@ -634,7 +634,7 @@ class Endpoints(Endpoint):
                 if is_out or (isinstance(error, EndpointError) and len(there) > 1):
                     self._left_out[url] = time.monotonic() + LEFT_OUT
                     if not is_out:
-                        _log.warning("%s is left out for now: %s", chosen.place, error)
+                        _log.warning("%s is temporarily not used: %s", chosen.place, error)
                 if len(there) == 1:
                     raise
                 tried.add(url)
@@ -687,8 +687,8 @@ def _jpeg_hint(status: int, images: Mapping[str, EncodedImage]) -> str:
     ):
         return ""
     return (
-        "; some servers, such as those of CogAgent's authors, read JPEG alone: "
-        "image_format=jpeg sends it"
+        "; some servers, for example those of CogAgent's authors, only read JPEG: set "
+        "image_format=jpeg"
     )
 
 
@@ -714,9 +714,9 @@ def _nothing_said(message: ChatMessage) -> str:
     if not message.thoughts:
         return "the reply is empty"
     return (
-        f"the reply holds only the model's thoughts and no answer ({excerpt(message.thoughts)}); "
-        "the server may take the answer for thoughts: start it without its reasoning parser, or "
-        "ask for less reasoning effort"
+        "the reply contains only the model's reasoning and no answer "
+        f"({excerpt(message.thoughts)}); if the server classifies the answer as reasoning, "
+        "start it without its reasoning parser, or lower the reasoning effort"
     )
 
 

@@ -82,14 +82,15 @@ def expect_room(servers: Sequence[GpuServer]) -> None:
     """Raises UsageError if servers that are used at the same time do not fit on one device."""
     if not fit_together(servers):
         given = ", ".join(
-            f"{s.name} ({'no share given' if s.share is None else f'{s.share:g}'})" for s in servers
+            (f"{s.name} ({'no fraction given' if s.share is None else f'{s.share:g}'})")
+            for s in servers
         )
         raise UsageError(
-            f"vLLM would have to serve {len(servers)} models at the same time, and each takes "
-            f"nearly all GPU memory: {given}. Give each a fraction, in total less than 1 "
-            "(gpu-memory-utilization in serve_options); or let one of them work first (captions of "
-            "prill caption, say); or start one by yourself on another card (vllm serve), by "
-            "base_url",
+            f"vLLM would have to serve {len(servers)} models at the same time, and each "
+            f"takes nearly all GPU memory: {given}. Give each a fraction, in total less "
+            "than 1 (gpu-memory-utilization in serve_options); or run them one after the "
+            "other (for example `prill caption` first); or start one yourself on another "
+            "GPU (vllm serve), and give its base_url",
             parameters=("serve_options",),
         )
 

@@ -128,8 +128,8 @@ class EmbeddedModel:
         """
         if any(isinstance(part, Image) for message in messages for part in message.parts):
             raise EndpointError(
-                "the embedded model takes no images; use a judge that reads text, or a model with "
-                "vision"
+                "the embedded model does not accept images; use a judge that reads text, "
+                "or a vision model"
             )
         if isinstance(form, ReplyFormat):
             form = replace(form, max_chars=_THOUGHT_CHARS if self._small else _OWN_THOUGHT_CHARS)

@@ -107,8 +107,8 @@ def _table(path: str | None) -> dict[str, Price]:
             for usd in (price.prompt, price.completion, price.image_tokens)
         ):
             raise UsageError(
-                f"{path}: the price of {name} is {price.prompt:g} and {price.completion:g}; give "
-                "US dollars, 0 or more"
+                f"{path}: the price of {name} is {price.prompt:g} and {price.completion:g}; "
+                "expected US dollars, 0 or more"
             )
     return prices
 
@@ -136,7 +136,7 @@ class Budget:
         is_strict: bool = False,
     ) -> None:
         if usd is not None and not usd >= 0:
-            raise UsageError(f"the budget is {usd:g} US dollars; give 0 or more")
+            raise UsageError(f"the budget is {usd:g} US dollars; expected 0 or more")
         self.usd: Final = usd
         self.closed = False
         self._whole, self._is_strict = whole, is_strict
@@ -303,7 +303,7 @@ class Ledger:
         self.budgets = others + tuple(budget for budget in budgets if budget not in others)
         if self.price is None and any(budget.usd is not None for budget in self.budgets):
             raise UsageError(
-                f"a budget needs a price for {self.name}: give a price table",
+                f"a budget needs a price for {self.name}; give a price table",
                 parameters=("prices",),
             )
 

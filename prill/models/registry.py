@@ -34,7 +34,10 @@ MODELS = {
         "prill.models.embedded:EmbeddedModel",
     ),
     "local:DIR": ("a folder with a model for transformers", "prill.models.local.model:LocalModel"),
-    "vllm:MODEL": ("a model that a vLLM server of one's own serves", "prill.models.vllm:VLLMModel"),
+    "vllm:MODEL": (
+        "a model served by a vLLM server that prill starts",
+        "prill.models.vllm:VLLMModel",
+    ),
 }
 _OWN = "module:Object"
 
@@ -98,19 +101,19 @@ def make_model(
     if isinstance(model, Mapping):
         table = dict(model)
         if odd := next((key for key in table if key in ("model", "place", "lax")), None):
-            raise OptionError(f"{place}: a model has no option {odd!r}; its name is `name`", odd)
+            raise OptionError(
+                f"{place}: unknown option {odd!r}; the option for the model's name is `name`", odd
+            )
         name = table.pop("name", None)
         if not isinstance(name, str) or not name:
             raise OptionError(f"{place}: a model needs a name, got {name!r}", "model")
         return make_model(name, place=place, lax=lax, **{**options, **table})
     if not isinstance(model, str):
         if options:
-            raise UsageError(
-                f"{place}: a model that is made already takes no options ({', '.join(options)})"
-            )
+            raise UsageError(f"{place}: a model object takes no options ({', '.join(options)})")
         if not hasattr(model, "complete"):
             raise OptionError(
-                f"{place}: expected a language model, or its name, got {model!r}", "model"
+                f"{place}: expected a language model or its name, got {model!r}", "model"
             )
         return _covered(model, place)
     if not model:
@@ -124,7 +127,8 @@ def make_model(
         made = maker(**read(maker, options))
         if inspect.isclass(made) or not hasattr(made, "complete"):
             raise OptionError(
-                f"{place}: {model} makes no language model (it has no method complete)", "model"
+                f"{place}: {model} did not return a language model (method complete is missing)",
+                "model",
             )
         return _covered(made, model)
     if kind != "embedded":
@@ -143,9 +147,9 @@ def _covered(model: Any, name: str) -> LanguageModel:
         ledger.draw_from(budgets)
     elif any(budget.usd is not None for budget in budgets):
         raise UsageError(
-            f"{name}: a budget cannot cover this model, which does not say what its calls cost; "
-            "give it a `ledger` "
-            "(prill.models.ledger.Ledger) that records them, or leave out the budget"
+            f"{name}: this model does not report the cost of its calls, so a budget cannot "
+            "include it; give it a `ledger` (prill.models.ledger.Ledger) that records the "
+            "cost, or leave out the budget"
         )
     return model  # type: ignore[no-any-return]
 

@@ -129,7 +129,7 @@ class ReplyFormat:
                 fields = {self.text: _storable(last[1].strip()), self.verdict: choice}
                 return {**fields, self.number: self._percent(number)} if self.number else fields
         raise UnparsableError(
-            f"{self.verdict} {excerpt(last[0])} is none of {', '.join(self.choices)}"
+            f"{self.verdict} {excerpt(last[0])} is not one of {', '.join(self.choices)}"
         )
 
     def _tagged_number(self, text: str) -> str | None:
@@ -253,7 +253,7 @@ class WordFormat:
         named = [(choice, match.start()) for choice, match in found.items() if match]
         if len(named) != 1 or words[: named[0][1]].strip(_DECORATION):
             raise UnparsableError(
-                f"the reply is none of {', '.join(self.choices)}: {excerpt(text)}"
+                f"the reply is not one of {', '.join(self.choices)}: {excerpt(text)}"
             )
         return {self.verdict: named[0][0]}
 
@@ -283,7 +283,7 @@ class RecordFormat(Generic[_T]):
         """Returns the last valid record of the reply as JSON under `record`. Raises
         UnparsableError.
         """
-        last, problem = None, "it holds no JSON object"
+        last, problem = None, "it contains no JSON object"
         for _, record in read_objects(text, from_the_start=text.lstrip().startswith("{")):
             try:
                 # not strict: without an enforced schema, some models write numbers as strings
@@ -292,7 +292,7 @@ class RecordFormat(Generic[_T]):
                 problem = str(error)
         if last is None:
             raise UnparsableError(
-                f"the reply is not what was asked for ({problem}): {excerpt(text)}"
+                f"the reply does not have the requested form ({problem}): {excerpt(text)}"
             )
         return {"record": _storable(json.dumps(msgspec.to_builtins(last), ensure_ascii=False))}
 

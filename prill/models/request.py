@@ -482,13 +482,13 @@ def rejection(
     shown = message if shown is None else shown
     if re.search(_CONTEXT, message, re.IGNORECASE):
         return ContextTooLongError(
-            f"the request does not fit the model's window: {shown}",
+            f"the request exceeds the model's context window: {shown}",
             tokens=RequestLimits.from_error(message).tokens,
         )
     if has_images and too_many_images(message):
-        return ContextTooLongError(f"the endpoint takes fewer images in one request: {shown}")
+        return ContextTooLongError(f"the endpoint accepts fewer images per request: {shown}")
     if status == TOO_LARGE:
-        return ContextTooLongError(f"the request is larger than the endpoint takes: {shown}")
+        return ContextTooLongError(f"the request is larger than the endpoint accepts: {shown}")
     if re.search(_REFUSAL, message, re.IGNORECASE):
         return RefusalError(f"the endpoint declined: {shown}")
     if has_images and ("image" in message.lower() or lacks_vision(message)):
@@ -705,7 +705,7 @@ class ImageEncoder:
 
     def __init__(self, max_pixels: int, image_format: ImageFormat = None) -> None:
         if image_format not in (None, "jpeg"):
-            raise UsageError(f"unknown image_format {image_format!r}; give jpeg, or leave it out")
+            raise UsageError(f"unknown image_format {image_format!r}; use jpeg, or leave it out")
         self.max_pixels = max_pixels
         self.image_format = image_format
         self._cache: BoundedCache[Version, EncodedImage] = BoundedCache(_CACHED, _CACHE_BYTES)

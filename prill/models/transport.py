@@ -175,7 +175,7 @@ class CircuitBreaker:
         if len(self._failing) < LEAST_CALLS or now - self._since < self.patience:
             return
         self.why = (
-            f"{self.place} has not answered for {now - self._since:.3g} s "
+            f"{self.place} has not responded for {now - self._since:.3g} s "
             f"({len(self._failing)} calls failed; last error: {problem})"
         )
         self.answered()
@@ -373,7 +373,7 @@ class Endpoint:
         self.reached = self.answered = False
         _check_url(self.base_url)
         if concurrency < 1:
-            raise UsageError(f"concurrency is {concurrency}; give at least 1")
+            raise UsageError(f"concurrency is {concurrency}; expected at least 1")
         if (
             not 0 < timeout < _MAX_SECONDS
             or not total_timeout > 0
@@ -381,9 +381,9 @@ class Endpoint:
             or retries < 0
         ):
             raise UsageError(
-                f"timeout is {timeout:g}, total timeout {total_timeout:g}, patience {patience:g} "
-                f"and retries {retries}; give times above 0 (seconds, less than {_MAX_SECONDS:g} "
-                "for one attempt), and 0 or more retries"
+                f"timeout is {timeout:g}, total timeout {total_timeout:g}, patience "
+                f"{patience:g} and retries {retries}; expected times above 0 (seconds, less "
+                f"than {_MAX_SECONDS:g} for one attempt), and 0 or more retries"
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -475,7 +475,8 @@ class Endpoint:
                 last = failure
             if last.refused and not self.reached and attempt + 1 >= UNREACHABLE_AFTER:
                 raise EndpointError(
-                    f"cannot reach {self.place} ({last}): is the server running, and the URL right?"
+                    f"cannot reach {self.place} ({last}); check that the server is running "
+                    "and the URL is correct"
                 )
             breaker.failed(call, last)
             wait = (
@@ -577,7 +578,7 @@ class Endpoint:
                 size += len(piece)
                 if size > MAX_ANSWER:
                     raise TransportError(
-                        f"the endpoint's answer has more than {MAX_ANSWER >> 20} MB"
+                        f"the endpoint's response has more than {MAX_ANSWER >> 20} MB"
                     )
                 pieces.append(piece)
         return response, b"".join(pieces)
@@ -603,7 +604,7 @@ class Endpoint:
             ) from None
         except TimeoutError:
             raise RetryableError(
-                f"no answer within {seconds:.3g} s", timeout=True, billed=True
+                f"no response within {seconds:.3g} s", timeout=True, billed=True
             ) from None
         except aiohttp.ClientHttpProxyError as error:
             raise RetryableError(f"connection failed: {self._words(error)}") from None
@@ -612,7 +613,7 @@ class Endpoint:
         except (aiohttp.ClientError, ValueError) as error:  # the response is not valid HTTP
             self.reached = True
             raise RetryableError(
-                f"the endpoint's answer cannot be read: {self._words(error)}", billed=True
+                f"the endpoint's response cannot be read: {self._words(error)}", billed=True
             ) from None
         if response.status // 100 != 2:
             self.reached = True
@@ -628,9 +629,9 @@ class Endpoint:
         """Returns the error for a rejected certificate of the endpoint or its proxy."""
         reason = getattr(error, "verify_message", None) or self._words(error)
         return EndpointError(
-            f"the certificate of {self.place}, or of the proxy before it, was not accepted "
-            f"({reason}); if you trust it, set "
-            "$SSL_CERT_FILE to a file (PEM) with the certificate of the authority that signed it"
+            f"the certificate of {self.place}, or of the proxy in front of it, is not "
+            f"trusted ({reason}); if you trust it, set $SSL_CERT_FILE to a PEM file with "
+            "the certificate of the authority that signed it"
         )
 
     def _completion(self, data: bytes, connection: _Connection | None) -> Completion:
@@ -680,8 +681,8 @@ class Endpoint:
         if 300 <= status < 400:
             # Following a redirect could change the request or send the prompts to another host.
             return EndpointError(
-                f"{self.place} answers with a redirect (HTTP {status}), which is not followed: "
-                "give its final URL"
+                f"{self.place} answers with a redirect (HTTP {status}), which is not "
+                "followed; give its final URL"
             )
         if cannot_pay(status, message):
             return EndpointError(
@@ -800,10 +801,11 @@ def _check_url(url: str) -> None:
     """Raises UsageError for an unusable base URL; the message never contains a password."""
     if (parts := _http_parts(url)) is None:
         where = repr(url) if "@" not in url and "?" not in url else "given"
-        raise UsageError(f"the base URL {where} does not begin with http:// or https:// and a host")
+        raise UsageError(f"the base URL {where} must start with http:// or https:// and a host")
     if "@" in parts.netloc:
         raise UsageError(
-            "the base URL holds a user name or a password; put the key into the environment instead"
+            "the base URL contains a user name or a password; put the key into the "
+            "environment instead"
         )
 
 

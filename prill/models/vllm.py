@@ -234,8 +234,8 @@ class Server:
     def __reduce__(self) -> tuple[Any, ...]:
         if packed_for() is not None:
             raise UsageError(
-                "each process would start a vLLM of its own: start one with `vllm serve`, and "
-                "give its base URL"
+                "each process would start a vLLM server of its own; start one with `vllm "
+                "serve`, and give its base URL"
             )
         return shared_server, (self.command, self.name, self.timeout)
 
@@ -332,9 +332,9 @@ class _Run:
     def check(self) -> None:
         """Raises EndpointError if the run has failed or ended."""
         if not self.end.alive and not self._failure:
-            self._failure = "the server was closed"
+            self._failure = "the server was stopped"
         if not self._failure and (code := self._process.poll()) is not None:
-            self._failure = f"vLLM has ended (status {code}){self._last_words()}"
+            self._failure = f"vLLM exited with status {code}{self._last_words()}"
         if self._failure:
             raise EndpointError(f"{self.name}: {self._failure}")
 
@@ -344,8 +344,8 @@ class _Run:
             if seconds < self.timeout:
                 return False
             self._failure = (
-                f"vLLM was not ready after {self.timeout:g} s (start_timeout gives it "
-                f"longer){self._last_words()}"
+                f"vLLM was not ready after {self.timeout:g} s (start_timeout sets the "
+                f"limit){self._last_words()}"
             )
             self.end()
         self.is_settled.set()
@@ -457,7 +457,7 @@ def _rank(adapter: Path) -> int:
         return next(room for room in _RANKS if room >= rank)
     except (OSError, ValueError, KeyError, TypeError, StopIteration, OverflowError, RecursionError):
         raise UsageError(
-            f"{adapter}: no folder with a LoRA adapter of PEFT of rank {_RANKS[-1]} at most"
+            f"{adapter}: not a LoRA adapter folder of PEFT with a rank of at most {_RANKS[-1]}"
         ) from None
 
 
@@ -475,7 +475,7 @@ def _adapts_vision(adapter: Path) -> bool:
             names = json.loads(file.read(min(length, _MAX_HEADER)))
         return any(_VISION.search(name) for name in names)
     except (OSError, ValueError, TypeError, RecursionError):
-        raise UsageError(f"{path}: not a whole safetensors file") from None
+        raise UsageError(f"{path}: incomplete safetensors file") from None
 
 
 def _vllm(python: str | None, model: str) -> tuple[str, ...]:
@@ -484,8 +484,8 @@ def _vllm(python: str | None, model: str) -> tuple[str, ...]:
         found = shutil.which(str(Path(python).expanduser()))
         if found is None:
             raise UsageError(
-                f"serve_python: {python} is not an interpreter; give the python of an environment "
-                "with vLLM"
+                f"serve_python: {python} is not a Python interpreter; give that of an "
+                "environment with vLLM installed"
             )
         return found, *_MODULE, *_flags({"model": model})
     places = os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)))

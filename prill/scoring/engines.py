@@ -65,7 +65,7 @@ def make_engine(engine: EngineLike, *, lax: bool = False, **options: Any) -> Eng
     if not isinstance(engine, Mapping):
         if options:
             raise UsageError(
-                f"an engine that is made already takes no options ({', '.join(options)})",
+                f"an engine object takes no options ({', '.join(options)})",
                 parameters=("engine",),
             )
         return engine
@@ -73,7 +73,7 @@ def make_engine(engine: EngineLike, *, lax: bool = False, **options: Any) -> Eng
     name = table.pop("name", None)
     if not isinstance(name, str) or not name:
         raise OptionError(
-            f"{place}name is missing: name the engine, {', '.join(ENGINES.entries)} or "
+            f"{place}name is missing; name the engine: {', '.join(ENGINES.entries)} or "
             "module:Object",
             "engine",
         )
@@ -83,6 +83,7 @@ def make_engine(engine: EngineLike, *, lax: bool = False, **options: Any) -> Eng
     )
     if not (hasattr(made, "start") and hasattr(made, "run") and hasattr(made, "close")):
         raise UsageError(
-            f"{place}{name} gave a {type(made).__name__}: an engine has start, run and close"
+            f"{place}{name} returned a {type(made).__name__}; an engine has the methods "
+            "start, run and close"
         )
     return made

@@ -246,7 +246,7 @@ def run(spec: RaySpec, work: bytes, parts: Sequence[bytes]) -> Iterator[bytes]:
             yield ray.get(done)
     except ray.exceptions.RayError as error:
         raise PrillError(
-            f"Ray gave up: {_first_line(error)}; run the same command again to resume"
+            f"Ray stopped: {_first_line(error)}; run the same command again to resume"
         ) from error
 
 
@@ -261,8 +261,8 @@ def _no_start(spec: RaySpec, error: Exception) -> UsageError:
     if spec.address is not None:
         return UsageError(f"Ray at {spec.address}: {_first_line(error)}", parameters=("address",))
     return NotStartedError(
-        f"Ray did not start on this machine ({_first_line(error).rstrip('.')}); try again when the "
-        "machine is less busy, or have several processes judge, without an engine",
+        f"Ray did not start on this machine ({_first_line(error).rstrip('.')}); try again "
+        "when the machine is less busy, or use processes instead of an engine",
         parameters=("engine",),
     )
 

@@ -325,7 +325,7 @@ def _engine(
     expect_place(output, "verdicts of several machines")
     if processes > 1:
         raise UsageError(
-            "an engine has workers of its own: give their number to it",
+            "processes: an engine has workers of its own; set their number in the engine's options",
             parameters=("engine", "processes"),
         )
     return make_engine(engine)

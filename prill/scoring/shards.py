@@ -155,8 +155,8 @@ def unpacked(setup: Setup) -> Any:
 
 def _unfit(name: str, problem: str) -> UsageError:
     return UsageError(
-        f"{name} cannot be handed to other processes ({problem}); do it in one process, or make it "
-        "of classes and functions that stand in a module, which each machine needs",
+        f"{name} cannot be sent to other processes ({problem}); use one process, or build "
+        "it from classes and functions of an importable module",
         parameters=("processes", "engine"),
     )
 
@@ -191,13 +191,13 @@ class Shards:
             there = msgspec.json.decode((self.folder / _MANIFEST).read_bytes(), type=_Manifest)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise UsageError(
-                f"{self.folder}: is in the way and is not a folder of shards; move it, or choose "
+                f"{self.folder}: exists but is not a folder of shards; move it, or choose "
                 "another output"
             ) from None
         if there.maker != self._manifest.maker:
             raise UsageError(
-                f"{self.folder} holds shards of another judge, of a run that broke off; choose "
-                "another output, or remove it",
+                f"{self.folder}: contains shards of another judge, from an interrupted run; "
+                "choose another output, or delete it",
                 parameters=("output",),
             )
         return sorted(shard for shard in self.folder.glob("*.jsonl") if shard.stat().st_size)
@@ -392,9 +392,7 @@ class JudgeShard:
         except PrillError as error:
             ended.fail(error, self.folder)
         except asyncio.CancelledError:  # the judge raised it
-            ended.fail(
-                RuntimeError("the judge was cancelled while it was at a trajectory"), self.folder
-            )
+            ended.fail(RuntimeError("the judge was cancelled during a trajectory"), self.folder)
         return msgspec.msgpack.encode(ended)
 
     async def _judge(self, todo: Part, ended: Ended) -> None:

@@ -50,7 +50,7 @@ class FairQueue(Generic[_T]):
     def pop(self) -> _T:
         """Removes and returns the next item by turn. Raises IndexError if the queue is empty."""
         if not self._lines:
-            raise IndexError("nothing waits")
+            raise IndexError("the queue is empty")
         client, line = next(iter(self._lines.items()))
         item = line[0]
         self.remove(client, item)
@@ -106,9 +106,9 @@ class AdmissionQueue:
         `deadline` is a time of the event loop.
         """
         if self.closed:
-            raise BusyError("the service is ending", 30)
+            raise BusyError("the service is shutting down", 30)
         if self.outside >= self._max_outside and not self._may_enter(client, size):
-            raise BusyError("too many requests are waiting already", 5)
+            raise BusyError("too many requests are waiting", 5)
         loop = asyncio.get_running_loop()
         waiting = _Waiting(client, size, loop.create_future())
         self._waiting.push(client, waiting)
@@ -122,7 +122,7 @@ class AdmissionQueue:
             raise
         if not waiting.turn.done():
             self._step_back(waiting)
-            raise BusyError("the service is busy, and the time that this client waits is over", 2)
+            raise BusyError("the service is busy, and the time limit of this client is over", 2)
         reservation = waiting.turn.result()
         try:
             yield reservation

@@ -175,7 +175,7 @@ class Guard:
                     )
             except TimeoutError:
                 raise _RefusedError(
-                    408, "slow", f"the request did not come within {self.spec.body_timeout:g} s"
+                    408, "slow", f"the request was not received within {self.spec.body_timeout:g} s"
                 ) from None
             await self._while_there(scope, receive, send)
 
@@ -227,7 +227,9 @@ class Guard:
             raise _RefusedError(415, "not_json", "send JSON, with Content-Type: application/json")
         if headers.get("content-encoding", "identity") != "identity":
             raise _RefusedError(
-                415, "packed", "send the request unpacked: compressed ones are not read"
+                415,
+                "packed",
+                "compressed requests are not supported; send the request uncompressed",
             )
         length = headers.get("content-length", "")
         size = int(length[:20]) if length.isdecimal() else 0
@@ -250,7 +252,7 @@ class Guard:
             name = hosts[0].lower()
             bare = name if name.endswith("]") else name.rpartition(":")[0] or name
             if not is_loopback(bare.strip("[]")):
-                raise _RefusedError(403, "host", "this address is not served here")
+                raise _RefusedError(403, "host", "unknown route")
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != hosts[0]:
             raise _RefusedError(403, "origin", "requests from pages of other sites are rejected")
@@ -275,7 +277,8 @@ class Guard:
         raise _RefusedError(
             401,
             "token",
-            "show the token: Authorization: Bearer …, or ?key=… where a client sends no headers",
+            "the token is missing or wrong; send Authorization: Bearer …, or ?key=… if the "
+            "client cannot send headers",
         )
 
     def _too_large(self) -> _RefusedError:
@@ -293,7 +296,7 @@ class Guard:
                 raise self._too_large()
             if size > held.size:  # it declared no length
                 if not held.can_grow(size):
-                    raise BusyError("requests of others take all the memory there is for them", 2)
+                    raise BusyError("other requests use all the memory for requests", 2)
                 held.resize(size)
             parts.append(part)
         return b"".join(parts)

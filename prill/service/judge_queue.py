@@ -153,7 +153,7 @@ class JudgeQueue:
             if not work.waiters and not work.future.done():
                 self._leave(work)
         if not work.future.done():
-            raise BusyError("not judged within the time that this client waits", self._pace())
+            raise BusyError("not judged within the time limit of this client", self._pace())
         outcome = work.future.result()
         if isinstance(outcome, JudgeError):
             raise JudgeError(str(outcome))  # a new one for each waiter, because raising modifies it

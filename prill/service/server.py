@@ -167,8 +167,8 @@ def _listen(spec: ServiceSpec) -> socket.socket:
     except OSError as error:
         listening.close()
         raise UsageError(
-            f"{spec.host}:{spec.port} cannot be used ({error.strerror}); port 0 takes any that is "
-            "free",
+            f"{spec.host}:{spec.port} cannot be used ({error.strerror}); use port 0 for any "
+            "free port",
             parameters=("port",),
         ) from None
     return listening

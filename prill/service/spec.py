@@ -144,7 +144,7 @@ class ServiceSpec(Config):
         """Validates settings that depend on each other."""
         if self.token_env and self.token_file:
             raise UsageError(
-                "token_env and token_file: give one of them", parameters=("token_env", "token_file")
+                "give either token_env or token_file", parameters=("token_env", "token_file")
             )
         if self.media_root is not None and not Path(self.media_root).is_dir():
             raise UsageError(
@@ -153,8 +153,8 @@ class ServiceSpec(Config):
         needed = round((self.max_body + VALUE_BYTES * self.max_values) / CLIENT_SHARE)
         if self.max_held < needed:
             raise UsageError(
-                f"max_held is {self.max_held:,}; a request may take {needed:,}, by max_body and "
-                "max_values: give as much",
+                f"max_held is {self.max_held:,}, but a request may need {needed:,} (by "
+                "max_body and max_values); raise it",
                 parameters=("max_held", "max_body", "max_values"),
             )
 
@@ -194,14 +194,13 @@ class ServiceSpec(Config):
             return ()
         else:
             raise UsageError(
-                f"other machines can reach {self.host}: name a token that clients must show",
+                f"other machines can reach {self.host}; set token_env or token_file",
                 parameters=("token_env", "token_file"),
             )
         tokens = tuple(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip()))
         if not tokens or not all(map(_is_good, tokens)):
             raise UsageError(
-                f"{place}: the token must have 16 characters or more, printable ASCII without "
-                "spaces"
+                f"{place}: the token needs 16 characters or more, printable ASCII without spaces"
             )
         return tokens
 

@@ -97,7 +97,8 @@ class TranscriptLog(Closing):
         self._packer = zlib.compressobj()
         if os.path.exists(self.folder) and not self.folder.is_dir():
             raise UsageError(
-                f"{self.folder}: not a folder; transcripts need one", parameters=("transcripts",)
+                f"{self.folder}: not a folder; transcripts are written to a folder",
+                parameters=("transcripts",),
             )
         if not resume:
             for part in self.folder.glob(_PARTS):
@@ -188,7 +189,7 @@ def _decoded(data: bytes, place: str) -> Transcript:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(
-            f"{place}: no transcript ({error}); the rest of the file is passed over"
+            f"{place}: not a transcript ({error}); the rest of the file is ignored"
         ) from None
 
 

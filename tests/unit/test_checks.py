@@ -272,11 +272,11 @@ async def plain_async(trajectory: Trajectory) -> bool:
     [
         (
             plain,
-            r"the judge is the plain function plain: write @prill\.as_judge\('plain', version='1'\) above it",  # noqa: E501
+            r"the judge is the plain function plain: decorate it with @prill\.as_judge\('plain', version='1'\)",  # noqa: E501
         ),
         (plain_async, r"the judge is the plain function plain_async: write @prill\.as_judge"),
-        ("vlm", r"the judge is 'vlm': make it first, prill\.judge\('vlm'\)"),
-        (Raising, r"the judge is the class Raising: make an object of it, Raising\(…\)"),
+        ("vlm", r"the judge is 'vlm': create it first, prill\.judge\('vlm'\)"),
+        (Raising, r"the judge is the class Raising: create an object, Raising\(…\)"),
         (None, "a NoneType is not a judge|judge is missing; give one"),
         (RUNS, "a list is not a judge"),
     ],
@@ -305,7 +305,7 @@ def test_a_plain_function_by_name_says_what_to_write(
     for name in "fg":
         own = f"{tmp_path / 'own.py'}:{name}"
         with pytest.raises(
-            UsageError, match=rf"write @prill\.as_judge\('{name}', version='1'\) above it"
+            UsageError, match=rf"decorate it with @prill\.as_judge\('{name}', version='1'\)"
         ):
             prill.judge(own)
         with pytest.raises(UsageError, match=r"write @prill\.as_judge"):
@@ -323,7 +323,7 @@ def test_a_plain_function_by_name_says_what_to_write(
             )
             == 2
         )
-        assert "write @prill.as_judge" in capsys.readouterr().err
+        assert "decorate it with @prill.as_judge" in capsys.readouterr().err
     for make in (prill.judge, prill.reward):
         with pytest.raises(UsageError, match=r"write @prill\.as_judge\('plain'"):
             make(plain)  # type: ignore[arg-type]

@@ -107,7 +107,7 @@ class Chooser:
         longest = len(question.asked) + max(map(len, question.answers))
         if window is not None and longest > window:
             raise ContextTooLongError(
-                f"the question has {longest} tokens, and the model's window {window}"
+                f"the prompt has {longest} tokens, but the model's context window only {window}"
             )
         return question
 

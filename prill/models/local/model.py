@@ -227,7 +227,7 @@ class LocalModel:
         self.path = folder_of_embedded() if os.fspath(path) == "embedded" else Path(path)
         expect_model(self.path)
         if dtype not in (None, *DTYPES):
-            raise UsageError(f"unknown dtype {dtype!r}; choose {', '.join(DTYPES)}")
+            raise UsageError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}")
         self.adapter = None if adapter is None else Path(adapter)
         if self.adapter is not None:
             check_adapter(self.adapter)

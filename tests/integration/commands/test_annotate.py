@@ -190,7 +190,7 @@ def test_broken_line_is_told_and_rest_served(tmp_path: Path) -> None:
         (("t.jsonl", "-o", "l.jsonl"), "--annotator"),
         (
             ("t.jsonl", "-o", "t.jsonl", "--annotator", "me"),
-            "t.jsonl: this is an input too; choose another file (-o)",
+            "t.jsonl: this is also an input; choose another file (-o)",
         ),
         (
             ("t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--earlier", "none.jsonl"),

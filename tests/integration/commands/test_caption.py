@@ -235,7 +235,7 @@ def test_python_does_what_the_command_does(prill: Prill, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-o", "-"], "cannot go through a pipe"),
+        (["-o", "-"], "cannot be written to a pipe"),
         (["-o", "t.jsonl"], "an input too"),
         (["-o", "c.jsonl", "--captioner", "text"], "reads no images"),
         (["-o", "c.jsonl", "--captioner", "eye"], "unknown captioner"),

@@ -163,7 +163,7 @@ def test_what_needs_a_place_takes_no_dash(verb: str, prill: Prill, files: dict[s
     done = prill(*words, "-")
     assert (
         done.returncode,
-        "cannot go through a pipe; name a place on disk (-o)" in done.stderr,
+        "cannot be written to a pipe; give a file (-o)" in done.stderr,
     ) == (2, True)
 
 

@@ -148,7 +148,7 @@ def test_endpoint_gone_exits_4_resumable(prill: Prill, tmp_path: Path) -> None:
         is_dead = False
         rest = prill(*command, "--retry-unscored")
     assert gone.returncode == 4
-    assert "has not answered for" in gone.stderr
+    assert "has not responded for" in gone.stderr
     assert (
         "the same command resumes from there; --retry-unscored retries what failed in the meantime"
         in gone.stderr
@@ -231,7 +231,7 @@ def test_damaged_archive_judged_in_part(prill: Prill, tmp_path: Path) -> None:
     (tmp_path / "t.jsonl.gz").write_bytes(packed[: len(packed) // 2])
     result = prill("score", "t.jsonl.gz", "-o", "v.jsonl", "--judge", "always-fail")
     assert result.returncode == 3, result.stderr
-    assert "cannot be read further" in result.stderr
+    assert "cannot be read any further" in result.stderr
     found = [verdict.unscored for verdict in read_verdicts(tmp_path / "v.jsonl")]
     assert found.count(None) > 500
     assert found.count("input") == 1
@@ -321,12 +321,12 @@ class TestBadInput:
         write_trajectories(tmp_path / "t.jsonl", 5, screenshot="a.png")
         with MockServer(no_images=True) as blind:
             result = prill("score", "t.jsonl", *words(blind, "--concurrency", 1, evaluator="vlm"))
-        one_error(result, "takes no images", "a judge that reads text")
+        one_error(result, "does not accept images", "a judge that reads text")
 
     def test_embedded_model_refuses_images(self, prill: Prill, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 1)
         result = prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "vlm", "--model", "embedded")
-        one_error(result, "takes no images")
+        one_error(result, "does not accept images")
 
     def test_output_of_another_evaluator(
         self, prill: Prill, server: MockServer, tmp_path: Path
@@ -334,7 +334,7 @@ class TestBadInput:
         write_trajectories(tmp_path / "t.jsonl", 1)
         prill("score", "t.jsonl", *words(server))
         result = prill("score", "t.jsonl", *words(server, "--frames", 2))
-        one_error(result, "holds verdicts of another evaluator", "--no-resume")
+        one_error(result, "contains verdicts of another evaluator", "--no-resume")
 
     def test_missing_model_names_its_flag(self, prill: Prill, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 1)

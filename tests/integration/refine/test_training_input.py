@@ -302,7 +302,7 @@ def test_models_with_old_code_are_told(
 @needs_training
 def test_a_broken_model_is_one_error(tmp_path: Path) -> None:
     rows = write(tmp_path, text_row())
-    with pytest.raises(UsageError, match="no folder with a model in it"):
+    with pytest.raises(UsageError, match="not a model folder"):
         check_training(TrainSpec(model=str(tmp_path)), rows, tmp_path / "out")
     (tmp_path / "config.json").write_text('{"model_type": ', encoding="utf-8")
     with pytest.raises(EndpointError, match="cannot be used"):

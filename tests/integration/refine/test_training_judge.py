@@ -270,7 +270,7 @@ def test_a_run_unlike_those_it_learnt_from_gets_no_verdict(
     )
     (verdict,) = read_verdicts(tmp_path / "v.jsonl")
     assert (verdict.unscored, verdict.success) == ("no_evidence", None)
-    assert "learnt from other runs" in verdict.reason and verdict.fitted_on == "other"
+    assert "unlike the judge's training runs" in verdict.reason and verdict.fitted_on == "other"
 
 
 def test_a_stopped_training_goes_on_to_the_same_judge(

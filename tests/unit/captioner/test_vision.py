@@ -158,7 +158,7 @@ async def test_original_preset_has_the_exact_words(
 def test_original_preset_takes_no_other_words(tmp_path: Path) -> None:
     (tmp_path / "mine.md").write_text("What is there?")
     for odd in ({"ocr": "rapidocr"}, {"prompt": str(tmp_path / "mine.md")}):
-        with pytest.raises(UsageError, match="words and the OCR"):
+        with pytest.raises(UsageError, match="prompt and the OCR"):
             make_captioner("vlm", model="m", preset="original", **odd)
 
 

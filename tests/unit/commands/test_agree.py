@@ -394,7 +394,7 @@ def test_disagreements_never_overwrite_input(
     words = case("10", "10")
     before = Path(words[1]).read_bytes()
     assert main(["agree", *words, "--disagreements", words[1]]) == 2
-    assert "this is an input too; choose another file (--disagreements)" in capsys.readouterr().err
+    assert "this is also an input; choose another file (--disagreements)" in capsys.readouterr().err
     assert Path(words[1]).read_bytes() == before
 
 

@@ -230,4 +230,4 @@ def test_two_predictions_of_one_episode_are_refused(
     both = tmp_path / "both.jsonl"
     both.write_text(Path(one).read_text("utf-8") * 2, encoding="utf-8")
     assert main(["agree", str(both), one, "--metric", "aitw"]) == 2
-    assert "one agent's at a time" in capsys.readouterr().err
+    assert "evaluate one agent at a time" in capsys.readouterr().err

@@ -158,10 +158,13 @@ def test_options_of_a_batch_do_not_change(prill: Prill, server: MockServer, tmp_
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (("write", "t.jsonl", "-o", "b", "--judge", "always-fail"), "asks no model at an endpoint"),
+        (
+            ("write", "t.jsonl", "-o", "b", "--judge", "always-fail"),
+            "calls no model at an endpoint",
+        ),
         (
             ("write", "t.jsonl", "-o", ".", "--judge", "vlm", "--model", "m"),
-            "contains files that are not a batch",
+            "contains files that do not belong to a batch",
         ),
         (
             ("write", "-", "-o", "b", "--judge", "vlm", "--model", "m"),
@@ -314,7 +317,8 @@ def test_problem_of_a_batch_costs_no_verdict(
     (tmp_path / "b" / "batch.json").write_text(json.dumps(manifest))
     for _ in range(3):
         done = prill("batch", "collect", "b", "-o", "v.jsonl")
-    assert (done.returncode, "batch batch_unknown cannot be fetched" in done.stderr) == (2, True), (
-        done.stderr
-    )
+    assert (done.returncode, ("batch batch_unknown cannot be downloaded") in done.stderr) == (
+        2,
+        True,
+    ), done.stderr
     assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == 2

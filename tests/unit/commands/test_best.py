@@ -72,7 +72,7 @@ def test_what_cannot_be_told_is_refused(files: list[str], tmp_path: Path) -> Non
     verdicts, runs, labels = files
     with pytest.raises(UsageError, match="attempts: labels are missing"):
         prill.BestConfig(verdicts=verdicts, trajectories=runs, attempts=2).check()
-    with pytest.raises(UsageError, match="this is an input too"):
+    with pytest.raises(UsageError, match="this is also an input"):
         prill.best(prill.BestConfig(verdicts=verdicts, trajectories=runs, output=runs))
     with pytest.raises(UsageError, match="no task has 4"):
         prill.best(

@@ -253,12 +253,12 @@ def test_what_cannot_be_compared_is_refused(agent: Agent, tmp_path: Path) -> Non
     a, b = agent("a", "1"), agent("b", "1")
     with pytest.raises(UsageError, match="trajectories show which runs share a task"):
         prill.compare(prill.CompareConfig(a=a, b=b))
-    with pytest.raises(UsageError, match="this is an input too"):
+    with pytest.raises(UsageError, match="this is also an input"):
         prill.compare(prill.CompareConfig(a=a, b=b, trajectories=runs(a, b), junit=a))
     with pytest.raises(UsageError, match="expected one file, or two (A's and B's)"):
         prill.CompareConfig(a=a, b=b, trajectories=["x", "y", "z"]).check()
     out = str(tmp_path / "c.md")
     for _ in range(2):  # it is replaced
         prill.compare(prill.CompareConfig(a=a, b=b, trajectories=runs(a, b), markdown=out))
-    with pytest.raises(UsageError, match="holds a comparison, not a JUnit report"):
+    with pytest.raises(UsageError, match="contains a comparison, not a JUnit report"):
         prill.compare(prill.CompareConfig(a=a, b=b, trajectories=runs(a, b), junit=out))

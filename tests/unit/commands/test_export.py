@@ -282,9 +282,9 @@ def test_a_table_has_all(prill: Prill, tmp_path: Path) -> None:
             ("--to", "atif", "--recording", "b.json", "-o", "out.json"),
             "contains none of the 1 ids in the verdicts",
         ),
-        (("--to", "langsmith", "-o", "v.jsonl"), "this is an input too"),
+        (("--to", "langsmith", "-o", "v.jsonl"), "this is also an input"),
         (("--to", "langsmith", "-o", "f.jsonl"), "none of the 1 ids"),
-        (("--to", "langsmith", "--recording", "m.jsonl", "-o", "m.jsonl"), "this is an input too"),
+        (("--to", "langsmith", "--recording", "m.jsonl", "-o", "m.jsonl"), "this is also an input"),
     ],
 )
 def test_what_cannot_be_is_refused(

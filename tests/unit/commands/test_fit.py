@@ -141,7 +141,7 @@ def test_hardened_fit_shows_cost_and_families(files: tuple[Path, Path], prill: P
     refused = prill(
         "fit", *files, "-o", "n.json", "--source", "human", "--harden", "--families", "luck"
     )
-    assert (refused.returncode, "no family of attacks 'luck'" in refused.stderr) == (2, True)
+    assert (refused.returncode, "unknown attack family 'luck'" in refused.stderr) == (2, True)
 
 
 def test_out_of_fold_scores_are_calibrated(files: tuple[Path, Path], prill: Prill) -> None:
@@ -353,7 +353,7 @@ def test_evidence_only_refuses_claims_fit(
     Path("judge.toml").write_text(JUDGE_FILE)
     words = ("score", files[0], "-o", "v.jsonl", "--judge", *judge, "--evidence-only")
     done = prill(*words)
-    assert (done.returncode, "goes by evidence only (--evidence-only)" in done.stderr) == (
+    assert (done.returncode, "fit one on evidence only (--evidence-only)" in done.stderr) == (
         2,
         True,
     ), done.stderr

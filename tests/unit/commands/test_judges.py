@@ -136,7 +136,7 @@ WRONG: list[tuple[str, str]] = [
     ),
     ("evaluator = 'vlm'\nframes = []", "judge.toml: frames: Expected `int`"),
     ("evaluator = 'nobody'", "unknown judge 'nobody'"),
-    ("evaluator = 'cascade'\n[[judges]]\nevaluator = 'always-fail'", "a cascade has two judges"),
+    ("evaluator = 'cascade'\n[[judges]]\nevaluator = 'always-fail'", "a cascade needs two judges"),
     ("evaluator = 'vote'\njudges = 3", "judges: expected a list, got int"),
     (
         "evaluator = 'vote'\n[[judges]]\nevaluator = 'vlm'\nframe = 1",
@@ -150,7 +150,7 @@ WRONG: list[tuple[str, str]] = [
     ),
     (
         "evaluator = 'vote'\nsamples = 2\n[[judges]]\nevaluator = 'self-report'",
-        "give several judges to vote, not samples",
+        "give several judges to vote, instead of samples",
     ),
 ]
 
@@ -184,7 +184,10 @@ def test_wrong_judge_file_is_one_error(
         ),
         (("--judge", "cascade"), "judges is missing"),
         (("--judge", "oracle"), "labels is missing: judge 'oracle' needs it"),
-        (("--judge", "always-fail", "--top-k", "3"), "model: judge 'always-fail' asks no model"),
+        (
+            ("--judge", "always-fail", "--top-k", "3"),
+            "model: judge 'always-fail' does not call a model; leave it out",
+        ),
         (
             ("--judge", "always-fail", "--captioner", "nonsense"),
             "captioner: judge 'always-fail' has no such option",
@@ -309,7 +312,7 @@ def test_printed_prompt_can_be_used(prill: Prill, tmp_path: Path, attempts: Path
     bad = prill(
         "score", attempts, "-o", tmp_path / "x.jsonl", *words, "--prompt", tmp_path / "bad.md"
     )
-    assert (bad.returncode, "has no placeholder actions" in bad.stderr) == (2, True), bad.stderr
+    assert (bad.returncode, "placeholder actions is missing" in bad.stderr) == (2, True), bad.stderr
     assert prill("judges", "self-report", "--prompt").returncode == 2
 
 

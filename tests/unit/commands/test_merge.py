@@ -159,7 +159,7 @@ def test_same_id_of_other_content_is_refused(tmp_path: Path) -> None:
         (b"5\n", "part.jsonl:1: Expected `object`, got `int`"),
         (encode(line("a"))[:40] + b"\n" + encode(line("b")), "part.jsonl:1: not valid JSON"),
         (encode(line("a")).replace(b'"score":1.0', b'"score":"1"'), "at `$.score`"),
-        (gzip.compress(encode(line("a")))[:-8], "part.jsonl.gz:2: cannot be read further"),
+        (gzip.compress(encode(line("a")))[:-8], "part.jsonl.gz:2: cannot be read any further"),
     ],
 )
 def test_damaged_shard_is_one_clear_error(

@@ -188,7 +188,7 @@ def test_the_input_is_never_written(prill: Prill, logs: Path, tmp_path: Path) ->
     before = (logs / "calls.log").read_bytes()
     for command in (("score", *SUCCESS), ("report",), ("annotate", "--annotator", "me")):
         done = prill(command[0], "logs/calls.log", "-o", "logs/calls.log", *command[1:])
-        assert done.returncode == 2 and "this is an input too" in done.stderr
+        assert done.returncode == 2 and "this is also an input" in done.stderr
     assert (logs / "calls.log").read_bytes() == before
 
 

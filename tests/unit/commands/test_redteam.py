@@ -236,7 +236,7 @@ def test_unscored_are_counted_and_exit_is_3(prill: Prill, tmp_path: Path) -> Non
     ("words", "message"),
     [
         (("--attacks", "nope"), "unknown attack 'nope'; expected one of claim-thoughts"),
-        (("--attacks", ","), "no attack is chosen (--attacks)"),
+        (("--attacks", ","), "no attack is selected (--attacks)"),
         (("--attacks", "json:nope"), "json has no 'nope'"),
         (("--max-shift", "-1"), "--max-shift: Expected `float` >= 0.0, got '-1'"),
         (("--judge", "nobody"), "unknown judge 'nobody'"),

@@ -129,7 +129,7 @@ def test_damaged_archive_keeps_readable_part(prill: Prill, tmp_path: Path) -> No
     counts = json.loads(done.stdout)
     assert (done.returncode, counts["broken"]) == (3, 1)
     assert counts["trajectories"] > 100
-    assert "cannot be read further" in done.stderr
+    assert "cannot be read any further" in done.stderr
 
 
 def test_by_adds_filters_refuses_unknown_key(prill: Prill, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_broken_lines_and_lost_images_told(prill: Prill, tmp_path: Path) -> None
         (("--threshold", "1.5"), "--threshold: Expected `float` <= 1.0"),
         (("--threshold", "x"), "--threshold: Expected `float`"),
         (("-o", "t.jsonl/r.html"), "t.jsonl/r.html: cannot be written"),
-        (("--calibration", "both.jsonl"), "no calibration"),
+        (("--calibration", "both.jsonl"), "not a calibration"),
     ],
 )
 def test_bad_usage_is_told_without_a_page(

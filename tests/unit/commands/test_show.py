@@ -129,7 +129,7 @@ def test_both_transcript_options_are_refused(prill: Prill, tmp_path: Path) -> No
     )
     assert (
         result.returncode,
-        "file: not a folder; transcripts need one (--transcripts)" in result.stderr,
+        "file: not a folder; transcripts are written to a folder (--transcripts)" in result.stderr,
     ) == (2, True)
 
 

@@ -101,7 +101,7 @@ def test_the_command_reads_them_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("", "holds no reference"),
+        ("", "contains no reference"),
         ("{}", "known.jsonl:1: .*give id and reference"),
         ('{"id": "a", "reference": 3}', "known.jsonl:1"),
         ('{"id": "a", "reference": "x", "note": "y"}', "unknown field `note`"),

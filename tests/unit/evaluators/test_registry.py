@@ -187,7 +187,7 @@ def test_parts_inherit_the_model() -> None:
         ("vlm", {}, "model is missing: judge 'vlm' needs it"),
         ("modular", {"model": "m"}, "captioner is missing"),
         ("modular", {"model": "m", "captioner": "nonsense"}, "unknown captioner 'nonsense'"),
-        ("vlm", {"model": "embedded", "frames": 1}, "takes no images"),
+        ("vlm", {"model": "embedded", "frames": 1}, "does not accept images"),
         (
             "student",
             {"model": "s.json", "base_url": "http://x"},
@@ -196,7 +196,7 @@ def test_parts_inherit_the_model() -> None:
         (
             "vlm",
             {"model": "vllm:q", "base_url": "http://x"},
-            "base_url: model 'vllm:q' is at no endpoint: it has no such option",
+            "base_url: model 'vllm:q' is not at an endpoint, so it has no such option",
         ),
         ("nobody", {}, "unknown judge 'nobody'"),
         ("vlmm", {}, "did you mean 'vlm'?"),
@@ -302,9 +302,9 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (PROMPT.replace("{{ goal }}", ""), "has no placeholder goal"),
+        (PROMPT.replace("{{ goal }}", ""), "placeholder goal is missing"),
         (PROMPT + "{{ frames }}", "unknown name frames"),
-        (PROMPT.replace("# user", ""), "has the headings `# system` and `# user`"),
+        (PROMPT.replace("# user", ""), "needs the headings `# system` and `# user`"),
     ],
 )
 def test_a_wrong_prompt_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -316,7 +316,7 @@ def test_a_wrong_prompt_is_refused(tmp_path: Path, text: str, message: str) -> N
 
 def test_a_prompt_for_nobody_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        UsageError, match="there is no prompt nothing; expected one of web_text, device_text"
+        UsageError, match="unknown prompt nothing; expected one of web_text, device_text"
     ):
         prill.judge("modular", model="m", captioner="text", prompt={"nothing": "x.md"})
     with pytest.raises(UsageError, match="No such file"):

@@ -56,7 +56,7 @@ BROKEN: list[tuple[bytes, str]] = [
     ),
     (
         json.dumps(step(action={"kind": "click", "point": [512, 300]})).encode(),
-        "is outside the screen: give fractions between 0 and 1 (pixels by width and height)",
+        "is outside the screen: expected fractions between 0 and 1 (divide pixels by width and height)",
     ),
 ]
 
@@ -133,7 +133,7 @@ def test_check_mentions_unknown_keys(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     report = check_file(path)
     assert (report.good, report.problems) == (3, [])
-    note = "unknown key `anwser` (did you mean 'answer'?), 3 times in all; judges do not see it"
+    note = "unknown key `anwser` (did you mean 'answer'?), 3 times in total; judges do not see it"
     assert report.notes == [f"{path}:1: {note}"]
     path.write_text('{"id": "a", "success": true, "sources": "human"}\n')
     assert check_file(path).notes == [

@@ -29,7 +29,9 @@ def test_an_input_is_no_output(labels: Path) -> None:
     (labels.parent / "folder").symlink_to(labels.parent)
     check_output(labels, "labels")
     for name in ("l.jsonl", "soft", "hard", "folder/l.jsonl"):
-        with pytest.raises(UsageError, match="this is an input too; choose another file") as caught:
+        with pytest.raises(
+            UsageError, match="this is also an input; choose another file"
+        ) as caught:
             check_output(labels.parent / name, "labels", [None, "-", "none", labels])
         assert caught.value.parameters == ("output",)
 

@@ -368,7 +368,9 @@ def test_budget_names_the_model_that_it_cannot_cover(prices: str) -> None:
         for name in ("gpt-4o-nix", "my-gpt-4o"):
             with pytest.raises(UsageError, match=f"needs a price for {name}"):
                 OpenAIModel(name)
-        with pytest.raises(UsageError, match="own model: a budget cannot cover this model"):
+        with pytest.raises(
+            UsageError, match="own model: this model does not report the cost of its calls"
+        ):
             make_model(ScriptedModel(lambda messages: ""), place="own model")
         assert OpenAIModel("m", prices=prices).ledger.budgets
     assert not OpenAIModel("gpt-4o-nix").ledger.budgets
@@ -406,7 +408,7 @@ def test_spending_is_taken_up(tmp_path: Path) -> None:
 def test_only_one_run_spends_at_a_time(tmp_path: Path) -> None:
     first, second = SpendingFile(tmp_path / "s.json"), SpendingFile(tmp_path / "s.json")
     first.lock()
-    with pytest.raises(UsageError, match="another process is spending"):
+    with pytest.raises(UsageError, match="another process is already using"):
         second.lock()
     first.unlock()
     second.lock()

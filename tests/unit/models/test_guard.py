@@ -60,7 +60,7 @@ async def test_endpoint_gone_ends_the_run(
     answer, settings = DEAD[death]
     endpoint.script = [GOOD] * 5 + [answer]
     asked = model(endpoint, patience=0.15, concurrency=at_once, **settings)
-    with pytest.raises(EndpointGoneError, match="has not answered for") as caught:
+    with pytest.raises(EndpointGoneError, match="has not responded for") as caught:
         await ask_until_it_ends(asked, 5_000, at_once)
     count = re.search(r"\((\d+) calls failed", str(caught.value))
     assert count and int(count[1]) >= LEAST_CALLS

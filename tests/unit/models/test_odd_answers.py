@@ -345,8 +345,8 @@ async def test_absurd_retry_after_is_no_wait(endpoint: ScriptedEndpoint) -> None
     ("settings", "words"),
     [
         ({"base_url": "http://ada:secret@host/v1"}, "user name or a password"),
-        ({"base_url": "htp://ada:secret@host/v1"}, "does not begin with http"),
-        ({"base_url": "http://[::1/v1"}, "does not begin with http"),
+        ({"base_url": "htp://ada:secret@host/v1"}, "must start with http"),
+        ({"base_url": "http://[::1/v1"}, "must start with http"),
         ({"timeout": float("inf")}, "timeout is inf"),
         ({"timeout": float("nan")}, "timeout is nan"),
         ({"total_timeout": 0.0}, "total timeout 0"),

@@ -73,8 +73,8 @@ THOUGHT = {
 # What the user asked for and is told that it was left out.
 LEFT_OUT = {
     "a server that bounds nothing": [
-        "mock takes no reasoning effort of 'low': it was left out",
-        "mock takes no image detail of 'low': it was left out",
+        "mock does not accept reasoning effort = 'low'; it was left out",
+        "mock does not accept image detail = 'low'; it was left out",
     ]
 }
 

@@ -99,7 +99,7 @@ async def test_every_answer_is_a_call(endpoint: ScriptedEndpoint) -> None:
     ("answer", "error", "words"),
     [
         (failed(503, "overloaded"), TransportError, "HTTP 503: overloaded"),
-        (0.5, CallTimeoutError, "no answer within 0.1 s"),
+        (0.5, CallTimeoutError, "no response within 0.1 s"),
         (said(None, refusal="I will not"), RefusalError, "I will not"),
     ],
 )

@@ -107,5 +107,5 @@ async def test_cogagent_needs_screen_and_model() -> None:
 
 def test_unknown_generation_is_refused() -> None:
     unknown: Generation = "7b"  # type: ignore[assignment]
-    with pytest.raises(UsageError, match="choose 18b or 9b"):
+    with pytest.raises(UsageError, match="expected 18b or 9b"):
         CogAgent(ScriptedModel([]), generation=unknown)

@@ -115,7 +115,7 @@ def test_manifest_names_its_files(tmp_path: Path) -> None:
         ),
         (
             lambda text: text.replace("prill rows 1", "prill rows 9"),
-            "manifest.json: is in the form 'prill rows 9'",
+            "manifest.json: its format is 'prill rows 9'",
         ),
         (None, "holds README.md, checksums.jsonl, report.html and 1 more, which this would remove"),
     ],

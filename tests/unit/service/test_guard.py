@@ -171,7 +171,7 @@ async def test_too_many_items_are_told(visiting: Visiting, record: Record) -> No
         for items in ([], [{"trajectory": record()}] * 3):
             assert (await client.post("/v1/score", json={"items": items})).status_code == 422
         batch = {"query": ["words"] * 3, "prompts": ["w"] * 3}
-        assert "the limit here is 2" in (await client.post("/get_reward", json=batch)).text
+        assert "the limit is 2" in (await client.post("/get_reward", json=batch)).text
 
 
 def test_other_addresses_need_a_good_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -86,7 +86,7 @@ async def test_silent_page_keeps_the_agent_there(
         seen.url,
         ["! another page did not come within 3 s"],
     )
-    assert (gone.url, head(gone)[1:]) == (seen.url, ["! no answer within 3 s"])
+    assert (gone.url, head(gone)[1:]) == (seen.url, ["! no response within 3 s"])
     assert (other.url, head(other)) == (f"{site.url}/two", ["Tab 0 (current): Two"])
 
 

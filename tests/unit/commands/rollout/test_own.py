@@ -147,7 +147,7 @@ def test_patience_holds_for_environments(
 ) -> None:
     words = ("--workers", "5", "--attempts", "20", "--patience")
     assert record(own, tmp_path / "out", *words, "1e-9", environment="Down") == 4
-    assert "no episode could begin for" in capsys.readouterr().err
+    assert "no episode could start for" in capsys.readouterr().err
     assert record(own, tmp_path / "other", *words, "never", environment="Down") == 2
     assert "--model.patience: Expected `float`, got 'never'" in capsys.readouterr().err
 
@@ -161,7 +161,7 @@ def test_without_grade_there_are_no_labels(own: str, tmp_path: Path) -> None:
     ("environment", "policy", "words", "problem"),
     [
         ("Ecko", "Says", (), "has no 'Ecko' (did you mean 'Echo'?)"),
-        ("Says", "Says", (), "gave a Says, which has no reset(task), step(action) and close()"),
+        ("Says", "Says", (), "returned a Says, which has no reset(task), step(action) and close()"),
         ("Echo", "Echo", (), "images is missing: policy"),
         ("Broken", "Says", (), "has the platform 'mainframe'; there are web, android"),
         ("Echo", "Says", ("--start", "many"), "--environment.start: Expected `int`, got 'many'"),

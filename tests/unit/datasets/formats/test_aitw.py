@@ -291,7 +291,7 @@ def test_bad_steps_break_only_their_episode(tmp_path: Path) -> None:
         "episode huge: step 0 is missing",
         "x.json[8]: 8 numbers for boxes, 1 texts and 2 types do not fit",
         "x.json[9]: results/yx_touch has 1 numbers, expected 2",
-        "x.json[10]: results/action_type holds something that is no number",
+        "x.json[10]: results/action_type holds something that is not a number",
         "x.json[11]: results/action_type has 0 numbers",
         "x.json[12]: expected a JSON object, got int",
     ):

@@ -169,7 +169,7 @@ def test_plan_reaches_the_wanted_kappa_at_less_cost(fitted: StackFit) -> None:
     assert chosen.kappa is not None and chosen.kappa >= most - 0.15
     assert chosen.cost < plan[-1].cost
     assert planned.card.planned is not None and planned.card.planned.kappa is not None
-    with pytest.raises(UsageError, match=r"kappa 0\.999 is out of reach: held out, .* reach 0\."):
+    with pytest.raises(UsageError, match=r"kappa 0\.999 cannot be reached: held out, .* reach 0\."):
         choose_width(plan, 0.999)
 
 
@@ -220,9 +220,9 @@ def test_recorded_verdicts_stand_for_judges(files: dict[str, Path]) -> None:
     scored = prill.score(TRAJECTORIES, stacked)
     right = sum(v.success is TRUTHS[v.id] for v in scored)
     assert right >= 0.8 * RUNS
-    with pytest.raises(UsageError, match="the judge good is not made by its name"):
+    with pytest.raises(UsageError, match="the judge good cannot be created from its name"):
         prill.judge("stacked", model=made.output, verdicts=str(files["poor"]))
-    with pytest.raises(UsageError, match="no fitted judge"):
+    with pytest.raises(UsageError, match="not a fitted judge"):
         prill.judge("prior", model=made.output)
 
 

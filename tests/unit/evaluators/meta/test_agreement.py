@@ -146,7 +146,7 @@ def test_rule_decides_between_annotators() -> None:
         "majority",
     )
     assert agreement(verdicts, labels, truth="first").confusion.fn == 1
-    assert agreement(verdicts, labels, truth="P2").undecided_by == {"labelled by others only": 1}
+    assert agreement(verdicts, labels, truth="P2").undecided_by == {"labelled only by others": 1}
     with pytest.raises(UsageError, match=r"all 2 labels .* undecided \(2 not unanimous\)"):
         agreement(verdicts, labels, truth="unanimous")
 
@@ -413,7 +413,7 @@ def test_steps_are_compared_one_by_one() -> None:
 
 def test_steps_need_labels_and_verdicts_of_steps() -> None:
     label = LabelRecord(id="a", success=True, steps=(StepLabel(0, "towards"),))
-    with pytest.raises(UsageError, match="no label says anything of single steps"):
+    with pytest.raises(UsageError, match="no label has labels of single steps"):
         by_step([verdict("a", True)], [LabelRecord(id="a", success=True)])
-    with pytest.raises(UsageError, match="the verdicts say nothing of single steps"):
+    with pytest.raises(UsageError, match="the verdicts have no labels of single steps"):
         by_step([verdict("a", True)], [label])

@@ -195,7 +195,9 @@ async def test_odd_attack_is_an_error(tmp_path: Path, copy: Trajectory) -> None:
     trajectories, _ = write(tmp_path, 1)
     evaluator, model = judge(honest)
     odd = {"odd": Variant("odd", 1.0, "odd", lambda trajectory: copy)}
-    with pytest.raises(UsageError, match="the attack odd gave no trajectory of the same id"):
+    with pytest.raises(
+        UsageError, match="the attack odd did not return a trajectory with the same id"
+    ):
         await judge_attacked(evaluator, [trajectories], tmp_path / "out", odd)
     assert len(model.seen) == 1, "as it was recorded"
 

@@ -169,11 +169,11 @@ def test_outputs_take_no_place_of_another_file(
 ) -> None:
     before = gold.read_bytes()
     for words, told in (
-        (("-o", gold), "gold.jsonl: this is an input too"),
-        (("-o", tmp_path / "s.json", "--ranked", gold), "gold.jsonl: this is an input too"),
+        (("-o", gold), "gold.jsonl: this is also an input"),
+        (("-o", tmp_path / "s.json", "--ranked", gold), "gold.jsonl: this is also an input"),
         (
             ("-o", tmp_path / "s.json", "--ranked", tmp_path / "s.json"),
-            "s.json: this is an input too",
+            "s.json: this is also an input",
         ),
     ):
         assert main(["papers", "rank", str(gold), "--ranker", "bm25", *map(str, words)]) == 2
