@@ -253,7 +253,7 @@ class Recording:
 
     def _note(self, trajectory: Trajectory) -> None:
         if self._closed:
-            raise UsageError(f"the recording of {trajectory.id} is closed: begin another")
+            raise UsageError(f"the recording of {trajectory.id} is closed; start another")
         self.trajectory = trajectory
         with _lock:
             self._folder.note(trajectory)
@@ -381,7 +381,7 @@ def _opened(path: Path, id: str) -> RunFolder:
         if id in folder or id in ids:
             if not ids:
                 _folders.pop(key)[0].close()
-            raise UsageError(f"{path}: has a run {id!r} already; choose another id")
+            raise UsageError(f"{path}: already contains a run {id!r}; choose another id")
         ids.add(id)
         return folder
 

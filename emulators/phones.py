@@ -25,11 +25,9 @@ def one_a_worker(workers: int | None, named: str | None, option: str) -> list[st
     names: list[str | None] = [name.strip() for name in named.split(",")] if named else [None]
     if workers and workers > len(names):
         raise UsageError(
-            f"workers {workers}: every worker needs a device of its own, so name as many",
+            f"workers {workers}: every worker needs a device of its own; give as many devices",
             parameters=(option, "workers"),
         )
     if len(set(names)) < len(names):
-        raise UsageError(
-            f"{option} {named}: the same device stands there twice", parameters=(option,)
-        )
+        raise UsageError(f"{option} {named}: the same device is listed twice", parameters=(option,))
     return names[:workers]

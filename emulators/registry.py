@@ -70,7 +70,7 @@ def make_environment(
     made = maker(**read_options(maker, options, what, lax=lax))
     if not all(callable(getattr(made, method, None)) for method in ("reset", "step", "close")):
         raise UsageError(
-            f"{what} gave a {type(made).__name__}, which has no reset(task), step(action) and "
-            "close()"
+            f"{what} returned a {type(made).__name__}, which has no reset(task), "
+            "step(action) and close()"
         )
     return made  # type: ignore[no-any-return]

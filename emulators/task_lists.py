@@ -47,6 +47,6 @@ def task_list(name: str) -> tuple[Task, ...]:
 def listed_tasks(name: str) -> Iterator[ListedTask]:
     """Yields the rows of a list."""
     if name not in NAMES:
-        raise UsageError(f"no task list {name!r}; there are: {', '.join(NAMES)}")
+        raise UsageError(f"unknown task list {name!r}; expected one of {', '.join(NAMES)}")
     decoder = msgspec.json.Decoder(ListedTask)
     return (decoder.decode(line.data) for line in read_lines(_FOLDER / f"{name}.jsonl"))

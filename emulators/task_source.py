@@ -40,15 +40,17 @@ def numbers(text: str, option: str) -> list[int]:
             )
         if max(map(len, filter(None, match.groups()))) > _MAX_DIGITS:
             raise UsageError(
-                f"{option} {excerpt(text)!r}: a number has at most {_MAX_DIGITS} digits",
+                f"{option} {excerpt(text)!r}: a number may have at most {_MAX_DIGITS} digits",
                 parameters=(option,),
             )
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
-            raise UsageError(f"{option} {text!r}: {part.strip()} counts down", parameters=(option,))
+            raise UsageError(
+                f"{option} {text!r}: the range {part.strip()} is descending", parameters=(option,)
+            )
         if len(listed) + last - first >= MAX_EPISODES:
             raise UsageError(
-                f"{option} {text!r}: {part.strip()} has too many numbers; give at most "
+                f"{option} {text!r}: {part.strip()} has too many numbers; use at most "
                 f"{MAX_EPISODES:,}",
                 parameters=(option,),
             )
@@ -79,7 +81,7 @@ def task_names(words: Names, names: Sequence[str], *, ranges: bool = False) -> l
     """
     text = to_words(words)
     if not text:
-        raise UsageError("tasks is missing: give names, or all", parameters=("tasks",))
+        raise UsageError("tasks is missing; give names, or all", parameters=("tasks",))
     if text == "all":
         return list(names)
     wanted = (
@@ -89,8 +91,8 @@ def task_names(words: Names, names: Sequence[str], *, ranges: bool = False) -> l
     )
     if unknown := [name for name in wanted if name not in names]:
         raise UsageError(
-            f"tasks: there is no task {', '.join(unknown)}; there are {len(names)}, such as "
-            f"{', '.join(names[:5])}",
+            f"tasks: unknown task {', '.join(unknown)}; expected one of {len(names)}, for "
+            f"example {', '.join(names[:5])}",
             parameters=("tasks",),
         )
     return wanted
@@ -186,7 +188,7 @@ class GoalsConfig(EnvironmentConfig):
         by_id = {task.id: task for task in named}
         if len(by_id) < len(named):
             place = self.tasks if isinstance(self.tasks, str) else "tasks"
-            raise UsageError(f"{place}: the same task id stands there twice")
+            raise UsageError(f"{place}: duplicate task id")
         return by_id
 
 
@@ -203,7 +205,8 @@ def _line(task: Any) -> TaskLine:
         return TaskLine(task.goal, task.id, task.site, task.start_url)
     if isinstance(task, Mapping) and (odd := next((key for key in task if key not in _KEYS), None)):
         raise OptionError(
-            f"tasks: a task has no {odd!r}{nearest(str(odd), _KEYS)}; it has {', '.join(_KEYS)}",
+            f"tasks: a task has no key {odd!r}{nearest(str(odd), _KEYS)}; its keys are "
+            f"{', '.join(_KEYS)}",
             "tasks",
         )
     try:
@@ -219,7 +222,7 @@ def _task(line: TaskLine) -> Task:
 def _task_file(path: str) -> list[Task]:
     if not Path(path).is_file():
         raise UsageError(
-            f"tasks {path!r}: no such file, and no list; the lists are {', '.join(NAMES)}",
+            f"tasks {path!r}: neither a file nor a task list; the lists are {', '.join(NAMES)}",
             parameters=("tasks",),
         )
     tasks: list[Task] = []

@@ -73,7 +73,7 @@ class PlainTeacher:
         text = state.text or state.caption if self.text else None
         screenshot = state.screenshot if self.images else None
         if not text and screenshot is None:
-            raise NoEvidenceError("nothing that is shown of the state was recorded")
+            raise NoEvidenceError("the parts of the state that are shown were not recorded")
         before = [action_line(step.action) for step in trajectory.steps[:index]]
         shown = before[len(before) - self.history :] if self.history < len(before) else before
         lines = [f"{len(before) - len(shown) + i}. {line}" for i, line in enumerate(shown, 1)]
@@ -90,7 +90,7 @@ class PlainTeacher:
         )
         answer = action_line(trajectory.steps[index].action)
         if not answer or answer == "other":
-            raise UnparsableError("the action was recorded without words")
+            raise UnparsableError("the action was recorded without text")
         picture = () if screenshot is None else (Image(screenshot),)
         return (
             Message("system", (turns["system"],)),

@@ -69,7 +69,7 @@ class ExportSpec(Config):
         """
         if not self.rows or len(set(self.rows)) < len(self.rows):
             raise UsageError(
-                f"rows: name some of {', '.join(KINDS)}, each once", parameters=("rows",)
+                f"rows: expected some of {', '.join(KINDS)}, each once", parameters=("rows",)
             )
 
 
@@ -111,7 +111,7 @@ def check_folder(folder: Path) -> None:
         if not folder.exists():
             return
         if not folder.is_dir():
-            raise UsageError(f"{folder}: this is a file; name a folder", parameters=("output",))
+            raise UsageError(f"{folder}: this is a file; give a folder", parameters=("output",))
         names = {path.name for path in folder.iterdir()}
     if not names:
         return
@@ -119,8 +119,8 @@ def check_folder(folder: Path) -> None:
     if strange := sorted(names - own):
         more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""
         raise UsageError(
-            f"{folder}: holds {', '.join(strange[:3])}{more}, which this would remove; choose "
-            "another folder",
+            f"{folder}: contains {', '.join(strange[:3])}{more}, which would be deleted; "
+            "choose another folder",
             parameters=("output",),
         )
 
@@ -278,7 +278,7 @@ def _expect_rows(
     because = f"; steps that give no row: {lost}" if lost else ""
     if kind == "kto" and len(file.labels) < 2:
         raise UsageError(
-            "kto needs steps that the judge kept and steps that it rejected: there are "
+            "kto needs steps that the judge kept and steps that it rejected; got "
             f"{len(filtered.steps)} and {len(filtered.rejected)}{because}",
             parameters=("rows",),
         )
@@ -286,8 +286,8 @@ def _expect_rows(
         return
     if kind == "dpo":
         raise UsageError(
-            "no kept step and rejected step of one task were done at the same state, so there are "
-            f"no pairs; more attempts at each task give some{because}",
+            "no pair of a kept and a rejected step in the same state of a task exists, so "
+            f"there are no dpo rows; more attempts at each task give some{because}",
             parameters=("rows",),
         )
     raise UsageError(f"no kept step gives a row{because}")

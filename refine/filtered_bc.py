@@ -186,13 +186,14 @@ class Study(Config):
                 raise OptionError(f"attempts[{index}]: expected a table, got {kind!r}", "attempts")
         for name, several in (("attempts", self.kinds), ("arms", self.arms)):
             if not several:
-                raise OptionError(f"{name}: name at least one", name)
+                raise OptionError(f"{name}: expected at least one", name)
         names = [arm.name for arm in self.arms]
         if twice := [name for name, count in Counter(names).items() if count > 1]:
-            raise OptionError(f"arms: two arms are called {twice[0]!r}", "arms")
+            raise OptionError(f"arms: two arms have the name {twice[0]!r}", "arms")
         if "base" in names:
             raise OptionError(
-                "arms: an arm cannot be called base: that is the policy without training", "arms"
+                "arms: an arm cannot have the name base, which is the policy without training",
+                "arms",
             )
         check_options(FilterSpec, self.filter, "the filter", place="filter.")
         _expect_description(self.grader, "evaluation.judge")
@@ -204,8 +205,7 @@ class Study(Config):
             )
         if self.grader is not None and self.annotated:
             raise OptionError(
-                "evaluation.annotated: a judge and people cannot both give the figures; leave out "
-                "one of the two",
+                "evaluation.annotated: give either a judge or annotated = true, not both",
                 "evaluation",
             )
         with _below("training"):
@@ -273,7 +273,7 @@ class Study(Config):
         if isinstance(model := self.taught.get("model"), str):
             table.setdefault("model", model.removeprefix("local:").removeprefix("vllm:"))
         if not isinstance(table["preset"], str):
-            raise OptionError(f"preset: expected a text, got {table['preset']!r}", "preset")
+            raise OptionError(f"preset: expected a string, got {table['preset']!r}", "preset")
         if "trains" in self.training and self.training["trains"] != "policy":
             raise OptionError(
                 f"trains: a study trains a policy, not {self.training['trains']!r}", "trains"
@@ -412,7 +412,7 @@ def _named(place: str, make: Callable[[], Evaluator], why: str = "") -> Evaluato
     except UsageError as error:
         raise UsageError(f"{place}: {error}{why}") from None
     if re.search(r"[/\0]", judge.info.name):
-        raise UsageError(f"{place}: its name {judge.info.name!r} cannot be part of a file's name")
+        raise UsageError(f"{place}: its name {judge.info.name!r} cannot be used in a file name")
     return judge
 
 
@@ -578,8 +578,8 @@ class _Line:
         try:
             if short := sum(verdict.unscored == BudgetSpentError.code for verdict in verdicts):
                 raise UsageError(
-                    f"the budget is used up (unscored: budget {short} of {len(verdicts)}); a "
-                    "higher one goes on"
+                    f"the budget is used up (unscored: budget {short} of {len(verdicts)}); "
+                    "raise it to resume"
                 )
             require_steps(filtered)
             if not lines:
@@ -668,7 +668,7 @@ def check_folder(study: Study, out: Path) -> bool:
         if not file.exists():
             if out.exists() and any(not there.name.startswith(".") for there in out.iterdir()):
                 raise UsageError(
-                    f"{out}: holds something that is no study; choose another folder",
+                    f"{out}: contains something that is not a study; choose another folder",
                     parameters=("output",),
                 )
             return False

@@ -64,8 +64,8 @@ def make_format(name: str, **options: Any) -> RowFormat:
     made = maker(**read_options(maker, options, f"row format {name!r}"))
     if not all(callable(getattr(made, method, None)) for method in ("row", "beside")):
         raise UsageError(
-            f"row format {name!r} gave a {type(made).__name__}, which has no row(kind, row) and "
-            "beside(kinds)"
+            f"row format {name!r} returned a {type(made).__name__}, which has no row(kind, "
+            "row) and beside(kinds)"
         )
     return made  # type: ignore[no-any-return]
 
@@ -198,7 +198,7 @@ class Axolotl:
         images = iter(row.get("images", ()))
         if kind != "sft" and "images" in row:
             raise UsageError(
-                f"axolotl reads no {kind} rows with images; take sft rows, or another format",
+                f"axolotl does not read {kind} rows with images; use sft rows, or another format",
                 parameters=("format",),
             )
         prompt = [_placed(turn, images) for turn in row["prompt"]]

@@ -150,7 +150,7 @@ def read_results(path: str | os.PathLike[str]) -> ReflexionResults:
     except OSError as error:
         raise UsageError(f"{place}: {error.strerror}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{place}: no results of retries ({error})") from None
+        raise UsageError(f"{place}: not results of retries ({error})") from None
     if results.format != FORMAT:
         raise UsageError(
             f"{place}: results of another version ({results.format}); run the retries again"
@@ -168,8 +168,8 @@ def read_lessons(path: Path) -> dict[str, Lesson]:
             if not line.complete:
                 break
             raise UsageError(
-                f"{path}:{line.number}: not a lesson ({error}); mend the line or choose another "
-                "folder"
+                f"{path}:{line.number}: not a lesson ({error}); fix the line or choose "
+                "another folder"
             ) from None
         lessons[lesson.id] = lesson
     return lessons

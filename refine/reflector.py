@@ -105,7 +105,7 @@ class Reflector:
             )
             if text := clean(reply.text.rpartition("</think>")[2]).strip():
                 return text
-        raise UnparsableError("the model gave an empty lesson")
+        raise UnparsableError("the model returned an empty lesson")
 
     def messages(
         self,
@@ -220,7 +220,8 @@ def find_learner(
     name = type(policy).__name__
     if not isinstance(getattr(policy, "lessons", None), list):
         raise UsageError(
-            f"the policy {name} takes no lessons: it has no list `lessons`; react has one",
+            f"the policy {name} does not accept lessons, because it has no list `lessons`; "
+            "use react",
             parameters=("policy",),
         )
     policy.lessons[:] = lessons
@@ -229,7 +230,7 @@ def find_learner(
     asked = model or getattr(policy, "model", None)
     if asked is None:
         raise UsageError(
-            f"the policy {name} asks no model, so name one that draws lessons",
+            f"the policy {name} calls no model; name a model that writes lessons",
             parameters=("lessons.model",),
         )
     return Reflective(policy, Reflector(asked, spec))
@@ -276,7 +277,7 @@ def make_challenges(
         )
 
     if len({task.id for task in tasks}) < len(tasks):
-        raise UsageError("every task needs an id of its own: it names the attempts")
+        raise UsageError("every task needs an id of its own, which identifies its attempts")
     return [challenge(task) for task in tasks]
 
 

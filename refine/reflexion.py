@@ -268,14 +268,16 @@ class _Run(Generic[E]):
     ) -> None:
         if judge is None and play.oracle is None:
             raise UsageError(
-                "there is no oracle here whose labels could decide; name a judge",
+                "there is no oracle whose labels could decide; name a judge",
                 parameters=("evaluator",),
             )
         if baseline is not None and baseline.resolve() == out.resolve():
-            raise UsageError(f"{baseline}: the other run is this one", parameters=("baseline",))
+            raise UsageError(
+                f"{baseline}: the other run is this run itself", parameters=("baseline",)
+            )
         if baseline is not None and not (baseline / TRAJECTORIES).is_file():
             raise UsageError(
-                f"{baseline}: holds no recorded attempts to take over", parameters=("baseline",)
+                f"{baseline}: contains no recorded attempts to reuse", parameters=("baseline",)
             )
         self._pool, self._challenges, self._out, self._spec, self._play = (
             pool,
@@ -359,12 +361,12 @@ class _Run(Generic[E]):
         except UsageError as error:
             reason = str(error).removeprefix(f"{path}: ")
             raise UsageError(
-                f"{path}: no settings of a run ({reason}); choose another folder"
+                f"{path}: not the settings of a run ({reason}); choose another folder"
             ) from None
         if differ := sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key)):
             raise UsageError(
-                f"{path}: holds a run with other settings ({', '.join(differ)}); choose another "
-                "folder, and name this one as the baseline",
+                f"{path}: contains a run with other settings ({', '.join(differ)}); choose "
+                "another folder, and name this one as the baseline",
                 parameters=("output", "baseline"),
             )
         return True
@@ -537,9 +539,7 @@ class _Run(Generic[E]):
             count += 1
             self._progress(ReflexionProgress("judge", max(map(len, attempts)) - 1, count, len(ids)))
         if lacking := ids - self._verdicts.keys():
-            raise UsageError(
-                f"{self._out / TRAJECTORIES}: the attempt {min(lacking)} has gone from it"
-            )
+            raise UsageError(f"{self._out / TRAJECTORIES}: the attempt {min(lacking)} is missing")
 
     async def _reflect_all(
         self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]

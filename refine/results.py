@@ -160,14 +160,14 @@ def read_outcomes(
         seed, attempt = (item.metadata.get(name, 0) for name in ("seed", "attempt"))
         if not isinstance(seed, int) or not isinstance(attempt, int):
             raise UsageError(
-                f"{folder / TRAJECTORIES}: {item.id!r}: `seed` and `attempt` in its metadata are "
-                "no whole numbers"
+                f"{folder / TRAJECTORIES}: {item.id!r}: `seed` and `attempt` in its "
+                "metadata are not integers"
             )
         key = Played(item.task.id or item.task.goal, seed, attempt, get_template(item))
         if key in outcomes:
             raise UsageError(
-                f"{folder}: {key.task} was played twice, by different policies or settings; "
-                "delete the folder"
+                f"{folder}: {key.task} was played twice, with different policies or "
+                "settings; delete the folder"
             )
         outcomes[key] = None if item.error is not None else labels.get(item.id)
     return outcomes
@@ -218,7 +218,7 @@ def read_study_results(out: Path) -> StudyResults:
     for folder, manifest in manifests:
         if manifest["arm"] not in arms:
             raise UsageError(
-                f"{folder / MANIFEST}: `arm` is {manifest['arm']!r}, and {out / STUDY} has "
+                f"{folder / MANIFEST}: `arm` is {manifest['arm']!r}, but {out / STUDY} has "
                 f"{', '.join(arms)}"
             )
     manifests.sort(key=lambda of: (of[1]["round"], of[1]["seed"], arms.index(of[1]["arm"])))

@@ -234,11 +234,11 @@ def get_threshold(spec: RetrySpec, judge: Evaluator) -> float | None:
         return spec.threshold
     if spec.threshold is not None:
         both = ("threshold", "false_negative_cost")
-        raise UsageError("give a threshold or the cost that chooses one, not both", parameters=both)
+        raise UsageError("give either a threshold, or the cost that chooses one", parameters=both)
     if not any(isinstance(part, Calibrated) for part in every_judge(judge)):
         raise UsageError(
-            "choosing a threshold by costs needs scores that are probabilities: give the judge a "
-            "calibration",
+            "choosing a threshold by cost needs scores that are probabilities; give the "
+            "judge a calibration",
             parameters=("false_negative_cost",),
         )
     return threshold_for_costs(1.0, spec.false_negative_cost)

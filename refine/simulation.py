@@ -151,8 +151,8 @@ def judge_of_verdicts(
     for label, scores in sides.items():
         if not any(score is not None for score in scores):
             raise UsageError(
-                f"no verdict is on a labelled {'success' if label else 'failure'}: the judge's "
-                "errors are unknown"
+                f"no verdict is on a labelled {'success' if label else 'failure'}, so the "
+                "judge's errors are unknown"
             )
     return JudgeModel(
         sides[True], sides[False], 0.5 if calibration is None else calibration.threshold
@@ -168,8 +168,9 @@ def judge_of_calibration(calibration: Calibration) -> JudgeModel:
     known = calibration.held_out
     if known is None:
         raise UsageError(
-            "the calibration is of an earlier version and does not tell how often its judge errs: "
-            "make it again with `prill calibrate`, or give verdicts and labels as well",
+            "the calibration was made by an earlier version and does not contain the "
+            "judge's error rates; make it again with `prill calibrate`, or give verdicts "
+            "and labels as well",
             parameters=("calibration", "verdicts", "labels"),
         )
     successes = [*known.successes, *[None] * known.unscored_successes]

@@ -74,7 +74,7 @@ def check_study(out: Path, *, taken_up: bool = False) -> None:
             f"round-{manifest['round']}",
         ):
             of = f"seed {manifest['seed']}, {manifest['arm']}, round {manifest['round']}"
-            raise UsageError(f"{file}: is of {of}; put it back where it belongs")
+            raise UsageError(f"{file}: belongs to {of}; move it back")
         if name.as_posix() not in study:
             _expect_hashes(file, manifest)
 
@@ -141,8 +141,8 @@ def _expect_hashes(file: Path, manifest: Mapping[str, Any]) -> None:
         if digest is not None and (not path.is_file() or compute_hash(path) != digest):
             state = "has changed" if path.is_file() else "is gone"
             raise UsageError(
-                f"{path}: {state} since {file} was written; put back what was there, or delete "
-                f"{file.name}: the study's own command makes it again"
+                f"{path}: {state} since {file} was written; restore the original, or delete "
+                f"{file.name}, which the study's command then writes again"
             )
 
 
@@ -155,8 +155,8 @@ def read_manifest(file: Path) -> dict[str, Any]:
     decoded(
         data,
         _Round,
-        f"{file}: no manifest of a round",
-        "delete it: the study's own command makes it again",
+        f"{file}: not the manifest of a round",
+        "delete it; the study's command then writes it again",
     )
     return decoded(data, dict[str, Any], str(file))
 

@@ -213,7 +213,7 @@ def annotate_recording(
     load = FORMATS.maker(format)
     annotate = getattr(sys.modules[load.__module__], "annotate", None)
     if annotate is None:
-        raise UsageError(f"format {format!r} has no place for verdicts", parameters=("to",))
+        raise UsageError(f"format {format!r} cannot store verdicts", parameters=("to",))
     yield from annotate(source, verdicts)
 
 
@@ -244,11 +244,11 @@ def find_format(path: str | os.PathLike[str]) -> str:
         return found[0]
     if found:
         raise UsageError(
-            f"{path}: could be of the formats {', '.join(found)}; say which one",
+            f"{path}: matches several formats ({', '.join(found)}); choose one",
             parameters=("format",),
         )
     raise UsageError(
-        f"{path}: of no known format; name one of {', '.join(FORMATS.names())}, or "
+        f"{path}: unknown format; choose one of {', '.join(FORMATS.names())}, or "
         "file.py:function of your own",
         parameters=("format",),
     )

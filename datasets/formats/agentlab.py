@@ -83,7 +83,8 @@ def _runs(root: Path) -> list[Path]:
     folders = sorted({path.parent for path in marks if not path.parent.name.startswith("_")})
     if not folders:
         raise UsageError(
-            f"{root}: expected a folder with exp_args.pkl or step_0.pkl.gz in it or below"
+            f"{root}: expected a folder that contains exp_args.pkl or step_0.pkl.gz, also "
+            "in subfolders"
         )
     return folders
 

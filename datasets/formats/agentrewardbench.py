@@ -165,7 +165,7 @@ def _files(root: Path) -> list[Path]:
         path for path in root.rglob("*.json*") if path.name.removesuffix(".gz").endswith(".json")
     )
     if not paths:
-        raise UsageError(f"{root}: expected a file, or a folder with .json files in it")
+        raise UsageError(f"{root}: expected a file, or a folder with .json files")
     return paths
 
 

@@ -155,7 +155,7 @@ def _trajectory(
         if data.type == "function"
     ]
     if not calls and not runs:
-        raise InputError("no call of a model and no run of a function in this trace")
+        raise InputError("this trace contains no model call and no function call")
     chat = conversation(
         join_calls(calls, runs), images, goal="", read=read_call, looks=LOOKS, measured=True
     )

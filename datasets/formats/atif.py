@@ -184,7 +184,7 @@ def _files(root: Path) -> Iterator[tuple[Path, str, bytes | BadLine]]:
             any_document = True
             yield path, name, data
     if not any_document:
-        raise UsageError(f"{root}: expected JSON files with a schema_version of ATIF in it")
+        raise UsageError(f"{root}: expected JSON files with an ATIF schema_version")
 
 
 def _decoded(data: bytes) -> _Document:

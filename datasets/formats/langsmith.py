@@ -233,7 +233,7 @@ def _trajectory(id: str, runs: list[_Run], images: RecordImages) -> Trajectory:
         if run.run_type == "tool"
     ]
     if not calls and not tools:
-        raise InputError("no call of a model and no run of a tool in this trace")
+        raise InputError("this trace contains no model call and no tool run")
     goal = next((text for run in roots if (text := _plain_text(run.inputs))), "")
     chat = conversation(
         join_calls(calls, tools), images, goal=goal, read=read_call, looks=LOOKS, measured=True

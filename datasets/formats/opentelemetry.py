@@ -195,7 +195,7 @@ def _trajectory(trace: _Trace, images: RecordImages) -> Trajectory:
         join_calls(calls, tools), images, goal=asked, read=read_call, looks=LOOKS, measured=True
     )
     if not chat.steps and not chat.goal and not any(map(_is_agent, roots)):
-        raise InputError("no call of a model and no run of a tool in this trace")
+        raise InputError("this trace contains no model call and no tool run")
     models = (text for span in spans if _is_call(span) and (text := _model(span)))
     agent = next(
         (

@@ -74,7 +74,7 @@ def messages(values: Iterable[object]) -> Iterator[ChatMessage]:
         try:
             message = msgspec.convert(value, _Message)
         except (msgspec.ValidationError, RecursionError) as error:
-            raise InputError(f"a message is broken: {error}") from None
+            raise InputError(f"invalid message: {error}") from None
         if not isinstance(message.content, tuple):
             yield _chat(message, message.content)
         elif message.role == "assistant":

@@ -119,9 +119,7 @@ class Android:
         virtual_device: Avd | None = None,
     ) -> None:
         if spec.avd is not None and spec.device is not None:
-            raise UsageError(
-                "a run plays on a running device or on a virtual one, and both are named"
-            )
+            raise UsageError("give either a running device or a virtual one")
         if virtual_device is None and spec.avd is not None:
             virtual_device = Avd(
                 spec.avd, adb_port=spec.adb_port, window=spec.window, snapshot=spec.snapshot
@@ -160,7 +158,7 @@ class Android:
         nothing.
         """
         if not self._healthy:
-            raise UsageError("no episode is open: call reset first")
+            raise UsageError("no episode is open; call reset first")
         async with self._episode():
             await self._perform(action)
             return await self._observe(), action.is_final
@@ -236,7 +234,7 @@ class Android:
             await self._reopen()
         except EnvironmentFailedError as failure:
             raise EnvironmentFailedError(
-                f"{first}; a new session did not start: {failure}"
+                f"{first}; starting a new session failed, too: {failure}"
             ) from first
         try:
             return await do()

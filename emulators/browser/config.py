@@ -87,7 +87,8 @@ class WebConfig(GoalsConfig, PagesConfig):
         for task in tasks.values():
             if not task.start_url:
                 raise UsageError(
-                    f"task {task.id}: it has no start_url; add one, or one for all",
+                    f"task {task.id}: start_url is missing; add it to the task, or set one "
+                    "for all tasks",
                     parameters=("start_url",),
                 )
         browser, options = Chromium(), self.page_options(run, PageSpec)

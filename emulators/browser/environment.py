@@ -141,7 +141,7 @@ class BrowserEnvironment:
     def page(self) -> Page:
         """The agent's current tab, for oracles. Raises UsageError if no episode is open."""
         if self._page is None:
-            raise UsageError("no episode is open: call reset first")
+            raise UsageError("no episode is open; call reset first")
         return self._page
 
     @property
@@ -275,11 +275,12 @@ class BrowserEnvironment:
         except Error as error:
             why = error.message.splitlines()[0].removeprefix("Page.goto: ")
             raise EnvironmentFailedError(
-                f"the start page {url} cannot be opened: {why}; is the site running?"
+                f"the start page {url} cannot be opened: {why}; check that the site is running"
             ) from error
         if answer is not None and answer.status >= 500:
             raise EnvironmentFailedError(
-                f"the start page {url} cannot be opened: its server answered {answer.status}"
+                f"the start page {url} cannot be opened: its server responded with status "
+                f"{answer.status}"
             )
 
     async def _act(self, tabs: Tabs, page: Page, action: Action) -> None:
@@ -396,7 +397,7 @@ class BrowserEnvironment:
         try:
             yield
         except TimeoutError:
-            raise EnvironmentFailedError(f"the page does not answer {when}") from None
+            raise EnvironmentFailedError(f"the page does not respond {when}") from None
         except Error as error:
             raise EnvironmentFailedError(
                 f"the browser failed {when}: {error.message.splitlines()[0]}"

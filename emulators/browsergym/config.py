@@ -51,7 +51,7 @@ class BrowserGymConfig(EnvironmentConfig):
 
         if not self.tasks:
             raise UsageError(
-                "tasks is missing: name some, such as miniwob.click-test", parameters=("tasks",)
+                "tasks is missing; name some, for example miniwob.click-test", parameters=("tasks",)
             )
         told: dict[str, Any] = {"slow_mo": self.slow_mo, "pause": self.pause}
         environments: list[Any] = [

@@ -125,7 +125,7 @@ class BrowserGym:
     async def step(self, action: Action) -> tuple[Observation, bool]:
         """Acts, and returns the page. Actions that BrowserGym does not support change nothing."""
         if self._process is None:
-            raise UsageError("no episode is open: call reset first")
+            raise UsageError("no episode is open; call reset first")
         self._untouched = None
         self._last = await self._ask(HostRequest(call=format_call(action, *self._last.size)))
         return self._observation(), action.is_final or self._last.done
@@ -205,7 +205,7 @@ class BrowserGym:
                     line = await process.stdout.readline()
             except TimeoutError:
                 raise EnvironmentFailedError(
-                    f"BrowserGym did not answer for {self._timeout:g} s and was ended"
+                    f"BrowserGym did not respond for {self._timeout:g} s and was killed"
                 ) from None
             except ConnectionError:
                 line = b""

@@ -133,7 +133,7 @@ class Ios:
         executable = spec.companion or companion_path()
         if not os.access(executable, os.X_OK):
             raise UsageError(
-                f"{executable} is not an executable file: give the path of idb_companion"
+                f"{executable} is not an executable file; give the path of idb_companion"
             )
         self._phone = PreparedSimulator(
             executable,
@@ -216,7 +216,7 @@ class Ios:
 
     def _session(self) -> Companion:
         if self._companion is None:
-            raise UsageError("no episode is open: call reset first")
+            raise UsageError("no episode is open; call reset first")
         return self._companion
 
     async def _perform(self, action: Action) -> None:

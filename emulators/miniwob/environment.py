@@ -241,7 +241,7 @@ class MiniWoB:
 
     def _open_page(self) -> Page:
         if self._page is None:
-            raise UsageError("no episode is open: call reset first")
+            raise UsageError("no episode is open; call reset first")
         return self._page
 
     async def _load(self, name: str, seed: int) -> str:

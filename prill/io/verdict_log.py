@@ -54,7 +54,7 @@ class VerdictLog(AppendLog[Any]):
     """
 
     noun: ClassVar[str] = "verdict"
-    maker: ClassVar[str] = "evaluator"
+    maker: ClassVar[str] = "judge"
     record: ClassVar[type[Any]] = Verdict
 
     def __init__(

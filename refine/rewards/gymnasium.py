@@ -137,8 +137,8 @@ def _goal(
             if isinstance(found := table.get(key), str) and found:
                 return found
     raise UsageError(
-        f"neither the observation nor the info says the goal ({', '.join(_GOALS)}): give it as "
-        "`goal`"
+        f"neither the observation nor the info contains the goal ({', '.join(_GOALS)}); "
+        "give it as `goal`"
     )
 
 

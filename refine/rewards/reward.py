@@ -51,8 +51,8 @@ def score(trajectory: Trajectory, verdict: Verdict) -> float:
     """Returns the probability of success. Raises UsageError if the judge gives no score."""
     if verdict.score is None:
         raise UsageError(
-            f"the judge {verdict.evaluator.name} gives no score: choose the reward `success`, or "
-            "another judge"
+            f"the judge {verdict.evaluator.name} gives no score; use the reward `success`, "
+            "or another judge"
         )
     return verdict.score
 
@@ -117,16 +117,17 @@ class RewardSpec(Config):
         """Checks options that depend on each other."""
         if not (isinstance(self.kind, str) or callable(self.kind)):
             raise UsageError(
-                f"kind is {self.kind!r}: give {', '.join(KINDS)}, module:function, or a function"
+                f"kind is {self.kind!r}; expected {', '.join(KINDS)}, module:function, or a "
+                "function"
             )
         if isinstance(self.kind, str) and self.kind not in KINDS and ":" not in self.kind:
             near = nearest(self.kind, KINDS)
             raise UsageError(
-                f"unknown kind of reward {self.kind!r}{near}; there are: {', '.join(KINDS)}, or "
-                "module:function"
+                f"unknown kind of reward {self.kind!r}{near}; expected one of "
+                f"{', '.join(KINDS)}, or module:function"
             )
         if (self.value is None) == (self.on_unscored == "value"):
-            raise UsageError("give a value with on_unscored value, and only then")
+            raise UsageError("value: required with on_unscored = value, and only then")
         numbers = (
             self.discount,
             self.length_penalty,
@@ -244,7 +245,7 @@ class Reward:
         reward = math.fsum(parts.values())
         if not math.isfinite(reward):
             raise UsageError(
-                f"the reward of {trajectory.id!r} is {reward}: its penalties are too large"
+                f"the reward of {trajectory.id!r} is {reward}, because its penalties are too large"
             )
         return RewardResult(reward, verdict, parts)
 
@@ -295,10 +296,10 @@ class Reward:
         spec = self.spec
         worth: Any = self._worth(trajectory, verdict)  # a user's function may give anything
         if worth is None:
-            raise NoEvidenceError(f"the reward function gives none for {trajectory.id!r}")
+            raise NoEvidenceError(f"the reward function returned None for {trajectory.id!r}")
         if not isinstance(worth, Real) or not math.isfinite(float(worth)):
             raise UsageError(
-                f"the reward function gave {worth!r} for {trajectory.id!r}: it is to give a "
+                f"the reward function returned {worth!r} for {trajectory.id!r}; expected a "
                 "finite number or None"
             )
         cost = _agent_cost(trajectory) if spec.cost_penalty else 0.0
@@ -334,8 +335,8 @@ class Reward:
         made = made() if inspect.isclass(made) else made
         if not callable(made):
             raise UsageError(
-                f"{kind}: a {type(made).__name__} is no reward function: (trajectory, verdict) to "
-                "a number or None"
+                f"{kind}: a {type(made).__name__} is not a reward function, which maps "
+                "(trajectory, verdict) to a number or None"
             )
         function: RewardFunction = made
         return function
@@ -344,8 +345,8 @@ class Reward:
         if verdict.rewards is None:
             name = verdict.evaluator.name
             raise UsageError(
-                f"the judge {name} gives no rewards for steps: choose the judge `steps`, or the "
-                "reward `success`"
+                f"the judge {name} gives no rewards for steps; use the judge `steps`, or "
+                "the reward `success`"
             )
         return math.fsum(reward * self.spec.discount**i for i, reward in enumerate(verdict.rewards))
 
@@ -359,8 +360,8 @@ def _agent_cost(trajectory: Trajectory) -> float:
         or cost < 0
     ):
         raise NoEvidenceError(
-            f"metadata of {trajectory.id!r} does not say what the agent cost: put US dollars into "
-            f"`{COST}`"
+            f"metadata of {trajectory.id!r} does not contain the agent's cost; put it into "
+            f"`{COST}`, in US dollars"
         )
     return float(cost)
 
@@ -370,8 +371,8 @@ def _side_effects(verdict: Verdict) -> int:
     if verdict.findings is None or not verdict.findings.criteria:
         name = verdict.evaluator.name
         raise UsageError(
-            f"the judge {name} does not look for side effects: choose the judge `rubric`, or no "
-            "penalty for them"
+            f"the judge {name} does not look for side effects; use the judge `rubric`, or "
+            "no penalty for them"
         )
     return len(verdict.findings.side_effects)
 
@@ -424,7 +425,7 @@ class RewardConfig(RewardSpec):
         if not given or (given == ["judge"] and not isinstance(table["judge"], str)):
             return {**own, **table}  # the remaining keys are unknown options
         if len(given) > 1:
-            raise OptionError(f"{given[1]}: the judge is named by {given[0]} already", given[1])
+            raise OptionError(f"{given[1]}: the judge is already named by {given[0]}", given[1])
         name = table.pop(given[0])
         return {**own, "judge": {"name": name, **table} if table else name}
 

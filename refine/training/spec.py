@@ -220,7 +220,7 @@ class TrainSpec:
         self.engine_words()
         if self.trains in OF_PAGES and self.method != "full":
             raise OptionError(
-                f"method: a {self.trains} is trained in full, not as {self.method}; say full",
+                f"method: a {self.trains} is trained in full, not as {self.method}; set it to full",
                 "method",
             )
 
@@ -302,8 +302,8 @@ def training_spec(
         settings = {}
     if preset not in presets():
         raise UsageError(
-            f"{place}unknown preset {preset!r}{nearest(str(preset), presets())}; there are: "
-            f"{', '.join(presets())}, FILE.toml",
+            f"{place}unknown preset {preset!r}{nearest(str(preset), presets())}; expected "
+            f"one of {', '.join(presets())}, FILE.toml",
             parameters=("preset",),
         )
     given = {**presets()[preset].settings, "trains": trains, **settings, **options}

@@ -82,7 +82,7 @@ def train(
     expect_place(folder, "a training")
     if is_stream(rows):
         raise UsageError(
-            f"{rows}: rows are read again when a training goes on; name a file",
+            f"{rows}: expected a file, because rows are read again when a training resumes",
             parameters=("rows",),
         )
     if spec.engine == "swift":
@@ -203,7 +203,9 @@ def check_training(
         EndpointError: The model cannot be used.
     """
     if devices and spec.trains in OF_PAGES:
-        raise UsageError(f"a {spec.trains} is planned for this machine only", parameters=("gpus",))
+        raise UsageError(
+            f"dry_run: a {spec.trains} can only be estimated for this machine", parameters=("gpus",)
+        )
     return _plan(spec, rows, Path(output), say, teacher, None, devices)[1].facts
 
 
@@ -218,7 +220,7 @@ def _plan(
 ) -> tuple[Recipe, RecipePlan]:
     if spec.engine == "swift":
         raise UsageError(
-            "a training by ms-swift is not measured beforehand; leave out the dry run",
+            "dry_run: a training by ms-swift cannot be estimated; leave it out",
             parameters=("engine",),
         )
     check_settings(spec)
@@ -247,7 +249,7 @@ def _fit(
         trainer.train(resume_from_checkpoint=str(last) if last else None)
         if trainer.state.global_step < trainer.state.max_steps:
             place = f"step {trainer.state.global_step} of {trainer.state.max_steps}"
-            raise KeyboardInterrupt(f"stopped after {place}; the same call goes on from there")
+            raise KeyboardInterrupt(f"stopped after {place}; the same call resumes from there")
         with expect_room(folder, folder):
             _save(
                 trainer,
@@ -313,7 +315,7 @@ def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
         or not (_is_there(folder / RECORD) or all(map(_is_part, folder.iterdir())))
     ):
         raise UsageError(
-            f"{folder}: holds something that is no training; choose another folder",
+            f"{folder}: contains something that is not a training; choose another folder",
             parameters=("output",),
         )
     with failures(folder):
@@ -327,8 +329,8 @@ def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
     there = read_record(folder)
     if there is not None and (changed := _changed(there, about)):
         raise UsageError(
-            f"{folder}: holds a training with other {changed}; choose another folder, or begin "
-            "again",
+            f"{folder}: contains a training with other {changed}; choose another folder, or "
+            "start over",
             parameters=("output", "resume"),
         )
     if there is None:
@@ -495,7 +497,8 @@ def _memory_failures() -> Iterator[None]:
         yield
     except import_module("torch").OutOfMemoryError as error:
         raise UsageError(
-            f"the training does not fit the memory of the device: {excerpt(str(error))}. Fewer "
-            "rows at once, smaller pictures, gradient checkpointing, or method qlora need less",
+            "the training does not fit into the memory of the device: "
+            f"{excerpt(str(error))}. Use fewer rows per forward pass, smaller images, "
+            "gradient checkpointing, or method qlora",
             parameters=("micro_batch", "max_pixels", "gradient_checkpointing", "method"),
         ) from error

@@ -129,7 +129,7 @@ def test_dry_run_refuses_what_cannot_fit(
     job = write_job(model=str(large), method="full", preset="captioner-paper", epochs=1)
     refused = run(job, "captioner", "--gpus", "1", "--dry-run")
     assert refused.returncode == 2 and re.search(
-        r"needs about \d+ GB, and the device has 141 GB", refused.stderr
+        r"needs about \d+ GB, but the device has 141 GB", refused.stderr
     ), refused.stderr
     shared = run(job, "captioner", "--gpus", "4", "--dry-run")
     # What checkpoints of it take is more than a small disk has, and is told after the memory.

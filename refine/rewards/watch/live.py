@@ -368,7 +368,7 @@ def read_scores(path: str | Path | None) -> Sequence[float]:
             values.append(float(verdict.success) if verdict.score is None else verdict.score)
     if len(values) < FEWEST:
         raise UsageError(
-            f"{path}: {len(values)} verdicts with a score; {FEWEST} are needed",
+            f"{path}: {len(values)} verdicts with a score are too few; {FEWEST} are needed",
             parameters=("reference",),
         )
     return values

@@ -74,8 +74,8 @@ class WatchLog(AppendLog[WatchRecord]):
         def take(record: WatchRecord, start: int) -> None:
             if record.verdict.judge != judge:
                 raise UsageError(
-                    f"{path} holds observations of another judge ({record.verdict.judge} there, "
-                    f"{judge} now); choose another file",
+                    f"{path} contains observations of another judge ({record.verdict.judge} "
+                    f"in the file, {judge} now); choose another file",
                     parameters=("observations",),
                 )
             known(record)
@@ -143,7 +143,7 @@ def _read(
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             if not count and (content := content_of_line(line.data)) not in (None, what):
                 raise UsageError(
-                    f"{path}: holds {content}, not {what}; name another file"
+                    f"{path}: contains {content}, not {what}; choose another file"
                 ) from None
             broken(f"{path}:{line.number}: {line_fault(line.data, error, type_)}")
             continue

@@ -83,6 +83,6 @@ class WatchSpec(WatchLimits):
         """Checks settings that depend on each other."""
         if (self.canaries is None) != (self.canary_labels is None):
             raise UsageError(
-                "canaries and canary_labels: give both, trajectories and what is known of them",
+                "canaries and canary_labels: give both, the trajectories and their labels",
                 parameters=("canaries", "canary_labels"),
             )

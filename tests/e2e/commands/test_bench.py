@@ -159,7 +159,7 @@ def test_another_number_of_trials_is_refused(played: Path, prill: Prill) -> None
     done = prill(*WORDS[:-1], played, "--trials", "2")
     assert (
         done.returncode == 2
-        and "holds a run with other settings (retries); choose another folder" in done.stderr
+        and "contains a run with other settings (retries); choose another folder" in done.stderr
     )
 
 
@@ -286,7 +286,7 @@ def test_the_shop_has_no_figures_beside(tmp_path: Path) -> None:
             "tasks is missing: react is not a paper's agent, so name a list (45, 43, 64), tasks, "
             "or all (--tasks)",
         ),
-        (("miniwob", "--policy", "react", "--tasks", "44"), "tasks: there is no task 44"),
+        (("miniwob", "--policy", "react", "--tasks", "44"), "tasks: unknown task 44"),
         (
             ("miniwob", "--policy", "react", "--tasks", "45", "--beside", "stepp"),
             "no figures 'stepp'",
@@ -305,7 +305,7 @@ def test_the_shop_has_no_figures_beside(tmp_path: Path) -> None:
         ),
         (
             ("webarena", "--policy", "scripted", "--shop", "--oracle", "none"),
-            "there is no oracle here",
+            "there is no oracle whose labels could decide",
         ),
         (
             ("web", "--policy", "scripted", "--goal", "x"),

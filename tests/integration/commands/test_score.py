@@ -334,7 +334,7 @@ class TestBadInput:
         write_trajectories(tmp_path / "t.jsonl", 1)
         prill("score", "t.jsonl", *words(server))
         result = prill("score", "t.jsonl", *words(server, "--frames", 2))
-        one_error(result, "contains verdicts of another evaluator", "--no-resume")
+        one_error(result, "contains verdicts of another judge", "--no-resume")
 
     def test_missing_model_names_its_flag(self, prill: Prill, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 1)

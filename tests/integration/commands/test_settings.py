@@ -152,9 +152,9 @@ OF_STUDIES: list[tuple[Settings, str]] = [
     ({"arms.1.name": ".hidden"}, "s.json: arms[1].name: Expected `str` matching regex"),
     ({"arms.1.name": "a" * 300}, "s.json: arms[1].name: Expected `str` matching regex"),
     ({"arms.1.name": ""}, "s.json: arms[1].name: Expected `str` matching regex"),
-    ({"arms.1.name": "all"}, "s.json: arms: two arms are called 'all'"),
-    ({"arms.1.name": "base"}, "s.json: arms: an arm cannot be called base"),
-    ({"arms": []}, "s.json: arms: name at least one"),
+    ({"arms.1.name": "all"}, "s.json: arms: two arms have the name 'all'"),
+    ({"arms.1.name": "base"}, "s.json: arms: an arm cannot have the name base"),
+    ({"arms": []}, "s.json: arms: expected at least one"),
     ({"arms": 5}, "s.json: arms: expected a list of tables, got 5"),
     ({"episodes.output": "elsewhere"}, "s.json: episodes.output: unknown option"),
     ({"attempts.0.output": "elsewhere"}, "s.json: attempts[0].output: unknown option"),
@@ -192,7 +192,7 @@ OF_STUDIES: list[tuple[Settings, str]] = [
         {"attempts.0.seeds": "0-99999999999"},
         "s.json: attempts[0]: seeds '0-99999999999': 0-99999999999 has too many",
     ),
-    ({"attempts.0.seeds": "9" * 5000}, "a number has at most 18 digits"),
+    ({"attempts.0.seeds": "9" * 5000}, "a number may have at most 18 digits"),
     ({"attempts.0.seeds": "a"}, "s.json: attempts[0]: seeds 'a': expected numbers and ranges"),
     (
         {"attempts.0.attempts": 10**12},
@@ -206,7 +206,10 @@ OF_STUDIES: list[tuple[Settings, str]] = [
         {"attempts.0.temperature": float("nan")},
         "s.json: attempts[0].temperature: expected a finite number, got nan",
     ),
-    ({"evaluation.seeds": "10-9"}, "s.json: evaluation: seeds '10-9': 10-9 counts down"),
+    (
+        {"evaluation.seeds": "10-9"},
+        "s.json: evaluation: seeds '10-9': the range 10-9 is descending",
+    ),
     (
         {"evaluation.policy": "scripted"},
         "s.json: evaluation.policy: only attempts may use another policy",
@@ -232,7 +235,7 @@ OF_STUDIES: list[tuple[Settings, str]] = [
         {"training.preset": "smal-text"},
         "s.json: training: unknown preset 'smal-text' (did you mean 'small-text'?)",
     ),
-    ({"training.preset": 5}, "s.json: training.preset: expected a text, got 5"),
+    ({"training.preset": 5}, "s.json: training.preset: expected a string, got 5"),
     (
         {"training.step": 2},
         "s.json: training.step: training has no such option (did you mean 'steps'?)",
@@ -253,7 +256,7 @@ OF_STUDIES: list[tuple[Settings, str]] = [
     ),
     pytest.param(
         {"training.targets": "("},
-        "s.json: training: targets: '(' is no regular expression",
+        "s.json: training: targets: '(' is not a regular expression",
         marks=needs_training,
     ),
     ({"rounds": 0}, "s.json: rounds: Expected `int` >= 1"),
@@ -311,7 +314,7 @@ OF_COMMANDS: list[tuple[tuple[object, ...], str]] = [
         (*PLAY, "--seeds", "0-99999999999"),
         "seeds '0-99999999999': 0-99999999999 has too many numbers",
     ),
-    ((*PLAY, "--seeds", "1,9999999999999999999999"), "a number has at most 18 digits"),
+    ((*PLAY, "--seeds", "1,9999999999999999999999"), "a number may have at most 18 digits"),
     ((*PLAY, "--attempts", 10**12), "1,000,000,000,000 episodes; a run may have at most 1,000,000"),
     (
         (*PLAY, "--workers", 10**9),
@@ -336,13 +339,16 @@ OF_COMMANDS: list[tuple[tuple[object, ...], str]] = [
     ((*AGAIN, "oracle", "--threshold", "nan"), "threshold: "),
     (
         (*AGAIN, "oracle", "--baseline", "gone"),
-        "gone: holds no recorded attempts to take over (--baseline)",
+        "gone: contains no recorded attempts to reuse (--baseline)",
     ),
     (
         ("reflexion", "doubles.py:Ungraded", *AGAIN[2:], "noisy"),
         "noisy: there is no oracle whose labels it could change",
     ),
-    (("reflexion", "doubles.py:Ungraded", *AGAIN[2:], "oracle"), "there is no oracle here"),
+    (
+        ("reflexion", "doubles.py:Ungraded", *AGAIN[2:], "oracle"),
+        "there is no oracle whose labels could decide",
+    ),
     ((*SCORE, "nope"), "unknown judge 'nope'"),
     ((*SCORE, "votes.json"), "votes.json: judges[1].name"),
     ((*SCORE, "student", "--judge.model", "gone.json"), "gone.json"),
@@ -379,7 +385,7 @@ OF_COMMANDS: list[tuple[tuple[object, ...], str]] = [
         pytest.param((*TRAIN, *words), error, marks=needs_training)
         for words, error in (
             (("--batch", "3", "--micro-batch", "2"), "micro_batch: 2 does not divide the 3 rows"),
-            (("--targets", "("), "targets: '(' is no regular expression"),
+            (("--targets", "("), "targets: '(' is not a regular expression"),
             (("--report-to", "nope"), "report_to: 'nope' is not installed here"),
         )
     ),

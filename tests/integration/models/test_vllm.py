@@ -184,7 +184,7 @@ def test_missing_vllm_names_the_extra(machine: Machine, monkeypatch: pytest.Monk
         MissingExtraError, match=re.escape(f"vllm is not installed; run: {install_command('vllm')}")
     ):
         make_model(f"vllm:{machine.model}")
-    with pytest.raises(UsageError, match="serve_python: nowhere is not an interpreter"):
+    with pytest.raises(UsageError, match="serve_python: nowhere is not a Python interpreter"):
         make_model(f"vllm:{machine.model}", serve_python="nowhere")
 
 

@@ -304,5 +304,5 @@ def test_rows_of_something_else_are_refused(
         "completion": [{"role": "assistant", "content": "b"}],
     }
     (tmp_path / "rows.jsonl").write_bytes(encode(row))
-    with pytest.raises(prill.UsageError, match=r"rows.jsonl:1: is not the row of a judge"):
+    with pytest.raises(prill.UsageError, match=r"rows.jsonl:1: not the row of a judge"):
         train(made.spec(), tmp_path / "rows.jsonl", tmp_path / "out")

@@ -449,7 +449,7 @@ def test_a_file_names_its_judge_in_any_of_its_forms(words: str, tmp_path: Path) 
     [
         (
             '[reward]\njudge = "vlm"\nevaluator = "modular"',
-            "reward.evaluator: the judge is named by judge already",
+            "reward.evaluator: the judge is already named by judge",
         ),
         ('[reward]\nkind = "score"', "reward.judge is missing"),
         ("port = 1", "reward.judge is missing"),

@@ -101,7 +101,7 @@ def test_calibration_alone_tells_the_errors(files: tuple[Path, Path, Path], pril
     old = prill("simulate-retries", "--calibration", "old.json", "-o", "sim")
     assert (old.returncode, old.stderr.count("\n")) == (2, 1)
     assert (
-        "is of an earlier version" in old.stderr
+        "was made by an earlier version" in old.stderr
         and "make it again with `prill calibrate`" in old.stderr
     )
 

@@ -289,7 +289,7 @@ def test_the_same_again_is_the_same(prill: Prill, runs: Path, tmp_path: Path) ->
         (["--rows", "sft,ppo"], "rows"),
         (
             ["--rows", "kto", "--keep-all"],
-            "kto needs steps that the judge kept and steps that it rejected: there are 6 and 0",
+            "kto needs steps that the judge kept and steps that it rejected; got 6 and 0",
         ),
         (
             ["--rows", "dpo", "--per-task", "1", "--seed", "3", "--policy", "cogagent"],
@@ -317,7 +317,7 @@ def test_bad_input_is_one_clear_error(
 def test_verdicts_must_be_of_these(prill: Prill, runs: Path, tmp_path: Path) -> None:
     write(tmp_path / "other.jsonl", said("x", True))
     done = prill("filter", runs, "--verdicts", "other.jsonl", "-o", "rows")
-    assert (done.returncode, "none of the 4 ids here is among theirs" in done.stderr) == (2, True)
+    assert (done.returncode, "none of the 4 ids has a verdict" in done.stderr) == (2, True)
     write(tmp_path / "bare.jsonl", said("a", True))
     done = prill("filter", runs, "--verdicts", "bare.jsonl", "-o", "rows", "--threshold", "0.5")
     assert (done.returncode, "has no score to compare with a threshold" in done.stderr) == (2, True)

@@ -242,7 +242,7 @@ def test_evidence_only_changes_identity(prill: Prill, tmp_path: Path, attempts: 
     assert prill(*words, "--evidence-only").returncode == 0
     again = prill(*words)
     assert again.returncode == 2
-    assert "another evaluator" in again.stderr
+    assert "another judge" in again.stderr
 
 
 @pytest.mark.parametrize(

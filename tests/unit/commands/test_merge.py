@@ -138,7 +138,7 @@ def test_other_evaluators_are_not_merged(tmp_path: Path) -> None:
         encode(Verdict(id="b", success=True, evaluator=EvaluatorInfo("vlm", "2"), key="k"))
     )
     out = write(tmp_path / "out", line("z"))
-    with pytest.raises(UsageError, match=r"another evaluator .*version 2 there, 1 in"):
+    with pytest.raises(UsageError, match=r"another judge .*version 2 there, 1 in"):
         merge_verdicts([first, second], out)
     assert [v.id for v in read_verdicts(out)] == ["z"]
 

@@ -135,7 +135,7 @@ def test_what_several_formats_know_must_be_named(prill: Prill, logs: Path) -> No
     done = prill("score", "logs", "-o", "v.jsonl", *SUCCESS)
     assert (
         done.returncode == 2
-        and "logs: could be of the formats atif, messages; say which one (--format)" in done.stderr
+        and "logs: matches several formats (atif, messages); choose one (--format)" in done.stderr
     )
     assert prill("score", "logs", "-o", "v.jsonl", *SUCCESS, "--format", "messages").returncode == 0
     assert len(list(read_verdicts("v.jsonl"))) == 2
@@ -147,7 +147,7 @@ def test_what_nobody_knows_is_refused_as_before(prill: Prill, tmp_path: Path) ->
     (tmp_path / "notes.txt").write_text("Buy tea\n")
     done = prill("score", "notes.txt", "-o", "v.jsonl", *SUCCESS)
     assert done.returncode == 2 and "no trajectory could be read; notes.txt:1" in done.stderr
-    assert "of no known format; name one of" in prill("convert", "notes.txt", "-o", "out").stderr
+    assert "unknown format; choose one of" in prill("convert", "notes.txt", "-o", "out").stderr
 
 
 def test_goals_stand_in_for_missing_ones(prill: Prill, tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_runs_of_earlier_versions_are_continued(prill: Prill, tmp_path: Path) ->
         ),
         (("--evaluater", "vlm"), "--evaluater: unknown option"),
         (("--judge", "self-report", "--false-negative-cost", "3"), "give the judge a calibration"),
-        (("--judge", "oracle", "--baseline", "out"), "the other run is this one"),
+        (("--judge", "oracle", "--baseline", "out"), "the other run is this run itself"),
     ],
 )
 def test_bad_usage_is_one_clear_error(

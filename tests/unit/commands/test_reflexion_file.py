@@ -183,4 +183,4 @@ def test_recorded_runs_are_the_same_runs(prill: Prill, tmp_path: Path, words: st
         (tmp_path / "out/reflexion.json").write_text(json.dumps(settings))
         done = prill(*command)
         assert done.returncode == code, done.stderr
-    assert "holds a run with other settings (run)" in done.stderr
+    assert "contains a run with other settings (run)" in done.stderr

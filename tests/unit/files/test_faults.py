@@ -56,7 +56,8 @@ BROKEN: list[tuple[bytes, str]] = [
     ),
     (
         json.dumps(step(action={"kind": "click", "point": [512, 300]})).encode(),
-        "is outside the screen: expected fractions between 0 and 1 (divide pixels by width and height)",
+        "is outside the screen; expected fractions between 0 and 1 "
+        "(divide pixels by width and height)",
     ),
 ]
 

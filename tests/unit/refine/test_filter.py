@@ -249,9 +249,9 @@ def test_tasks_are_capped_by_seed() -> None:
 
 
 def test_verdicts_of_others_are_told() -> None:
-    with pytest.raises(UsageError, match="of other trajectories: none of the 1 ids"):
+    with pytest.raises(UsageError, match="do not match the trajectories: none of the 1 ids"):
         filter_steps([attempt("a", *THREE)], [verdict("b")])
-    with pytest.raises(UsageError, match=r"verdict of a judges 4 steps, and the trajectory has 3"):
+    with pytest.raises(UsageError, match=r"verdict on a judges 4 steps, but the trajectory has 3"):
         filter_steps([attempt("a", *THREE)], [step_verdict("a", *["towards"] * 4)])
     assert filter_steps([attempt("a", *THREE)], [verdict("a"), verdict("b")]).elsewhere == 1
 
@@ -269,9 +269,9 @@ def test_empty_result_names_the_rules() -> None:
     ("given", "message"),
     [
         ({"precision": 0.9}, "needs a calibration"),
-        ({"precision": 0.9, "calibration": "c", "threshold": 0.5}, "give one of the two"),
-        ({"keep_all": True, "threshold": 0.5}, "no use for a threshold"),
-        ({"level": "step", "calibration": "c"}, "for the scores of attempts"),
+        ({"precision": 0.9, "calibration": "c", "threshold": 0.5}, "give only one of the two"),
+        ({"keep_all": True, "threshold": 0.5}, "a threshold has no effect"),
+        ({"level": "step", "calibration": "c"}, "applies to scores of attempts"),
         ({"treshold": 0.5}, "did you mean 'threshold'"),
         ({"per_task": 0}, "per_task"),
     ],

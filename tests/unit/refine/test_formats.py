@@ -107,7 +107,7 @@ def test_axolotl_has_images_in_place(tmp_path: Path) -> None:
     (chat, _) = converted("axolotl", "kto")
     assert (chat["completion"][-1]["content"], chat["label"]) == ("click [7]", True)
     for kind in ("kto", "dpo"):
-        with pytest.raises(UsageError, match=f"axolotl reads no {kind} rows with images"):
+        with pytest.raises(UsageError, match=f"axolotl does not read {kind} rows with images"):
             converted("axolotl", kind, str(tmp_path / "s.png"))
 
 

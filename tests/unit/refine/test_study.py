@@ -510,14 +510,14 @@ def test_other_study_in_the_folder_is_refused(tmp_path: Path) -> None:
         )
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("mine")
-    with pytest.raises(UsageError, match="holds something that is no study"):
+    with pytest.raises(UsageError, match="contains something that is not a study"):
         run(Small(), tmp_path / "other")
 
 
 WRONG = [
-    ({"arms": [FILTERED, FILTERED]}, "two arms are called 'filtered'"),
+    ({"arms": [FILTERED, FILTERED]}, "two arms have the name 'filtered'"),
     ({"arms": []}, "arms: "),
-    ({"arms": [{"name": "base"}]}, "an arm cannot be called base"),
+    ({"arms": [{"name": "base"}]}, "an arm cannot have the name base"),
     ({"arms": [{"name": "a", "juge": "oracle"}]}, r"arms\[0\].juge: .*did you mean 'judge'"),
     (
         {"filter": {"treshold": 1}},
@@ -599,7 +599,7 @@ DAMAGED: list[tuple[str, Callable[[bytes], bytes | None], str]] = [
     (
         f"{ROUND}/manifest.json",
         lambda data: data.replace(b'"arm": "filtered"', b'"arm": "x"'),
-        "manifest.json: is of seed 0, x, round 1",
+        "manifest.json: belongs to seed 0, x, round 1",
     ),
     (
         f"{ROUND}/rows.jsonl",
@@ -687,7 +687,7 @@ def test_tables_from_python_are_the_commands(
 def test_round_without_manifest_makes_it_again(finished: Path, tmp_path: Path) -> None:
     out = shutil.copytree(finished, tmp_path / "s")
     (out / ROUND / "manifest.json").write_text("{")
-    with pytest.raises(UsageError, match="delete it: the study's own command makes it again"):
+    with pytest.raises(UsageError, match="the study's command then writes it again"):
         run(Small(), out)
     (out / ROUND / "manifest.json").unlink()
     world = Small()

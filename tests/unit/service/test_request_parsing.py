@@ -228,7 +228,7 @@ def test_without_a_root_there_are_no_paths(tmp_path: Path) -> None:
             f"data:image/png;base64,{text(hidden_bomb(b'iCCP', b'k' + bytes(2)))}",
             "Decompressed data too large",
         ),
-        (f"data:image/png;base64,{text(png(100, 101))}", "limit here is 0.01"),
+        (f"data:image/png;base64,{text(png(100, 101))}", "limit is 0.01"),
     ],
 )
 def test_images_that_cannot_be_used_are_told(screenshot: str, words: str) -> None:

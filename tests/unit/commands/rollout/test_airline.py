@@ -16,7 +16,7 @@ from tests.support.commands.as_config import config
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("--tasks", "fly"), "there is no task fly; there are 5, such as find-booking"),
+        (("--tasks", "fly"), "unknown task fly; expected one of 5, for example find-booking"),
         (("--tasks", "all", "--seeds", "18-20"), "seeds: each task has scenarios 0 to 19"),
         (("--tasks", "all", "--behaviour", "wrong-target"), "at the airline there is solve"),
         (("--tasks", "all", "--elsewhere"), "leave out elsewhere"),

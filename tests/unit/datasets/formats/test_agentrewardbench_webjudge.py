@@ -219,7 +219,7 @@ def test_reference_without_verdict_unscored(recording: Recording, text: str | No
 
 
 def test_reference_unknown_judge_named(recording: Recording) -> None:
-    with pytest.raises(UsageError, match="no judge is called 'x'; expected one of j"):
+    with pytest.raises(UsageError, match="unknown judge 'x'; expected one of j"):
         list(load_reference_verdicts(recording([], [judged("Status: success")]), "x"))
 
 

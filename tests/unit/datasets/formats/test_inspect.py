@@ -239,7 +239,7 @@ def test_references_cannot_multiply_messages(tmp_path: Path) -> None:
         "samples/a_epoch_1/messages/0.json": [{"role": "user", "content": "Go"}],
     }
     (item,) = load(archive(tmp_path / "a.eval", entries))
-    assert isinstance(item, BadLine) and "more messages than there are" in item.problem
+    assert isinstance(item, BadLine) and "messages that do not exist" in item.problem
 
 
 def test_zstd_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -327,7 +327,7 @@ def test_a_picture_that_was_taken_out_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("message", "problem"),
     [
-        ({"role": "user", "content": 5}, "a message is broken"),
+        ({"role": "user", "content": 5}, "invalid message"),
         (result("a", {"type": "image", "path": "../secret.png"}), "leaves the folder"),
         (result("a", {"type": "image", "source": {"type": "base64", "data": "%"}}), "is damaged"),
     ],

@@ -251,7 +251,7 @@ def test_command_copies_the_screenshots(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_folder_without_pages_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="expected a folder with render_<task>.html"):
+    with pytest.raises(UsageError, match="expected a folder that contains render_<task>.html"):
         list(load(tmp_path))
 
 

@@ -57,7 +57,7 @@ def test_pictures_go_with_the_next_record() -> None:
         ("data:image/png;base64,@@@", "damaged"),
         ("data:image/png,plain", "no base64"),
         ("data:image/png;base64", "no base64"),
-        ("shot.png", "neither a data URL nor an address"),
+        ("shot.png", "neither a data URL nor an"),
     ],
 )
 def test_other_data_is_refused(tmp_path: Path, url_text: str, problem: str) -> None:

@@ -169,7 +169,7 @@ async def test_other_judges_verdicts_not_mixed(tmp_path: Path) -> None:
     selection = select_attacks(evaluator, ["inject-page"], tmp_path)
     await judge_attacked(evaluator, [trajectories], tmp_path, selection)
     other = CaptionJudge(ScriptedModel(honest), GivenCaption(), spec=ModularSpec(frames=2))
-    with pytest.raises(UsageError, match="another evaluator"):
+    with pytest.raises(UsageError, match="another judge"):
         await judge_attacked(other, [trajectories], tmp_path, selection)
 
 
@@ -234,7 +234,7 @@ def test_selection_of_attacks(tmp_path: Path) -> None:
         "stop-early-75",
         "pad-after-500",
     ]
-    with pytest.raises(UsageError, match=r"unknown attack 'nope'; there are: claim-thoughts"):
+    with pytest.raises(UsageError, match=r"unknown attack 'nope'; expected one of claim-thoughts"):
         select_attacks(evaluator, ["nope"], tmp_path)
     with pytest.raises(UsageError, match=r"did you mean 'pad-after'\?"):
         select_attacks(evaluator, ["pad-aftr"], tmp_path)

@@ -285,7 +285,7 @@ def test_the_verb_accepts_by_a_calibration(
         b"".join(encode(replace(verdict(run.id), evaluator=other)) for run in runs)
     )
     assert main([*words, str(tmp_path / "n")]) == 2
-    assert "this calibration is of another judge" in capsys.readouterr().err
+    assert "this calibration is for another judge" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("threshold", ["7", "-1", "nan", "high"])

@@ -105,10 +105,10 @@ def test_several_calls_and_pictures_stay_apart() -> None:
 @pytest.mark.parametrize(
     ("messages", "said"),
     [
-        ([CALL], "no text of a user"),
+        ([CALL], "no user text"),
         ([GOAL], "no turn of the agent"),
         ([GOAL, tool("https://shop.example/a.png"), CALL], "not fetched"),
-        ([GOAL, CALL, tool("half \ud83d")], "cannot be written down"),
+        ([GOAL, CALL, tool("half \ud83d")], "cannot be serialised"),
     ],
 )
 def test_broken_conversations_are_unscored(messages: list[dict[str, Any]], said: str) -> None:
