@@ -69,7 +69,7 @@ class TrainJudgeConfig(TrainConfig):
     soft_labels: Annotated[
         bool,
         Meta(
-            description="learn the teacher's probability of success instead of its verdict alone; "
+            description="Learn the teacher's probability of success instead of only its verdict. "
             "the judge replies with one word (form word)"
         ),
     ] = False

@@ -574,17 +574,17 @@ DAMAGED: list[tuple[str, Callable[[bytes], bytes | None], str]] = [
     (
         f"{ROUND}/manifest.json",
         lambda data: data[: len(data) // 2],
-        "manifest.json: no manifest of a round .*; delete it",
+        "manifest.json: not the manifest of a round .*; delete it",
     ),
     (
         f"{ROUND}/manifest.json",
         lambda data: b"none",
-        "manifest.json: no manifest of a round .*; delete it",
+        "manifest.json: not the manifest of a round .*; delete it",
     ),
     (
         f"{ROUND}/manifest.json",
         lambda data: b"[]",
-        "manifest.json: no manifest of a round .*Expected `object`, got `array`",
+        "manifest.json: not the manifest of a round .*Expected `object`, got `array`",
     ),
     (
         f"{ROUND}/manifest.json",
