@@ -70,7 +70,7 @@ class TrainJudgeConfig(TrainConfig):
         bool,
         Meta(
             description="Learn the teacher's probability of success instead of only its verdict. "
-            "the judge replies with one word (form word)"
+            "The judge then replies with one word (form = word)."
         ),
     ] = False
     judge: Annotated[
