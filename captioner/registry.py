@@ -27,23 +27,21 @@ CAPTIONERS = Registry(
     "captioner",
     {
         "given": RegistryEntry(
-            "captions that were recorded with the states", "prill.captioner.recorded:GivenCaption"
+            "captions recorded with the states", "prill.captioner.recorded:GivenCaption"
         ),
         "text": RegistryEntry(
             "the recorded page text or UI tree", "prill.captioner.recorded:TextState"
         ),
-        "ocr": RegistryEntry(
-            "text read on the screenshot, by rapidocr", "prill.captioner.registry:ocr"
-        ),
+        "ocr": RegistryEntry("text of the screenshot, by rapidocr", "prill.captioner.registry:ocr"),
         "easyocr": RegistryEntry(
-            "text read on the screenshot, by easyocr", "prill.captioner.registry:easyocr"
+            "text of the screenshot, by easyocr", "prill.captioner.registry:easyocr"
         ),
         "vlm": RegistryEntry(
             "a vision-language model describes the screenshot",
             "prill.captioner.vision:VLMCaptioner",
         ),
         "file": RegistryEntry(
-            "captions of prill caption, by the picture; FILE.jsonl for short",
+            "captions of `prill caption`, looked up by image; FILE.jsonl for short",
             "prill.captioner.files:FileCaptioner",
         ),
     },

@@ -440,7 +440,7 @@ class CaptionJudge(OutcomeJudge):
         """
         every = trajectory.observations
         last = range(len(every))[-self.spec.frames :]
-        error = NoEvidenceError("the last state cannot be read, so the outcome cannot be seen")
+        error = NoEvidenceError("the last state cannot be read, so the outcome is not visible")
         texts: dict[int, str | None] = {}
         for places in (last, *([i] for i in self._others(trajectory))):
             try:

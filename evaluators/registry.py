@@ -63,44 +63,44 @@ JUDGES = Registry(
     "judge",
     {
         "vlm": RegistryEntry(
-            "a vision-language model sees screenshots", "prill.evaluators.outcome:VLMJudge"
+            "a vision-language model that sees screenshots", "prill.evaluators.outcome:VLMJudge"
         ),
         "modular": RegistryEntry(
-            "a captioner, then a language model that reads the caption",
+            "a captioner, then a language model that reads the captions",
             "prill.evaluators.outcome:CaptionJudge",
         ),
         "steps": RegistryEntry(
             "a label and a reward for every action", "prill.evaluators.steps:StepJudge"
         ),
         "webjudge": RegistryEntry(
-            "key points, a grade for every frame, then the verdict",
+            "key points, a rating of every frame, then the verdict",
             "prill.evaluators.webjudge:WebJudge",
         ),
         "rubric": RegistryEntry(
-            "criteria of the goal, each with the step that shows it",
+            "criteria of the goal, each with the state that shows it",
             "prill.evaluators.rubric:RubricJudge",
         ),
         "ask": RegistryEntry(
             "a question of your own, with a typed answer", "prill.evaluators.ask:AskJudge"
         ),
         "checklist": RegistryEntry(
-            "the progress of every state by a checklist of the goal, and a reward for every action",
+            "the progress of every state on a checklist of the goal, and a reward for every action",
             "prill.evaluators.checklist:ChecklistJudge",
         ),
         "vote": RegistryEntry("samples of one judge, or several judges", f"{_HERE}:vote"),
         "cascade": RegistryEntry(
-            "a cheap judge, and another where it is unsure", f"{_HERE}:cascade"
+            "a cheap judge, and a second one where it is unsure", f"{_HERE}:cascade"
         ),
         "ensemble": RegistryEntry("the weighted mean of several judges", f"{_HERE}:ensemble"),
         "student": RegistryEntry("a judge fitted to labels (prill fit)", f"{_HERE}:student"),
-        "prior": RegistryEntry("the same, from telemetry alone", f"{_HERE}:prior"),
+        "prior": RegistryEntry("the same, without reading texts", f"{_HERE}:prior"),
         "stacked": RegistryEntry(
-            "a fitted judge and others, weighed by labels (prill fit)", f"{_HERE}:stacked"
+            "a fitted judge and others, weighted by labels (prill fit)", f"{_HERE}:stacked"
         ),
         "oracle": RegistryEntry("the labels themselves", f"{_HERE}:label_oracle"),
-        "noisy": RegistryEntry("the labels with errors on purpose", f"{_HERE}:noisy"),
+        "noisy": RegistryEntry("the labels, with artificial errors", f"{_HERE}:noisy"),
         "self-report": RegistryEntry(
-            "success when the agent says so", "prill.evaluators.baselines:SelfReport"
+            "a success if the agent claims it", "prill.evaluators.baselines:SelfReport"
         ),
         "always-fail": RegistryEntry("failure, always", f"{_HERE}:always_fail"),
         "always-success": RegistryEntry("success, always", f"{_HERE}:always_success"),
@@ -266,9 +266,9 @@ def make_judge(
                 "nested too deeply"
             ) from None
     expect_judge(judge)
-    return JudgeWrappers(
-        **read_options(JudgeWrappers, options, "a judge that is made already", lax=lax)
-    ).apply(judge)
+    return JudgeWrappers(**read_options(JudgeWrappers, options, "a judge object", lax=lax)).apply(
+        judge
+    )
 
 
 def make_run_judge(
@@ -330,7 +330,7 @@ def make_run_judge(
                 "automatically, so set text, ocr or given"
             )
         chosen = captioner_for(trajectories)
-        _log.info("captioner: %s, by what the first trajectory has", chosen)
+        _log.info("captioner: %s, chosen by the first trajectory", chosen)
         return chosen
 
     try:
@@ -581,7 +581,7 @@ def _refuse_unknown(
                     key,
                 )
             others = [other for other in JUDGES.entries if key in judge_options(other)]
-            who = f"; judges that have it: {', '.join(others)}" if others else ""
+            who = f"; judges with this option: {', '.join(others)}" if others else ""
             raise OptionError(
                 f"{place}{key}: judge {name!r} has no such option{nearest(key, allowed)}{who}", key
             )

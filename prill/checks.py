@@ -46,7 +46,7 @@ def check_record(record: Trajectory | LabelRecord) -> None:
         )
     fault = _checker(LabelRecord if isinstance(record, LabelRecord) else Trajectory)(record)
     if fault is None and not record.id:
-        fault = ".id", "text that is not empty", record.id
+        fault = ".id", "non-empty text", record.id
     if fault is not None:
         kind = "label" if isinstance(record, LabelRecord) else "trajectory"
         raise InputError(f"{kind} {_shown(record.id)}: {_told(fault)}")

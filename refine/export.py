@@ -275,7 +275,7 @@ def _expect_rows(
 ) -> None:
     """Raises UsageError if the rows do not suffice for a training."""
     lost = ", ".join(f"{why} {count}" for why, count in Counter(noted.values()).most_common())
-    because = f"; steps that give no row: {lost}" if lost else ""
+    because = f"; steps without a row: {lost}" if lost else ""
     if kind == "kto" and len(file.labels) < 2:
         raise UsageError(
             "kto needs steps that the judge kept and steps that it rejected; got "
@@ -313,11 +313,11 @@ def _list_files(folder: Path) -> set[str]:
     except FileNotFoundError:
         return set()
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        problem = f"does not say which files are rows ({error})"
+        problem = f"does not list its row files ({error})"
     else:
         if manifest.format == FORMAT:
             return set(manifest.files)
-        problem = f"is in the form {manifest.format!r}, and this prill writes {FORMAT!r}"
+        problem = f"its format is {manifest.format!r}, but this version of prill writes {FORMAT!r}"
     raise UsageError(
         f"{file}: {problem}, so nothing is replaced; choose another folder", parameters=("output",)
     )

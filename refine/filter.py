@@ -32,7 +32,7 @@ NO_VERDICT, NOT_JUDGED, FAILURE = "no verdict", "not judged", "judged a failure"
 AFTER_GOAL, NO_EFFECT, OVER_CAP = (
     "after the goal was reached",
     "without effect",
-    "more than wanted of its task",
+    "more than the limit of its task",
 )
 # Options about the judge's scores, which keep_all ignores.
 OF_SCORES = ("threshold", "calibration", "precision")
@@ -423,7 +423,7 @@ def _threshold_for(precision: float, probabilities: Sequence[float]) -> float:
     ]
     best = ordered[ends[-1] - 1] if ends else None
     if best is None:
-        most = f"the surest has {ordered[0]:.3f}" if ordered else "there are none"
+        most = f"the highest is {ordered[0]:.3f}" if ordered else "there are none"
         raise UsageError(
             f"no threshold reaches a precision of {precision:g}: of the attempts' "
             f"calibrated scores {most}; lower it, or judge more attempts",

@@ -169,8 +169,7 @@ class Study(Config):
                 msgspec.json.encode(getattr(self, name))
             except TypeError:
                 words = (
-                    "a study is on record in its folder: give names and tables, no objects "
-                    "that are already made"
+                    "a study is stored in its folder, so give names and tables instead of objects"
                 )
                 raise OptionError(f"{name}: {words}", name) from None
         if not isinstance(plain(self.policy), str | Mapping):
@@ -684,7 +683,7 @@ def check_folder(study: Study, out: Path) -> bool:
         and isinstance(arms, list)
         and all(arm in settings["arms"] for arm in arms)
     ):
-        words = f"{file}: holds a study with other {', '.join(other)}; choose another folder"
+        words = f"{file}: contains a study with other {', '.join(other)}; choose another folder"
         raise UsageError(words, parameters=("output",))
     return True
 
@@ -706,7 +705,7 @@ def _alone(folder: Path, audience: Audience, *, wait: bool = True) -> Iterator[b
         folder.parent.mkdir(parents=True, exist_ok=True)
         path = folder.with_name(f".{folder.name}.lock")
         if (lock := lock_if_free(path)) is None and wait:
-            audience.say(f"another process is at work in {folder}; waiting for it")
+            audience.say(f"another process is running in {folder}; waiting for it")
             lock = lock_file(path)
     if lock is None:
         yield False

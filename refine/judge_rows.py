@@ -170,7 +170,7 @@ async def judge_rows(
         verdict = await judge(trajectory)
     requests = list(recorder.requests)
     if not requests:
-        return verdict.unscored or "the judge asks nothing"
+        return verdict.unscored or "the judge makes no call"
     words = _words(judge, requests, trajectory, truth)
     group = {
         "task": make_task(trajectory),
@@ -201,7 +201,7 @@ async def judge_rows(
                 **chance,
             }
         )
-    return rows or "the truth does not say what this judge is asked, or why"
+    return rows or "the label does not answer this judge's question"
 
 
 def _of_steps(form: Form | None) -> bool:

@@ -269,11 +269,12 @@ def table_lines(table: OutcomeTable) -> Iterator[str]:
     yield ""
     if table.undecided:
         yield (
-            f"the truth is unknown of {table.undecided} of {table.tasks} tasks: success counts "
-            "them as not solved, and the interval reaches to all of them being solved"
+            f"the truth is unknown for {table.undecided} of {table.tasks} tasks: success "
+            "counts them as not solved, and the interval includes the case that all of "
+            "them are solved"
         )
     yield (
-        f"{table.played} attempts played, {table.reused} taken from another run, at "
+        f"{table.played} attempts played, {table.reused} reused from another run, at "
         f"{table.tasks} tasks"
     )
     yield (

@@ -340,7 +340,7 @@ class _Run(Generic[E]):
             Lesson,
             what="lesson",
             checksums=checksums.growing(LESSONS),
-            advice="mend the line or choose another folder",
+            advice="fix the line or choose another folder",
         )
 
     def all_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -208,7 +208,7 @@ def read_study_results(out: Path) -> StudyResults:
         UsageError: A file was changed since the study wrote it.
     """
     check_study(out)
-    study = decoded((out / STUDY).read_bytes(), _Study, f"{out / STUDY}: no study")
+    study = decoded((out / STUDY).read_bytes(), _Study, f"{out / STUDY}: not a study")
     grader = study.evaluation.get("judge")
     base = read_outcomes(out / BASE / "evaluation", grader)
     manifests = [
@@ -337,7 +337,7 @@ def _learnt(out: Path, folder: Path, *, has_rows: bool) -> dict[str, Any]:
         truth |= _truth(folder.with_name(f"round-{earlier}") / "attempts")
     rows = folder / ROWS
     kept = {
-        decoded(line.data, _Row, f"{rows}:{line.number}: no row").trajectory
+        decoded(line.data, _Row, f"{rows}:{line.number}: not a row").trajectory
         for line in (read_lines(rows) if has_rows else ())
     }
     decided = [success for id in kept if (success := truth.get(id)) is not None]

@@ -23,9 +23,9 @@ from prill.types import Verdict
 from prill.ui.report.lines import PlotLine, PlotPoint, line_chart
 
 WAYS = {
-    "plain": "until the judge is content",
-    "keep best": "the same, and the answer is the attempt with the best score",
-    "second opinion": "a second judge of the same quality looks before an attempt is thrown away",
+    "plain": "until the judge accepts",
+    "keep best": "the same, and the result is the attempt with the best score",
+    "second opinion": "a second judge of the same quality is asked before an attempt is discarded",
     "second opinion, keep best": "both",
     "perfect judge": "until an attempt truly succeeds",
 }
@@ -260,7 +260,7 @@ def simulation_lines(
             if last.low > first.success
             else "hurts"
             if last.high < first.success
-            else "may help or hurt"
+            else "may help or harm"
         )
         yield (
             f"{way}: {word} ({first.success:.1%} without retries, {last.success:.1%} with "

@@ -161,9 +161,7 @@ def read_manifest(file: Path) -> dict[str, Any]:
     return decoded(data, dict[str, Any], str(file))
 
 
-def decoded(
-    data: bytes, type_: type[_T], problem: str, remedy: str = "put it back as it was"
-) -> _T:
+def decoded(data: bytes, type_: type[_T], problem: str, remedy: str = "restore the file") -> _T:
     """Decodes a JSON file. Raises UsageError with the problem and the remedy."""
     try:
         return msgspec.json.decode(data, type=type_)

@@ -56,8 +56,8 @@ class NoveltyGuard:
         coverage = _share(len(words & self.known), words)
         if coverage < self.coverage:
             return (
-                f"of the words of the last state {coverage:.0%} are known; of {_WHAT} at least "
-                f"{self.coverage:.0%} were"
+                f"only {coverage:.0%} of the words of the last state are known; of {_WHAT} "
+                f"at least {self.coverage:.0%} were"
             )
         return None
 

@@ -303,10 +303,10 @@ class Stacked:
             # prefer the reason of a failure that a retry may fix
             silent = [v for v in verdicts if v.unscored is not None]
             last = next((v for v in silent if v.unscored != "no_evidence"), silent[0])
-            return replace(blank, unscored=last.unscored, reason=f"too little to judge by: {said}")
+            return replace(blank, unscored=last.unscored, reason=f"too little evidence: {said}")
         asked = len(verdicts) - 1
         left = [source.name for source in self.model.sources[asked:]]
-        rest = f"; not asked: {', '.join(left)}" if left else ""
+        rest = f"; not called: {', '.join(left)}" if left else ""
         return replace(
             blank,
             success=found >= stage.threshold,
@@ -322,7 +322,7 @@ class Stacked:
         blank = Verdict(
             id="",
             unscored="no_evidence",
-            reason=f"too little to judge by, {OUT_OF_FOLD}",
+            reason=f"too little evidence, {OUT_OF_FOLD}",
             evaluator=self.info,
             fitted_on="other",
         )
@@ -383,6 +383,7 @@ def _missing(info: EvaluatorInfo, others: Sequence[EvaluatorInfo]) -> str:
     who = f"{info.name} {info.version} ({info.model}, {info.prompt}, {info.params})"
     there = "; ".join(f"{e.name} {e.version} ({e.model}, {e.prompt}, {e.params})" for e in others)
     return (
-        f"the judge that this file was fitted with is not given: {who}; given: "
-        f"{there or 'none'}. Give it by `judges`, or its verdicts by `verdicts`, or fit again"
+        f"a judge that this file was fitted with is missing: {who}; given: "
+        f"{there or 'none'}. Give it in `judges`, or its verdict file in `verdicts`, or fit "
+        "again"
     )

@@ -324,8 +324,8 @@ class Student:
             self.strangers[site or ""] += 1
             return (
                 None,
-                f"fitted without runs of {site}, and measured to tell little apart elsewhere (AUC "
-                f"{transfer.auc:.2f})",
+                f"fitted without runs of {site}, and it does not transfer to other sites "
+                f"(AUC {transfer.auc:.2f})",
             )
         reading = read(trajectory, model.kind, model.evidence_only, model.hardened)
         return reading, model.guard.objection(reading) if model.guard else None
@@ -380,11 +380,9 @@ class Student:
         self.strangers[site] += 1
         transfer = self.model.card.transfer
         if transfer is None or transfer.accuracy is None:
-            return (
-                f"; fitted without runs of {site}, and how it does on other sites was not measured"
-            )
+            return f"; fitted without runs of {site}; its accuracy on other sites was not measured"
         return (
-            f"; fitted without runs of {site}: on other sites its accuracy was "
+            f"; fitted without runs of {site}; its accuracy on other sites was "
             f"{transfer.accuracy:.2f}"
         )
 

@@ -299,8 +299,8 @@ def not_judged_rows(result: Agreement) -> Iterator[str]:
         )
     if result.missing:
         yield (
-            f"No verdict at all: {result.missing} labelled trajectories, counted as wrong in "
-            "the last accuracy"
+            f"Without a verdict: {result.missing} labelled trajectories, counted as wrong "
+            "in the last accuracy"
         )
     kinds = ", ".join(
         f"{count} {kind.replace('_', ' ')}" for kind, count in result.undecided_by.items()

@@ -280,13 +280,13 @@ def _better(trials: Mapping[Method, _Trial], truths: list[bool]) -> tuple[Method
 
 def _rule(goal: Goal) -> str:
     if goal.precision is not None:
-        return f"precision of at least {goal.precision:g} with 95 % confidence"
+        return f"precision of at least {goal.precision:g} at 95 % confidence"
     if goal.costs is not None:
         return (
-            f"least cost, {goal.costs[0]:g} for a false positive and {goal.costs[1]:g} for a "
-            "false negative"
+            f"lowest cost, {goal.costs[0]:g} for a false positive and {goal.costs[1]:g} for "
+            "a false negative"
         )
-    return "as likely a success as not"
+    return "success at least as likely as failure"
 
 
 def _unreachable(scores: list[float], truths: list[bool], target: float) -> str:
@@ -295,10 +295,10 @@ def _unreachable(scores: list[float], truths: list[bool], target: float) -> str:
         key=lambda point: point.bound,
     )
     return (
-        f"no threshold has a precision of at least {target:g} with 95 % confidence; the nearest is "
-        f"a calibrated score of {best.threshold:g}, {best.right} of {best.called} right; even "
-        f"without an error, {_least_called(target, 1)} runs would have to be called successes; "
-        "label more runs, or ask for less"
+        f"no threshold has a precision of at least {target:g} at 95 % confidence; the "
+        f"nearest is a calibrated score of {best.threshold:g}, with {best.right} of "
+        f"{best.called} correct; even without an error, {_least_called(target, 1)} runs "
+        "would have to be called successes; label more runs, or lower the target"
     )
 
 

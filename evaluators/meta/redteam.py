@@ -130,7 +130,7 @@ def select_attacks(
     selection: list[Variant] = []
     for name in shipped if names is None else names:
         if name not in by_name and ":" not in name:
-            there = f"there are: {', '.join(shipped)}, or module:Object of your own"
+            there = f"expected one of {', '.join(shipped)}, or module:Object"
             raise UsageError(
                 f"unknown attack {name!r}{nearest(name, by_name)}; {there}", parameters=("attacks",)
             )

@@ -137,7 +137,7 @@ class AdmissionQueue:
         """Rejects all waiting requests."""
         for waiting in list(self._waiting):
             self._waiting.remove(waiting.client, waiting)
-            waiting.turn.set_exception(BusyError("the service is ending", 30))
+            waiting.turn.set_exception(BusyError("the service is shutting down", 30))
         self._tell()
 
     async def empty(self) -> None:

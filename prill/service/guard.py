@@ -285,7 +285,7 @@ class Guard:
         return _RefusedError(
             413,
             "too_large",
-            f"the request has more than {self.spec.max_body:,} bytes, which is the limit here",
+            f"the request has more than {self.spec.max_body:,} bytes, which is the limit",
         )
 
     async def _body(self, request: Request, held: Reservation) -> bytes:
@@ -317,7 +317,7 @@ def find_network(address: str) -> str:
 def _check_framing(headers: Headers) -> None:
     """Rejects a body with two declared lengths, which allows request smuggling."""
     if "content-length" in headers and "transfer-encoding" in headers:
-        words = "Content-Length together with Transfer-Encoding: a body has one length"
+        words = "Content-Length together with Transfer-Encoding; a request body has one length"
         raise _RefusedError(400, "http", words, closes=True)
 
 

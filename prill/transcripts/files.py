@@ -118,7 +118,7 @@ class TranscriptLog(Closing):
         except (OSError, UnicodeEncodeError) as error:
             if not self.lost:
                 _log.warning(
-                    "%s: a transcript cannot be written: %s; judging goes on", self.folder, error
+                    "%s: a transcript cannot be written: %s; judging continues", self.folder, error
                 )
             self.lost += 1
 

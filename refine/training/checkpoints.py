@@ -101,7 +101,7 @@ def expect_room(place: Path, output: Path) -> Iterator[None]:
     except errors as error:
         last = last_checkpoint(output)
         goes_on = (
-            f"the same call goes on from {last.name}" if last else "the same call begins again"
+            f"the same call resumes from {last.name}" if last else "the same call starts again"
         )
         raise UsageError(
             f"{place}: cannot be written: {excerpt(str(error))}. Free some disk space; then "

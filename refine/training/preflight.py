@@ -196,7 +196,7 @@ def check_settings(spec: TrainSpec) -> None:
         utils = import_module("transformers.integrations.integration_utils")
         trackers = utils.get_available_reporting_integrations()
         if spec.report_to not in trackers:
-            there = f"there are: {', '.join(['none', *trackers])}"
+            there = f"expected one of {', '.join(['none', *trackers])}"
             near = nearest(spec.report_to, trackers)
             raise OptionError(
                 f"report_to: {spec.report_to!r} is not installed here{near}; {there}", "report_to"
@@ -366,11 +366,11 @@ def check_memory(spec: TrainSpec, needed: int, capacity: int, *, shards: int = 1
     if needed / shards <= capacity:
         return
     each = f" on each of {shards} devices" if shards > 1 else ""
-    advice = "train an adapter (method lora), or share the weights among more devices by FSDP"
+    advice = "train an adapter (method lora), or shard the weights over more devices with FSDP"
     if spec.method != "full":
         advice = (
-            "give fewer rows at once (micro_batch), smaller pictures (max_pixels), or hold "
-            "the model in 4 bits (method qlora)"
+            "use fewer rows per forward pass (micro_batch), smaller images (max_pixels), "
+            "or 4-bit weights (method qlora)"
         )
     raise UsageError(
         f"the training needs about {needed / shards / 1000000000.0:.0f} GB{each}, but the "

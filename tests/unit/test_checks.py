@@ -51,7 +51,7 @@ def step(observation: Any = None, action: Any = None, thought: Any = None) -> Tr
 
 WRONG = [
     (run(id=1), "trajectory 1: id: expected text (str); got 1 (did you mean '1'?)"),
-    (run(id=""), "trajectory '': id: expected text that is not empty; got ''"),
+    (run(id=""), "trajectory '': id: expected non-empty text; got ''"),
     (run(task="buy"), "trajectory 'a': task: expected a prill.Task; got 'buy'"),
     (run(task=None), "trajectory 'a': task: expected a prill.Task; got None"),
     (task(goal=None), "trajectory 'a': task.goal: expected text (str); got None"),

@@ -116,7 +116,7 @@ class Watch:
             self._log = WatchLog(self.spec.observations, self._name, tally.add)
             self._tally = tally
             if self._log.broken:
-                self._warn(f"{self.spec.observations}: {self._log.broken} broken lines passed over")
+                self._warn(f"{self.spec.observations}: {self._log.broken} broken lines ignored")
             self._alarmed = {sign.name for sign in self._tally.report().alarms}
 
     def saw(self, trajectory: Item, verdict: Verdict) -> None:
@@ -187,7 +187,7 @@ class Watch:
 
     def _ended(self, work: Future[None]) -> None:
         if not work.cancelled() and (failure := work.exception()) is not None:
-            self._say_trouble(f"the watch ended: {type(failure).__name__}")
+            self._say_trouble(f"the monitor stopped: {type(failure).__name__}")
 
     def _wait(self, work: Coroutine[Any, Any, None], timeout: float | None) -> None:
         with self._gate:
@@ -291,7 +291,7 @@ class Watch:
 
     def _say_trouble(self, words: str) -> None:
         if not self._trouble:
-            self._warn(f"observations are not written: {words}")
+            self._warn(f"observations cannot be written: {words}")
         self._trouble = words
 
     def _warn(self, words: str) -> None:

@@ -29,21 +29,21 @@ _MAX_POINTS = 400  # points kept for plots
 _NO_USAGE = Usage()
 # Descriptions of the signals' numbers, by metric name.
 FIGURES = {
-    "canary_agreement": "Share of the canaries whose latest verdict is their label",
-    "canaries_turned_wrong": "Canaries that were judged right at first, and now are not",
-    "canaries_turned_right": "Canaries that were judged wrong at first, and now are not",
-    "canaries_unscored": "Canaries that the latest round gave no verdict",
+    "canary_agreement": "Share of canaries whose latest verdict agrees with the label",
+    "canaries_turned_wrong": "Canaries that changed from right to wrong",
+    "canaries_turned_right": "Canaries that changed from wrong to right",
+    "canaries_unscored": "Canaries without a verdict in the latest round",
     "unscored_share": "Share of the latest verdicts that are unscored",
     "drift_distance": "Kolmogorov-Smirnov distance between the first and the latest scores",
-    "drift_chance": "Probability of such a distance by chance",
+    "drift_chance": "p-value of that distance",
     "score_mean": "Mean of the latest scores",
-    "score_mean_first": "Mean of the scores that drift is measured from",
+    "score_mean_first": "Mean of the reference scores",
     "disagreement": "Share of the latest verdicts that the second judge contradicts",
-    "disagreement_first": "The same of the first verdicts",
-    "judge_mean": "Mean of the latest scores, where the second judge has one too",
-    "judge_mean_first": "The same of the first scores",
-    "student_mean": "Mean of the second judge's scores of the same trajectories",
-    "student_mean_first": "The same of the first trajectories",
+    "disagreement_first": "The same for the first verdicts",
+    "judge_mean": "Mean of the latest scores on trajectories with a score by the second judge",
+    "judge_mean_first": "The same for the first scores",
+    "student_mean": "Mean of the second judge's scores on the same trajectories",
+    "student_mean_first": "The same for the first trajectories",
 }
 
 

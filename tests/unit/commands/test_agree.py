@@ -224,7 +224,7 @@ def test_by_needs_trajectories_with_the_key(case: Case, capsys: pytest.CaptureFi
     assert main(["agree", *words[:2], "--by", "site"]) == 2
     assert "by needs trajectories" in capsys.readouterr().err
     assert main(["agree", *words, "--by", "colour"]) == 2
-    assert "there are: site, agent, platform, task, truncated" in capsys.readouterr().err
+    assert "keys: site, agent, platform, task, truncated" in capsys.readouterr().err
 
 
 def test_python_compares_as_the_command_does(
@@ -311,14 +311,14 @@ def test_truth_is_chosen_by_rule_or_name(case: Case, capsys: pytest.CaptureFixtu
     assert "Truth: the majority of the annotators who decided; a tie is undecided" in shown
     assert "1 undecided labels (1 tie)" in shown
     assert main(["agree", *words, "--truth", "most"]) == 2
-    assert "there are: P0, P1, P2 (--truth)" in capsys.readouterr().err
+    assert "annotators: P0, P1, P2 (--truth)" in capsys.readouterr().err
 
 
 def test_labels_without_verdict_are_told(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     words = case("10", "1011?")
     shown = agree(words[:2], capsys)
     assert (
-        "No verdict at all: 2 labelled trajectories, counted as wrong in the last accuracy" in shown
+        "Without a verdict: 2 labelled trajectories, counted as wrong in the last accuracy" in shown
     )
     assert "Not compared: 1 labels without verdict" in shown
     assert re.search(r"accuracy, unscored as wrong +0\.500 ", shown)
@@ -418,7 +418,7 @@ def test_corrections_on_request_are_counted(case: Case, capsys: pytest.CaptureFi
 
 def test_unknown_corrections_are_an_error(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["agree", *case("10", "10"), "--corrections", "nope"]) == 2
-    assert "there are: webarena" in capsys.readouterr().err
+    assert "expected one of webarena" in capsys.readouterr().err
 
 
 def test_python_and_the_command_draw_the_same_tasks(

@@ -88,7 +88,7 @@ def test_folder_has_rows_manifest_and_page(prill: Prill, runs: Path, tmp_path: P
     assert (done.returncode, done.stderr) == (0, "4 sft rows -> rows\n")
     assert done.stdout.splitlines() == [
         "4 of 8 steps kept, of 2 of 4 attempts",
-        "In no row, for want of a verdict: timeout 1",
+        "Without a row, because there was no verdict: timeout 1",
         (
             "By the labels, 1 of 2 labelled attempts that were kept truly succeeded: 0.500 [0.095, "
             "0.905]"
@@ -297,7 +297,7 @@ def test_the_same_again_is_the_same(prill: Prill, runs: Path, tmp_path: Path) ->
         ),
         (
             ["--policy", "cogagent"],
-            "no kept step gives a row; steps that give no row: nothing to show 4",
+            "no kept step gives a row; steps without a row: nothing to show 4",
         ),
         (["--format", "trll"], "did you mean 'trl'?"),
         (["--policy.histroy", "2"], "did you mean '--policy.history'?"),

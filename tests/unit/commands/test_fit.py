@@ -221,7 +221,7 @@ def test_other_kind_is_refused_with_advice(files: tuple[Path, Path], prill: Pril
 def test_figures_of_fitted_runs_say_so_everywhere(files: tuple[Path, Path], prill: Prill) -> None:
     prill("fit", *files, "-o", "m.json", "--source", "human", "--out-of-fold", "held.jsonl")
     words = ("-o", "v.jsonl", "--judge", "student", "--model", "m.json")
-    caution = "student was fitted on 60 of these 60 runs: figures of them flatter it"
+    caution = "student was fitted on 60 of these 60 runs: its figures on them are too good"
     assert caution in prill("score", files[0], *words).stderr
     Path("m.json").unlink()  # the verdict file alone tells
     labels = ("--source", "human")

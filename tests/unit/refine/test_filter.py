@@ -168,7 +168,7 @@ def test_precision_chooses_the_threshold(tmp_path: Path) -> None:
         filtered = filter_steps(runs, verdicts, FilterSpec(calibration=file, precision=precision))
         assert {id for id, _ in places(filtered)} == set(kept)
         assert filtered.label_noise == pytest.approx(noise)
-    with pytest.raises(UsageError, match="the surest has 0.800"):
+    with pytest.raises(UsageError, match="the highest is 0.800"):
         filter_steps(runs, verdicts, FilterSpec(calibration=file, precision=0.9))
 
 

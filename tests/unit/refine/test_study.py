@@ -388,7 +388,7 @@ def test_two_processes_cannot_both_add_arms(tmp_path: Path) -> None:
             )
         )
     thread.join(60)
-    assert errors and "holds a study with other arms" in errors[0]
+    assert errors and "contains a study with other arms" in errors[0]
 
 
 LATE = """
@@ -500,9 +500,9 @@ def test_further_arm_leaves_others_as_they_are(tmp_path: Path) -> None:
 
 def test_other_study_in_the_folder_is_refused(tmp_path: Path) -> None:
     run(Small(), tmp_path / "s")
-    with pytest.raises(UsageError, match="holds a study with other rounds"):
+    with pytest.raises(UsageError, match="contains a study with other rounds"):
         run(Small(), tmp_path / "s", rounds=2)
-    with pytest.raises(UsageError, match="holds a study with other arms"):
+    with pytest.raises(UsageError, match="contains a study with other arms"):
         run(
             Small(),
             tmp_path / "s",
@@ -528,7 +528,7 @@ WRONG = [
     ({"rounds": 0}, "rounds: "),
     (
         {"attempts": [{"policy": object()}]},
-        "attempts: a study is on record in its folder: give names and tables",
+        "attempts: a study is stored in its folder, so give names and tables",
     ),
 ]
 
@@ -627,11 +627,11 @@ DAMAGED: list[tuple[str, Callable[[bytes], bytes | None], str]] = [
         lambda data: data.replace(b'"seed":100', b'"seed":"a"'),
         "'100-2': `seed` and `att",
     ),
-    ("study.json", lambda data: data[:9], "study.json: no study"),
+    ("study.json", lambda data: data[:9], "study.json: not a study"),
     (
         "study.json",
         lambda data: b'{"arms": [{"name": 5}]}',
-        r"study.json: no study .*at `\$.arms\[0\].name`",
+        r"study.json: not a study .*at `\$.arms\[0\].name`",
     ),
 ]
 

@@ -210,7 +210,7 @@ async def test_metrics_and_page_tell_what_happened(visiting: Visiting, record: R
             assert line in metrics.splitlines()
         assert "<script" not in page.text and "&lt;script&gt;success" in page.text
         for words in (
-            "trajectories that wait for the judge",
+            "trajectories waiting for the judge",
             "judged a second",
             "How scores are spread",
             "Latest verdicts",

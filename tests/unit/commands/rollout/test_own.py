@@ -177,7 +177,7 @@ def test_without_grade_there_are_no_labels(own: str, tmp_path: Path) -> None:
             "Echo",
             "Says",
             ("--temperature", "1"),
-            "those that have it: react, step, screen, cogagent, autoui",
+            "policies with this option: react, step, screen, cogagent, autoui",
         ),
     ],
 )

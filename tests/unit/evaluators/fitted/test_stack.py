@@ -155,7 +155,7 @@ def test_sure_judge_asks_no_more(fitted: StackFit) -> None:
     narrow_band = judge(replace(fitted.model, width=0.0))
     verdict = asyncio.run(narrow_band(TRAJECTORIES[2]))
     assert verdict.opinions is not None and len(verdict.opinions) == 1
-    assert "not asked: poor, good" in verdict.reason
+    assert "not called: poor, good" in verdict.reason
     everyone = asyncio.run(judge(fitted.model)(TRAJECTORIES[2]))
     assert everyone.opinions is not None and len(everyone.opinions) == 3
 

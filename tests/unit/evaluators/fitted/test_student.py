@@ -359,7 +359,7 @@ async def test_reason_names_words_and_new_site() -> None:
     assert "words of the state" in verdict.reason
     assert "fitted without" not in verdict.reason
     abroad = await judge()(made(3, False, site="bank"))
-    assert "fitted without runs of bank: on other sites its accuracy was" in abroad.reason
+    assert "fitted without runs of bank; its accuracy on other sites was" in abroad.reason
     assert (abroad.score, judge().knows(None)) == (verdict.score, True)
 
 

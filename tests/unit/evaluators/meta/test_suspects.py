@@ -65,7 +65,7 @@ def test_labels_that_every_judge_contradicts_are_suspected() -> None:
     found = find_suspects([pair(first, truths), pair(second, truths)])
     assert [suspect.id for suspect in found] == ["sure", "all", "open"]
     assert found[0].reasons == (
-        "labelled a failure, and every judge says success (2 of 2 are scored)",
+        "labelled a failure, but every judge says success (2 of 2 are scored)",
     )
     assert [judge.judge for judge in found[0].judges] == ["vlm", "rubric"]
     assert "(1 of 2 are scored)" in found[2].reasons[0]

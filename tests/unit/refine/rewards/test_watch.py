@@ -175,7 +175,7 @@ async def test_a_watch_that_ended_is_soon_settled() -> None:
     reward, watch = watched(Says(), student=Nameless())
     await some(reward, 2)
     await asyncio.wait_for(asyncio.to_thread(watch.settle, 60.0), 50)
-    assert "the watch ended: RuntimeError" in watch.report().trouble
+    assert "the monitor stopped: RuntimeError" in watch.report().trouble
     watch.close()
 
 
@@ -234,7 +234,7 @@ async def test_broken_lines_are_passed_over(
     with caplog.at_level(logging.WARNING):
         await some(reward, 1)
         watch.close()
-    assert watch.report().verdicts == 3 and "1 broken lines passed over" in caplog.text
+    assert watch.report().verdicts == 3 and "1 broken lines ignored" in caplog.text
     assert log.read_bytes().startswith(first + b"{broken\n" + second + b'{"kind"')
     problems: list[str] = []
     assert len(list(read_watch(log, problems.append))) == 3
