@@ -201,7 +201,7 @@ async def judge_rows(
                 **chance,
             }
         )
-    return rows or "the label does not answer this judge's question"
+    return rows or "the label does not answer this judge's question, or gives no reason"
 
 
 def _of_steps(form: Form | None) -> bool:

@@ -289,7 +289,7 @@ def _teacher(policy: Any, name: str) -> Teacher:
     able = [name for name in POLICIES.entries if hasattr(POLICIES.maker(name), "demonstrate")]
     raise UsageError(
         f"policy {name} cannot make training rows: it has no demonstrate(trajectory, "
-        f"index); policies that have it: {', '.join(able)}",
+        f"index); policies with this method: {', '.join(able)}",
         parameters=("policy",),
     )
 

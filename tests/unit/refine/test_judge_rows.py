@@ -139,8 +139,8 @@ async def test_each_labelled_step_gives_a_row_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("judge", "truth", "why"),
     [
-        (MODULAR, Truth(steps={0: "towards"}), "the truth does not say"),
-        ({**MODULAR, "form": "thoughts"}, Truth(True), "or why"),
+        (MODULAR, Truth(steps={0: "towards"}), "the label does not answer"),
+        ({**MODULAR, "form": "thoughts"}, Truth(True), "or gives no reason"),
     ],
 )
 async def test_what_is_not_known_is_not_taught(

@@ -211,7 +211,7 @@ async def test_metrics_and_page_tell_what_happened(visiting: Visiting, record: R
         assert "<script" not in page.text and "&lt;script&gt;success" in page.text
         for words in (
             "trajectories waiting for the judge",
-            "judged a second",
+            "judged per second",
             "How scores are spread",
             "Latest verdicts",
         ):
