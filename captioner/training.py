@@ -39,7 +39,7 @@ from prill.config.values import Config
 from prill.errors import InputError, UsageError
 from prill.io.checksums import Checksums
 from prill.io.images import open_checked
-from prill.io.outputs import check_output, expect_place, make_folder, write_output, writing
+from prill.io.outputs import check_output, expect_file, make_folder, write_output, writing
 from prill.io.store import copy_image, encode
 from prill.models.prompts import NONCE, load_prompt
 from prill.protocols import Captioner
@@ -150,7 +150,7 @@ async def training_data(
             set.
     """
     spec, root = spec or TrainingSpec(), Path(folder)
-    expect_place(folder, "training data, a folder,")
+    expect_file(folder, "training data, a folder,")
     _check_folder(root)
     with screenshots_in(paths, last=last, limit=limit) as (pictures, tally):
         check_output(root / CAPTIONS, "captions", paths, continued=asking.get("resume", True))
@@ -375,7 +375,7 @@ _WORDS = {
     ),
 }
 _ENGLISH, _OTHER = (frozenset(_WORDS[name].split()) for name in ("english", "other"))
-_LEAST_LETTERS = 40
+_MIN_LETTERS = 40
 _NAMES = re.compile(
     r"""^\s*(?:\[[^\]\n]*\]\s*)?\w+ (?:'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)")""", re.MULTILINE
 )
@@ -394,7 +394,7 @@ def is_english(text: str) -> bool | None:
         "NFC", "\n".join(names) if len(names) > text.count("\n") / 2 else text
     )
     letters = [character for character in text if character.isalpha()]
-    if len(letters) < _LEAST_LETTERS:
+    if len(letters) < _MIN_LETTERS:
         # A few letters are enough in a script that writes words with few letters, such as Chinese.
         return None if not letters or _share(letters, _is_latin) > 0.5 else False
     if _share(letters, _is_latin) < 0.8:

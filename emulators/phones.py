@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from prill.errors import UsageError
 
 
-def device_words(named: str | Sequence[str] | None) -> str | None:
+def join_devices(named: str | Sequence[str] | None) -> str | None:
     """Joins several devices into one text with commas."""
     return (
         ",".join(named)

@@ -64,7 +64,7 @@ def fingerprint(settings: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def to_words(names: Names) -> str | None:
+def join_names(names: Names) -> str | None:
     """Joins names or numbers into one text with commas."""
     return (
         ",".join(map(str, names))
@@ -79,7 +79,7 @@ def task_names(words: Names, names: Sequence[str], *, ranges: bool = False) -> l
     """Parses task names such as `a,b` or `all`; with `ranges`, also `0-9`. Raises UsageError for an
     unknown task.
     """
-    text = to_words(words)
+    text = join_names(words)
     if not text:
         raise UsageError("tasks is missing; give names, or all", parameters=("tasks",))
     if text == "all":

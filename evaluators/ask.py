@@ -46,7 +46,7 @@ _DECIDED = re.compile(r"(yes|no|true|false)(?:$|[,.:;!]|\s[-–—(])", re.IGNOR
 _UNKNOWN = frozenset(
     ("", "cannot-tell", "can't-tell", "cannot-be-determined", "unknown", "n/a", "null", "none")
 )
-_MOST_QUESTIONS, _LEAST_CHARS = 20, 300
+_MAX_QUESTIONS, _MIN_CHARS = 20, 300
 _DECORATION = " \t\r\n\"'`*_.,;:!?<>()[]{}“”‘’"
 
 
@@ -281,9 +281,9 @@ class AskSpec(Config):
         if (self.question is None) == (not self.questions):
             raise UsageError("give `question`, or several as `questions`", parameters=("question",))
         tables = self.questions or ({"question": self.question, "answer": self.answer},)
-        if len(tables) > _MOST_QUESTIONS:
+        if len(tables) > _MAX_QUESTIONS:
             raise UsageError(
-                f"{len(tables)} questions are too many; ask at most {_MOST_QUESTIONS} in one call"
+                f"{len(tables)} questions are too many; ask at most {_MAX_QUESTIONS} in one call"
             )
         return tuple(_question(table) for table in tables)
 
@@ -378,7 +378,7 @@ class AskJudge(ModelJudge):
         if decisive is not None and len(answers) == 1 and reply.tokens:
             word = "yes" if success else "no"
             score = choice_probability(reply.tokens, "answer", ("yes", "no"), "yes", word) or score
-        reason = "; ".join(f"{a.question} {_said(a.value)}: {a.reason}" for a in answers)
+        reason = "; ".join(f"{a.question} {_format_value(a.value)}: {a.reason}" for a in answers)
         return Judgement(success, round(score, 6), reason, findings=Findings(answers=answers))
 
     def _messages(
@@ -387,7 +387,7 @@ class AskJudge(ModelJudge):
         history = trajectory if self.spec.show_answer else without_claims(trajectory)
         shown = [(i, text) for i, text in enumerate(texts) if text]
         # the last states are the most informative; the first shows where the run started
-        most = max(2, room // _LEAST_CHARS)
+        most = max(2, room // _MIN_CHARS)
         if len(shown) > most:
             shown = [shown[0], *shown[len(shown) - most + 1 :]]
         share = max(1, room // max(1, len(shown)))
@@ -434,7 +434,7 @@ def read_answers(questions: Sequence[Question], stored: str, shown: Set[int]) ->
     )
 
 
-def _said(value: object) -> str:
+def _format_value(value: object) -> str:
     words = {True: "yes", False: "no", None: CANNOT_TELL}
     if value is None or isinstance(value, bool):
         return words[value]

@@ -22,7 +22,7 @@ from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import Judgement, ModelJudge
 from prill.evaluators.rubric import RUBRIC, GoalCriteria, Rubric, RubricOptions
 from prill.io.cache import DiskCache
-from prill.models.calls import ROOM, ask, filled, planned, together
+from prill.models.calls import ROOM, ask, filled, gather_calls, planned
 from prill.models.prompts import quoted, shorten
 from prill.models.replies import WordFormat, word_probability
 from prill.protocols import Captioner, Form, Message, Reply
@@ -118,7 +118,7 @@ class ChecklistJudge(GoalCriteria, ModelJudge):
         rubric = await self._criteria(trajectory)
         known = [i for i, text in enumerate(texts) if text]
         places = [(i, item.text) for i in known for item in rubric.criteria]
-        values = await together(
+        values = await gather_calls(
             [self._item(trajectory, i, texts[i] or "", item) for i, item in places]
         )
         of_state: dict[int, list[float]] = {}

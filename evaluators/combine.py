@@ -20,7 +20,7 @@ from prill.evaluators.fitted.calibration import Calibrated
 from prill.evaluators.fitted.overlap import worst
 from prill.evaluators.fitted.student import Student
 from prill.evaluators.judgement import ModelJudge
-from prill.models.calls import together
+from prill.models.calls import gather_calls
 from prill.models.prompts import content_hash
 from prill.protocols import Composite, Estimator, Evaluator, SampledModel
 from prill.types import EvaluatorInfo, Opinion, Trajectory, UnscoredReason, Usage, Verdict
@@ -146,7 +146,7 @@ class Vote(_Combined):
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """Returns the verdict of the vote; all judges are called concurrently."""
-        verdicts = await together([judge(trajectory) for judge in self.judges])
+        verdicts = await gather_calls([judge(trajectory) for judge in self.judges])
         count = len(verdicts)
         yes, no = (sum(v.success is outcome for v in verdicts) for outcome in (True, False))
         # The minimum numbers of successes and of failures that decide the vote.
@@ -231,7 +231,7 @@ class Ensemble(_Combined):
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """Returns the verdict by the mean score; all judges are called concurrently."""
-        verdicts = await together([judge(trajectory) for judge in self.judges])
+        verdicts = await gather_calls([judge(trajectory) for judge in self.judges])
         weighted = [
             (w, v.score) for w, v in zip(self.weights, verdicts, strict=True) if v.score is not None
         ]

@@ -35,7 +35,7 @@ from prill.evaluators.judgement import MAX_TOKENS, Judgement, ModelJudge
 from prill.evaluators.references import ReferencesOption, reference_block
 from prill.io.cache import DiskCache
 from prill.io.images import file_hash
-from prill.models.calls import ROOM, Room, ask, filled, planned, together
+from prill.models.calls import ROOM, Room, ask, filled, gather_calls, planned
 from prill.models.prompts import quoted, shorten
 from prill.protocols import Captioner, Form, Image, Message, RecordedCaptioner, Reply
 from prill.types import Findings, FrameGrade, Observation, Platform, Trajectory, Usage
@@ -118,7 +118,7 @@ async def captions(states: Sequence[Observation], captioner: Captioner) -> list[
         except NoEvidenceError as error:
             return error
 
-    results = await together([one(state) for state in states])
+    results = await gather_calls([one(state) for state in states])
     texts = [text if isinstance(text, str) and text.strip() else None for text in results]
     if not any(texts):
         raise next(
@@ -410,7 +410,7 @@ class FrameJudge(ModelJudge, Generic[C]):
         )
         criteria = await self._criteria(trajectory)
         rated = [self._rate(trajectory, criteria, part) for part in self._parts(frames)]
-        ratings = [rating for part in await together(rated) for rating in part]
+        ratings = [rating for part in await gather_calls(rated) for rating in part]
         failures = [rating for rating in ratings if isinstance(rating, UnparsableError)]
         if len(failures) > self.spec.top_k:
             raise UnparsableError(

@@ -52,7 +52,7 @@ from prill.evaluators.fitted.student import Student
 from prill.evaluators.labels import latest_verdicts
 from prill.io.cache import DiskCache
 from prill.io.store import read_labels, read_verdicts
-from prill.models.devices import at_the_same_time
+from prill.models.devices import used_together
 from prill.models.ledger import Budget, spending_from
 from prill.models.registry import ModelConfig, ModelLike, cache_in, make_model, model_options
 from prill.protocols import Captioner, Evaluator, LanguageModel
@@ -258,7 +258,7 @@ def make_judge(
         judge = {"name": str(judge)}
     if isinstance(judge, Mapping):
         try:
-            with at_the_same_time():
+            with used_together():
                 return _build({**judge, **options}, context, place)
         except RecursionError:
             raise UsageError(

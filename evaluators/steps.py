@@ -18,7 +18,7 @@ from prill.evaluators.evidence import action_text, request, state_text
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import Judgement, ModelJudge
 from prill.evaluators.outcome import PresetName, compute_rewards
-from prill.models.calls import ROOM, ask, planned, together
+from prill.models.calls import ROOM, ask, gather_calls, planned
 from prill.models.prompts import NONCE, clean, quoted, shorten
 from prill.models.replies import ReplyFormat, WordFormat, choice_probability, word_probability
 from prill.protocols import Captioner, Form, Message
@@ -147,7 +147,7 @@ class StepJudge(ModelJudge):
         if not trajectory.steps:
             raise NoEvidenceError("the trajectory has no actions")
         states = await captions(self._states(trajectory), self.captioner)
-        results = await together(
+        results = await gather_calls(
             [self._step(trajectory, i, states) for i in range(len(trajectory.steps))]
         )
         steps = tuple(step for step, _ in results)

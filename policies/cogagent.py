@@ -342,12 +342,12 @@ def _operation_18b(action: Action) -> str | None:
     if action.kind == "type" and action.value is not None:
         return f'type "{action.value}"'
     if action.kind == "swipe":
-        way = _way(action)
+        way = _direction(action)
         return f"swipe {way}" if way in SWIPES else None
     return {"home": "press home", "back": "press back", "press": "press enter"}.get(action.kind)
 
 
-def _way(action: Action) -> str | None:
+def _direction(action: Action) -> str | None:
     """Returns the finger's direction: by name, or along the axis of the longer movement."""
     if action.point is None or action.end_point is None:
         return action.value
@@ -386,7 +386,7 @@ def _call_9b(action: Action) -> str | None:
     if action.kind == "scroll":
         return f"SCROLL_{value.upper()}({', '.join(spot[:1])})"
     if action.kind == "swipe":
-        return f"SCROLL_{next((way for way, finger in _FINGER.items() if finger == _way(action)), '')}()"  # noqa: E501
+        return f"SCROLL_{next((way for way, finger in _FINGER.items() if finger == _direction(action)), '')}()"  # noqa: E501
     if action.kind in ("press", *_BUTTONS):
         return f"KEY_PRESS(key={_string(value or action.kind)})"
     return f"LAUNCH(url={_string(value)})" if action.kind == "goto" else None
@@ -408,11 +408,11 @@ def _is_like(read: Action, meant: Action) -> bool:
     if read.is_final or meant.is_final:
         return read.is_final and meant.is_final
     if read.kind == "scroll" and meant.kind == "swipe":  # to scroll down, the finger goes up
-        return _FINGER[(read.value or "").upper()] == _way(meant)
+        return _FINGER[(read.value or "").upper()] == _direction(meant)
     if read.kind == "other" or read.kind != meant.kind:
         return False
     if read.kind == "swipe":
-        return _way(read) == _way(meant)
+        return _direction(read) == _direction(meant)
     if read.kind in ("click", "hover") and (
         read.point is None or meant.point is None or dist(read.point, meant.point) > _NEAR
     ):

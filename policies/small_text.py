@@ -137,7 +137,7 @@ class SmallText:
                 _messages(self._task, page, self._done), [c.words for c in choices]
             )
             choice = self._chosen(choices, weights)
-        self._done.append(_told(choice.action))
+        self._done.append(_describe_action(choice.action))
         return Step(observation, choice.action)
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
@@ -156,7 +156,9 @@ class SmallText:
                 "that this page allows"
             )
         return _messages(
-            trajectory.task, page, [_told(before.action) for before in trajectory.steps[:index]]
+            trajectory.task,
+            page,
+            [_describe_action(before.action) for before in trajectory.steps[:index]],
         ), choice.words
 
     def _chooser(self) -> Chooser:
@@ -258,7 +260,7 @@ def _plain(text: str) -> str:
     return clean(text).replace("<|", "< |").replace("|>", "| >")
 
 
-def _told(action: Action) -> str:
+def _describe_action(action: Action) -> str:
     """Returns the description of an action for the history."""
     if action.kind == "type":
         return _plain(f"typed {action.value}")

@@ -49,7 +49,7 @@ def check_record(record: Trajectory | LabelRecord) -> None:
         fault = ".id", "non-empty text", record.id
     if fault is not None:
         kind = "label" if isinstance(record, LabelRecord) else "trajectory"
-        raise InputError(f"{kind} {_shown(record.id)}: {_told(fault)}")
+        raise InputError(f"{kind} {_shown(record.id)}: {_describe(fault)}")
 
 
 def missing_image(path: str) -> str | None:
@@ -170,7 +170,7 @@ def unwritable(value: object, writes: Callable[[object], object], at: str) -> st
     return None
 
 
-def _told(fault: _Fault) -> str:
+def _describe(fault: _Fault) -> str:
     where, expected, value = fault
     return (
         f"{where.removeprefix('.')}: expected {expected}; got "

@@ -23,7 +23,7 @@ from msgspec import Meta
 from prill.config.values import Config
 from prill.errors import UsageError
 from prill.io.checksums import CHECKSUMS, Checksums
-from prill.io.outputs import expect_place, failures, part_path
+from prill.io.outputs import expect_file, failures, part_path
 from prill.io.store import copy_image, encode
 from prill.refine.demonstration import Teacher
 from prill.refine.filter import Filtered, KeptStep
@@ -104,9 +104,9 @@ class _Manifest:
 
 def check_folder(folder: Path) -> None:
     """Raises UsageError if the folder cannot be written or holds files of another origin."""
-    expect_place(folder, "a folder of rows")
+    expect_file(folder, "a folder of rows")
     # the folder is replaced as a whole, so its parent must be writable
-    expect_place(Path(os.path.realpath(folder)).parent, "a folder of rows")
+    expect_file(Path(os.path.realpath(folder)).parent, "a folder of rows")
     with failures(folder):
         if not folder.exists():
             return
@@ -187,7 +187,7 @@ def export_rows(
             for step in given & noted.keys():  # the step gives a row of another kind
                 del noted[step]
             written = _after(filtered, noted)
-            for name, text in form.beside(
+            for name, text in form.other_files(
                 spec.rows, images=any(file.images for file in files.values())
             ).items():
                 (part / name).write_text(text, encoding="utf-8")

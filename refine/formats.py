@@ -33,7 +33,7 @@ class RowFormat(Protocol):
         """
         ...
 
-    def beside(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
+    def other_files(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
         """Returns the other files of the folder by name, such as its README. Rows are in
         `KIND.jsonl`.
         """
@@ -65,7 +65,7 @@ def make_format(name: str, **options: Any) -> RowFormat:
     if not all(callable(getattr(made, method, None)) for method in ("row", "beside")):
         raise UsageError(
             f"row format {name!r} returned a {type(made).__name__}, which has no row(kind, "
-            "row) and beside(kinds)"
+            "row) and other_files(kinds)"
         )
     return made  # type: ignore[no-any-return]
 
@@ -77,7 +77,7 @@ class Trl:
         """Returns the row unchanged."""
         return row
 
-    def beside(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
+    def other_files(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
         """Returns a README that says how to load the rows."""
         trainers = {"sft": "SFTTrainer", "kto": "KTOTrainer", "dpo": "DPOTrainer"}
         lines = [
@@ -114,7 +114,7 @@ class LlamaFactory:
             }
         return {"messages": [*prompt, _flat(row["completion"][0])], **_label(row), **_rest(row)}
 
-    def beside(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
+    def other_files(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
         """Returns `dataset_info.json`, and a README that says how to load the rows."""
         tags = {
             "role_tag": "role",
@@ -168,7 +168,7 @@ class Swift:
         )
         return {"messages": messages, **rejected, **_label(row), **_rest(row)}
 
-    def beside(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
+    def other_files(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
         """Returns a README that says how to load the rows."""
         methods = {
             "sft": "`swift sft`",
@@ -215,7 +215,7 @@ class Axolotl:
             return {"completion": whole, "label": row["label"], **named}
         return {"messages": [{**turn, "training": turn is whole[-1]} for turn in whole], **named}
 
-    def beside(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
+    def other_files(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
         """Returns a README that says how to load the rows."""
         types = {
             "sft": (

@@ -30,7 +30,7 @@ from prill.io.kinds import TRAJECTORIES
 from prill.io.outputs import failures, write_output
 from prill.io.store import copy_image, encode, read_verdicts
 from prill.io.verdict_log import RETRIED, VerdictLog
-from prill.models.calls import together
+from prill.models.calls import gather_calls
 from prill.models.ledger import metered
 from prill.models.transport import PATIENCE
 from prill.protocols import E, Evaluator, Learner
@@ -60,7 +60,7 @@ from prill.refine.retries import (
     get_score,
     get_threshold,
     next_move,
-    told,
+    visible_verdict,
 )
 from prill.scoring.scorer import score_stream
 from prill.types import (
@@ -548,7 +548,7 @@ class _Run(Generic[E]):
         by_id = {self._attempts(challenge)[-1].id: challenge for challenge in going}
         trajectories, count = attempts_in(self._out, by_id), 0
         while batch := list(islice(trajectories, _AT_ONCE)):
-            await together(
+            await gather_calls(
                 [self._reflect(by_id[trajectory.id], trajectory) for trajectory in batch]
             )
             count += len(batch)
@@ -556,7 +556,7 @@ class _Run(Generic[E]):
             self._progress(ReflexionProgress("reflect", number, count, len(by_id)))
 
     async def _reflect(self, challenge: Challenge[E], trajectory: Trajectory) -> None:
-        verdict = told(self._verdicts[trajectory.id], self._spec.status)
+        verdict = visible_verdict(self._verdicts[trajectory.id], self._spec.status)
         old = self._old_lessons.get(trajectory.id)
         if (
             old is not None

@@ -391,7 +391,7 @@ def _difference(
         gained=sum(by > 0 for by in more.values()),
         lost=sum(by < 0 for by in more.values()),
         difference=more.total() / plays.total() if plays else 0.0,
-        interval=_drawn_again([(more[key], plays[key]) for key in plays]),
+        interval=_bootstrap_interval([(more[key], plays[key]) for key in plays]),
         p=swapped_p(more.values()),
         p_by_task=swapped_p(tasks.values()) if len(tasks) >= _FEWEST_TASKS else None,
     )
@@ -414,7 +414,7 @@ def swapped_p(differences: Iterable[int]) -> float:
     return float(as_far / 2 ** len(given))
 
 
-def _drawn_again(pairs: Sequence[tuple[int, int]]) -> tuple[float, float] | None:
+def _bootstrap_interval(pairs: Sequence[tuple[int, int]]) -> tuple[float, float] | None:
     """Returns the 95 % bootstrap interval of a difference of shares over episodes; None if it is
     degenerate.
     """

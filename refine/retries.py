@@ -205,7 +205,7 @@ def decided(verdict: Verdict, threshold: float | None) -> Verdict:
     )
 
 
-def told(verdict: Verdict, status: Literal["language", "bit"]) -> Verdict:
+def visible_verdict(verdict: Verdict, status: Literal["language", "bit"]) -> Verdict:
     """Returns the feedback on an attempt: the judge's reason, or PASSED or FAILED.
 
     Oracles, including those with deliberate errors, give no reasons, so their feedback is PASSED or

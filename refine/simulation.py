@@ -114,7 +114,7 @@ class RecordedTruths:
         return known + [random.choice(self.truths) for _ in range(count - len(known))]
 
 
-def judge_of_rates(spec: SimulationSpec) -> JudgeModel:
+def judge_from_rates(spec: SimulationSpec) -> JudgeModel:
     """Makes the model of a yes-or-no judge with these error rates, rounded to a thousandth."""
 
     def scores(yes: float) -> list[float | None]:
@@ -125,7 +125,7 @@ def judge_of_rates(spec: SimulationSpec) -> JudgeModel:
     return JudgeModel(scores(1 - spec.false_negatives), scores(spec.false_positives))
 
 
-def judge_of_verdicts(
+def judge_from_verdicts(
     verdicts: Sequence[Verdict],
     truth: Mapping[str, bool | None],
     calibration: Calibration | None = None,
@@ -159,7 +159,7 @@ def judge_of_verdicts(
     )
 
 
-def judge_of_calibration(calibration: Calibration) -> JudgeModel:
+def judge_from_calibration(calibration: Calibration) -> JudgeModel:
     """Makes the model of a judge from its calibration: the scores of held-out labelled runs, and
     the threshold.
 
@@ -185,7 +185,7 @@ def simulate(
     """Simulates success after each number of retries, for each retry strategy. Results are
     reproducible for a seed.
     """
-    judge = judge_of_rates(spec) if judge is None else judge
+    judge = judge_from_rates(spec) if judge is None else judge
     random = Random(spec.seed)
     count = len(recorded) or spec.tasks
     shares: dict[str, list[list[float]]] = {way: [[] for _ in range(spec.attempts)] for way in WAYS}

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Meta
 
 from prill.actions.elements import with_element
-from prill.actions.grounded import goal_of_question, split_reply
+from prill.actions.grounded import goal_from_question, split_reply
 from prill.actions.phone import parse_android, parse_ios
 from prill.actions.webarena import join_sites, parse_action, split_answer
 from prill.datasets.reading.configs import config_values, sites_in
@@ -294,7 +294,7 @@ def _trajectory(record: _Record, folder: _Folder) -> Trajectory:
     )
     return Trajectory(
         id=uid,
-        task=_task(uid, goal_of_question(record.intent), config, folder.platform),
+        task=_task(uid, goal_from_question(record.intent), config, folder.platform),
         agent=other.agent,
         steps=steps,
         final=final,

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from prill.config.registry import list_options
 from prill.emulators.android.environment import AndroidSpec
-from prill.emulators.phones import device_words, one_a_worker
+from prill.emulators.phones import join_devices, one_a_worker
 from prill.emulators.registry import make_environment
 from prill.emulators.settings import Playing, Setting, task_setting
 from prill.emulators.task_source import GoalsConfig, task_contents
@@ -58,7 +58,7 @@ class AndroidConfig(GoalsConfig, AndroidSpec):
 
     def check(self) -> None:
         """Checks that at most one of a running and a virtual device is given."""
-        object.__setattr__(self, "device", device_words(self.device))
+        object.__setattr__(self, "device", join_devices(self.device))
         if self.avd and self.device:
             raise UsageError("give either avd or device", parameters=("avd", "device"))
 
@@ -67,7 +67,7 @@ class AndroidConfig(GoalsConfig, AndroidSpec):
         options = {
             name: getattr(self, name) for name in list_options(AndroidSpec) if name != "device"
         }
-        named = device_words(self.device)
+        named = join_devices(self.device)
         devices = [None] * run.copies if self.avd else one_a_worker(run.workers, named, "device")
         environments = [
             make_environment("android", images=run.images, device=device, **options)

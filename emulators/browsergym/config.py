@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from prill.emulators.registry import make_environment
 from prill.emulators.settings import EnvironmentConfig, Playing, Setting
-from prill.emulators.task_source import Names, to_words
+from prill.emulators.task_source import Names, join_names
 from prill.errors import UsageError
 
 
@@ -43,7 +43,7 @@ class BrowserGymConfig(EnvironmentConfig):
 
     def check(self) -> None:
         """Converts the task names to one text."""
-        object.__setattr__(self, "tasks", to_words(self.tasks))
+        object.__setattr__(self, "tasks", join_names(self.tasks))
 
     def setting(self, run: Playing) -> Setting[Any]:
         """Creates an environment for each worker."""

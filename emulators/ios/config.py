@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from prill.config.registry import list_options
 from prill.emulators.ios.environment import IosSpec
-from prill.emulators.phones import device_words, one_a_worker
+from prill.emulators.phones import join_devices, one_a_worker
 from prill.emulators.registry import make_environment
 from prill.emulators.settings import Playing, Setting, task_setting
 from prill.emulators.task_source import GoalsConfig, task_contents
@@ -42,11 +42,11 @@ class IosConfig(GoalsConfig, IosSpec):
 
     def check(self) -> None:
         """Converts the device names to one text."""
-        object.__setattr__(self, "simulator", device_words(self.simulator))
+        object.__setattr__(self, "simulator", join_devices(self.simulator))
 
     def setting(self, run: Playing) -> Setting[Any]:
         """Makes a phone for each worker."""
-        named = device_words(self.simulator)
+        named = join_devices(self.simulator)
         if self.restore == "clone" and "," not in (named or ""):
             # every worker has copies of its own of the one simulator
             simulators = [named] * run.copies

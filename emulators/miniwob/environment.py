@@ -40,7 +40,7 @@ from prill.emulators.miniwob.page import (
 from prill.emulators.registry import make_environment
 from prill.emulators.screenshots import keep_screenshot
 from prill.emulators.settings import EnvironmentConfig, Playing, Setting
-from prill.emulators.task_source import Names, task_names, to_words
+from prill.emulators.task_source import Names, join_names, task_names
 from prill.errors import UsageError
 from prill.types import Action, LabelRecord, Observation, Task, Trajectory
 
@@ -324,13 +324,13 @@ def _content(path: Path) -> bytes:
     """
     data = path.read_bytes()
     return (
-        _PICTURE.sub(lambda link: _put_in(path.parent, link), data)
+        _PICTURE.sub(lambda link: _inline_picture(path.parent, link), data)
         if path.suffix in (".css", ".html")
         else data
     )
 
 
-def _put_in(folder: Path, link: re.Match[bytes]) -> bytes:
+def _inline_picture(folder: Path, link: re.Match[bytes]) -> bytes:
     picture = folder / link[1].decode()
     if not picture.is_file():
         return link[0]
@@ -395,7 +395,7 @@ class MiniWobConfig(EnvironmentConfig):
 
     def check(self) -> None:
         """Converts the task names to one text."""
-        object.__setattr__(self, "tasks", to_words(self.tasks))
+        object.__setattr__(self, "tasks", join_names(self.tasks))
 
     def setting(self, run: Playing) -> Setting[Any]:
         """Creates a browser, and a page for each worker."""
@@ -415,7 +415,7 @@ class MiniWobConfig(EnvironmentConfig):
         ]
         tasks = task_names(self.tasks, MiniWoB.tasks()) if self.tasks or not run.listed else []
         # Boxes that are off, explicitly or by default, give the same episode ids.
-        more = (self if self.boxes else self.but(boxes=None)).more()
+        more = (self if self.boxes else self.copy_with(boxes=None)).more()
         return Setting(
             environments, tasks, MiniWoB.task, MiniWoB.grade, {**told, **more}, browser.close
         )

@@ -16,7 +16,7 @@ from prill.config.registry import read_options
 from prill.config.values import get_name
 from prill.emulators.browser.config import PagesConfig
 from prill.emulators.settings import Playing, Scripts, Setting
-from prill.emulators.task_source import Names, task_names, to_words
+from prill.emulators.task_source import Names, join_names, task_names
 from prill.emulators.webarena.environment import WebArenaSpec
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.models.registry import ModelLike
@@ -100,7 +100,7 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
     def check(self) -> None:
         """Checks options that depend on each other."""
         super().check()
-        object.__setattr__(self, "tasks", to_words(self.tasks))
+        object.__setattr__(self, "tasks", join_names(self.tasks))
         if self.shop and (self.configs or self.reset or self.cookies):
             raise UsageError(_SHOP_ALONE, parameters=("shop",))
         if self.shop and self.oracle == "verified":
@@ -317,7 +317,7 @@ async def _try_oracle(config: WebArenaConfig, name: str, run: Playing) -> str | 
     """Starts a task, stops at once, and grades the episode; returns the oracle's note if it did not
     decide.
     """
-    setting = config.but(tasks=name, traces=False).setting(replace(run, workers=1))
+    setting = config.copy_with(tasks=name, traces=False).setting(replace(run, workers=1))
     environment = setting.environments[0]
     try:
         task = await setting.task(environment, name, 0)

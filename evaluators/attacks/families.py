@@ -162,8 +162,7 @@ def families(images: Path) -> dict[str, tuple[Variant, ...]]:
         The variants of each family, in ascending strength.
     """
     made: dict[str, tuple[Variant, ...]] = {
-        name: (Variant(name, 1.0, name, attack),)
-        for name, attack in _of_one_strength(images).items()
+        name: (Variant(name, 1.0, name, attack),) for name, attack in _with_strength(images).items()
     }
     for name, attack in _by_strength(images).items():
         made[name] = tuple(
@@ -177,7 +176,7 @@ def families(images: Path) -> dict[str, tuple[Variant, ...]]:
     }
 
 
-def _of_one_strength(images: Path) -> dict[str, Attack]:
+def _with_strength(images: Path) -> dict[str, Attack]:
     texts = attack_texts()
     return {
         "claim-thoughts": agent.claim_in_thoughts,

@@ -29,7 +29,7 @@ from prill.evaluators.fitted.student import (
     check_features,
     make_label,
 )
-from prill.models.calls import together
+from prill.models.calls import gather_calls
 from prill.protocols import Estimator, Evaluator
 from prill.types import EvaluatorInfo, FittedOn, Trajectory, Usage, Verdict
 
@@ -38,7 +38,7 @@ FORMAT = "prill stack 1"
 _EDGE = 0.02
 # A source may be missing only if at least this many fitted runs lacked it, so that the effect could
 # be estimated.
-LEAST_LACKING = 10
+MIN_LACKING = 10
 Scores = Sequence[float | None]
 
 
@@ -93,7 +93,7 @@ class Stage:
         for score, weight, without, count in zip(
             scores, self.weights, self.missing, self.lacking, strict=True
         ):
-            if score is None and count < LEAST_LACKING:
+            if score is None and count < MIN_LACKING:
                 return None
             parts.append(without if score is None else weight * clipped_logit(score))
         found = round(sigmoid(fsum(parts)), 6)
@@ -273,7 +273,7 @@ class Stacked:
         model, narrow = self.model, self.model.student.narrow
         verdicts = [await self.student(trajectory)]
         if model.width >= 1:
-            verdicts += await together([judge(trajectory) for judge in self.judges])
+            verdicts += await gather_calls([judge(trajectory) for judge in self.judges])
         while True:
             stage = model.stages[len(verdicts) - 1]
             found = stage.probability([as_score(verdict) for verdict in verdicts], narrow=narrow)

@@ -31,7 +31,7 @@ from prill.types import EvaluatorInfo, FittedOn, Trajectory, Usage, Verdict
 
 FORMAT = "prill student 2"
 Kind = Literal["student", "prior"]
-_SHOWN, _LEAST_SHOWN = 3, 0.05
+_SHOWN, _MIN_SHOWN = 3, 0.05
 _THEMES = {
     "state": "the latest states",
     "goal": "the request",
@@ -39,7 +39,7 @@ _THEMES = {
     "actions": "kinds of action",
 }
 # A judge with a lower AUC on sites that it was not fitted on returns no verdict for such sites.
-LEAST_TRANSFER = 0.65
+MIN_TRANSFER = 0.65
 _NO_USAGE = Usage()
 
 
@@ -319,7 +319,7 @@ class Student:
             not self.knows(site)
             and transfer
             and transfer.auc is not None
-            and transfer.auc < LEAST_TRANSFER
+            and transfer.auc < MIN_TRANSFER
         ):
             self.strangers[site or ""] += 1
             return (
@@ -396,13 +396,11 @@ class Student:
             for text, adds, known_words in scores.words
         ]
         parts.sort()
-        against = [
-            f"{name} {value:+.1f}" for value, name in parts[:_SHOWN] if value <= -_LEAST_SHOWN
-        ]
+        against = [f"{name} {value:+.1f}" for value, name in parts[:_SHOWN] if value <= -_MIN_SHOWN]
         speaking = [
             f"{name} {value:+.1f}"
             for value, name in parts[: -_SHOWN - 1 : -1]
-            if value >= _LEAST_SHOWN
+            if value >= _MIN_SHOWN
         ]
         return (
             f"for: {', '.join(speaking) or 'nothing'}; against: {', '.join(against) or 'nothing'}"

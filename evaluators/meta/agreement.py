@@ -220,7 +220,7 @@ class Agreement(Tabular):
 
     def __str__(self) -> str:
         parts = (
-            of_whom(self),
+            header_lines(self),
             (HEADING, *figure_rows(self)),
             count_rows(self),
             not_judged_rows(self),
@@ -233,7 +233,7 @@ class Agreement(Tabular):
         def words(rows: Iterable[str]) -> str:
             return f"<p>{'<br>'.join(map(escape, rows))}</p>"
 
-        return f"<div>{words(of_whom(self))}{self.table()._repr_html_()}{words(not_judged_rows(self))}</div>"  # noqa: E501
+        return f"<div>{words(header_lines(self))}{self.table()._repr_html_()}{words(not_judged_rows(self))}</div>"  # noqa: E501
 
     def _figure(self, name: str) -> Figure:
         return next(figure for figure in self.figures if figure.name == name)
@@ -256,7 +256,7 @@ def figure_table(figures: Iterable[Figure]) -> Table:
     return Table(tuple(_COLUMNS), rows, _COLUMNS)
 
 
-def of_whom(result: Agreement, *, annotated: bool = False) -> Iterator[str]:
+def header_lines(result: Agreement, *, annotated: bool = False) -> Iterator[str]:
     """Yields lines with the judge, the labels and the rule for the truth.
 
     The rule is always included if several people `annotated`.

@@ -31,7 +31,7 @@ from prill.evaluators.meta.agreement import Pairing
 CONFIDENCE = 0.95
 FOLDS = 5
 _METHODS: tuple[Method, ...] = ("platt", "isotonic")
-_LEAST_EACH = 10  # successes, and failures
+_MIN_EACH = 10  # successes, and failures
 _HALF = 0.5
 _DIGITS = 6
 
@@ -124,11 +124,11 @@ def calibrate(
     successes = sum(truths)
     if tasks is not None and not any(pair.verdict.id in tasks for pair in scored):
         raise UsageError("the trajectories do not match the verdicts: they have no id in common")
-    if min(successes, len(truths) - successes) < _LEAST_EACH:
+    if min(successes, len(truths) - successes) < _MIN_EACH:
         raise UsageError(
             f"too few labelled verdicts to calibrate: {successes} successes and "
             f"{len(truths) - successes} failures have "
-            f"a score; at least {_LEAST_EACH} of each are needed"
+            f"a score; at least {_MIN_EACH} of each are needed"
         )
     clusters = [cluster(pair.verdict.id, tasks) for pair in scored]
     fold_of = grouped_folds(clusters, truths, FOLDS, seed)

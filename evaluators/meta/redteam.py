@@ -138,7 +138,7 @@ def select_attacks(
     if not selection:
         raise UsageError("no attack is selected", parameters=("attacks",))
 
-    def where_it_is_seen(variant: Variant) -> Variant:
+    def where_visible(variant: Variant) -> Variant:
         if variant.family not in ON_SCREENSHOTS:
             return variant
 
@@ -148,7 +148,7 @@ def select_attacks(
 
         return replace(variant, apply=apply)
 
-    return {variant.name: where_it_is_seen(variant) for variant in selection}
+    return {variant.name: where_visible(variant) for variant in selection}
 
 
 def under_attack(evaluator: Evaluator, attack: Variant) -> Rewritten:

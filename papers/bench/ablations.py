@@ -130,8 +130,8 @@ def _configured(config: BenchConfig, table: Ablation, row: AblationRow) -> Bench
     given = {key: value for key, value in base.options.items() if name == base.name or key in known}
     place = config.place
     if table.tasks is not None and getattr(place, "tasks", "") is None:
-        place = place.but(tasks=table.tasks)
-    return config.but(
+        place = place.copy_with(tasks=table.tasks)
+    return config.copy_with(
         ablation=None,
         environment=place,
         policy=PolicyConfig(name, **{**given, **row.options}),

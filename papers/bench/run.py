@@ -13,11 +13,11 @@ from msgspec import Meta
 
 from prill.config.values import get_name
 from prill.emulators.settings import EnvironmentLike
-from prill.emulators.task_source import fingerprint, to_words
+from prill.emulators.task_source import fingerprint, join_names
 from prill.episodes.record import RecordTally
 from prill.errors import UsageError
 from prill.io.kinds import TRAJECTORIES
-from prill.io.outputs import check_output, expect_place, expect_writable
+from prill.io.outputs import check_output, expect_file, expect_writable
 from prill.io.store import read_trajectories
 from prill.io.tables import import_pandas
 from prill.papers.bench.figures import Bench, make_bench, read_runs
@@ -40,8 +40,8 @@ from prill.refine.retries import RetrySpec
 from prill.runs.base import synchronous, wait_for
 from prill.runs.plan import RunPlan
 from prill.runs.reflexion import (
-    challenge_of_case,
-    learner_of_case,
+    challenge_from_case,
+    learner_from_case,
     make_play_settings,
     plan_retries,
 )
@@ -313,7 +313,7 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
     followed = [paper for paper in ready if policy in paper.agents]
     if config.benchmark == "mind2web":
         named = _named(config)
-        return config.but(seeds=config.seeds or "0", trials=1), (
+        return config.copy_with(seeds=config.seeds or "0", trials=1), (
             followed or ready
         ) if named is None else named
     tasks = getattr(place, "tasks", None)
@@ -346,8 +346,8 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
             "lessons.model: with one trial there is no lesson to draw; give more trials",
             parameters=("lessons.model", "trials"),
         )
-    chosen = config.but(
-        environment=place.but(tasks=to_words(list_tasks(listed[0])) if listed else tasks),
+    chosen = config.copy_with(
+        environment=place.copy_with(tasks=join_names(list_tasks(listed[0])) if listed else tasks),
         seeds=config.seeds or usual,
         trials=trials,
     )
@@ -379,7 +379,7 @@ def _named(config: BenchConfig) -> list[Paper] | None:
 
 def _check_output(config: BenchConfig) -> None:
     folder = Path(config.output)
-    expect_place(folder, "a folder")
+    expect_file(folder, "a folder")
     for name in (TABLES, FIGURES, PICTURE):
         expect_writable(folder / name)
     check_output(config.episodes / TRAJECTORIES, "trajectories", continued=True)
@@ -398,7 +398,7 @@ class _Run:
         lessons, trials = config.lessons, config.trials or 1
         model = None if lessons.model is None else made.model(lessons.model)
         # With one trial the agent learns nothing between trials, so every policy is accepted.
-        make = partial(learner_of_case if trials > 1 else _player, made, model, lessons)
+        make = partial(learner_from_case if trials > 1 else _player, made, model, lessons)
         if trials > 1 and made.rows:
             # Refuse an agent that takes no lessons before any episode is played.
             make(made.rows[0], (), 0)
@@ -411,7 +411,7 @@ class _Run:
             settings["lessons"] = {**lessons.settings(), "model": get_name(lessons.model)}
         # The papers count a fixed number of trials, regardless of the lessons.
         retries = RetrySpec(attempts=trials, stop_on_repeat=False)
-        challenges = [challenge_of_case(made, make, row) for row in made.rows]
+        challenges = [challenge_from_case(made, make, row) for row in made.rows]
         return cls(challenges, retries, {"play": make_play_settings(made), "settings": settings})
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from prill.emulators.settings import EnvironmentConfig, Playing, Setting
-from prill.emulators.task_source import Names, task_names, to_words
+from prill.emulators.task_source import Names, join_names, task_names
 from prill.errors import UsageError
 from prill.io.kinds import TRAJECTORIES
 from prill.papers.mind2web.environment import Mind2Web, Mind2WebSpec, Recordings
@@ -68,7 +68,7 @@ class Mind2WebConfig(EnvironmentConfig):
 
     def check(self) -> None:
         """Converts names and files to text."""
-        object.__setattr__(self, "tasks", to_words(self.tasks))
+        object.__setattr__(self, "tasks", join_names(self.tasks))
         if isinstance(self.recordings, list | tuple):
             object.__setattr__(self, "recordings", ",".join(map(str, self.recordings)))
 

@@ -30,7 +30,7 @@ from prill.errors import (
     UsageError,
 )
 from prill.io.append_log import AppendLog
-from prill.io.outputs import expect_place, make_folder, writing
+from prill.io.outputs import expect_file, make_folder, writing
 from prill.io.store import BadLine
 from prill.models.ledger import metered
 from prill.models.prompts import NONCE, content_hash, load_prompt, quoted
@@ -156,7 +156,7 @@ async def make_conversations(
     out = Path(out)
     if out.exists():
         raise UsageError(f"{out} exists already; choose another file", parameters=("output",))
-    expect_place(out, "a file of conversations")
+    expect_file(out, "a file of conversations")
     make_folder(out)
     tally, tasks = ConversationTally(), dict[str, _Task]()
     # The spool is as large as the source, and /tmp may have no room for it.

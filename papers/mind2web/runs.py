@@ -12,7 +12,7 @@ from msgspec import Meta, to_builtins
 
 from prill.config.values import Config
 from prill.errors import UsageError
-from prill.io.outputs import expect_place
+from prill.io.outputs import expect_file
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
 from prill.papers.embedders import make_embedder
 from prill.papers.mind2web import parquet
@@ -240,7 +240,7 @@ async def conversations_async(
     Raises:
         UsageError: Nothing could be read, or the file exists already.
     """
-    expect_place(config.output, "a file")
+    expect_file(config.output, "a file")
     with run_budget(config.budget_usd, file=config.output):
         model = None if config.model is None else _model(config.model, config.concurrency)
         tally = await make_conversations(

@@ -12,7 +12,7 @@ from msgspec import Meta
 from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import comparable, read_calibration
-from prill.io.outputs import expect_place
+from prill.io.outputs import expect_file
 from prill.io.store import BadLine, read_labels, read_trajectories, read_verdicts
 from prill.io.truth import SourceOption, TruthOption, gold_labels
 from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder
@@ -133,7 +133,7 @@ async def exemplars_async(
         UsageError: The files cannot be used, or verdicts are of several judges.
     """
     folder = Path(config.output)
-    expect_place(folder, "a memory")
+    expect_file(folder, "a memory")
     memory = _memory(folder, config)
     verdicts, threshold = _verdicts(config)
     labels = (

@@ -14,7 +14,7 @@ from prill.errors import AnswerPendingError, UsageError
 from prill.io.store import TrajectoryReader
 from prill.models.calls import PerGoal
 from prill.models.client import OpenAIModel
-from prill.models.ledger import at_share_of_price
+from prill.models.ledger import price_factor
 from prill.models.prompts import same_codes
 from prill.models.request import EndpointCapabilities
 from prill.models.transport import Endpoint, answered_by
@@ -75,7 +75,7 @@ class Replay:
                 for context in (
                     answered_by(self._answer),
                     same_codes(self._secret),
-                    at_share_of_price(PRICE_SHARE),
+                    price_factor(PRICE_SHARE),
                 ):
                     stack.enter_context(context)
                 return await self.judge(trajectory)

@@ -45,7 +45,7 @@ def _run(argv: Sequence[str] | None) -> int:
         if (name := " ".join(words[:length])) in COMMANDS:
             return _run_command(name, words[length:])
     if kinds := list_commands(words[0]):
-        return _say_kinds(words[0], kinds, words[1:])
+        return _print_kinds(words[0], kinds, words[1:])
     command, rest = words[0], words[1:]
     if command == "--version":
         from prill import __version__
@@ -95,7 +95,7 @@ def list_commands(first: str) -> dict[str, str]:
     return {second: purpose for (word, _, second), purpose in pairs if second and word == first}
 
 
-def _say_kinds(first: str, kinds: Mapping[str, str], rest: Sequence[str]) -> int:
+def _print_kinds(first: str, kinds: Mapping[str, str], rest: Sequence[str]) -> int:
     """Lists the subcommands of a command if none is given.
 
     Returns 2 if an unknown one is given.
@@ -122,7 +122,7 @@ def _say_kinds(first: str, kinds: Mapping[str, str], rest: Sequence[str]) -> int
 def _run_command(name: str, argv: list[str]) -> int:
     """Runs a command whose command line is derived from its configuration."""
     from prill.cli.derive import derive
-    from prill.cli.showing import logs_shown
+    from prill.cli.showing import show_logs
     from prill.config.registry import load_object
 
     command = COMMANDS[name]
@@ -131,7 +131,7 @@ def _run_command(name: str, argv: list[str]) -> int:
         derived, rest = derive(
             load_object(command.config),
             argv,
-            command.words,
+            command.layout,
             prog=f"prill {name}",
             description=f"{command.purpose[0].upper()}{command.purpose[1:]}.",
             examples=command.examples,
@@ -139,7 +139,7 @@ def _run_command(name: str, argv: list[str]) -> int:
             dry_run=command.dry_run,
         )
         config, switches = derived.read(rest)
-        with logs_shown(name):
+        with show_logs(name):
             code = int(load_object(command.show)(config, switches))
         sys.stdout.flush()
         return code
@@ -160,7 +160,7 @@ def _run_command(name: str, argv: list[str]) -> int:
         )
         return 4
     except PrillError as error:
-        print(f"prill {name}: {derived.told(error) if derived else error}", file=sys.stderr)
+        print(f"prill {name}: {derived.explain(error) if derived else error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         _drop(sys.stdout)

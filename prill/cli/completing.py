@@ -100,7 +100,7 @@ def _derived(name: str, command: Command, words: list[str]) -> Derived:
     return derive(
         load_object(command.config),
         words,
-        command.words,
+        command.layout,
         prog=f"prill {name}",
         dry_run=command.dry_run,
     )[0]

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from prill.cli.showing import progress_bar, say_problems, show_plan
-from prill.cli.words import Switches
+from prill.cli.layout import Switches
+from prill.cli.showing import print_problems, progress_bar, show_plan
 from prill.episodes.run_folder import LABELS
-from prill.io.outputs import is_stdout, words_beside
+from prill.io.outputs import is_stdout, message_stream
 from prill.io.store import encode
 from prill.io.tables import printable
 from prill.refine.export import figures
@@ -189,8 +189,10 @@ def watch(config: WatchConfig, switches: Switches) -> int:
             bar.update()
 
         result = run_watch(config, progress=show)
-    say_problems("watch", result.problems)
-    out = words_beside(config.output) if config.output and is_stdout(config.output) else sys.stdout
+    print_problems("watch", result.problems)
+    out = (
+        message_stream(config.output) if config.output and is_stdout(config.output) else sys.stdout
+    )
     print(json.dumps(result.table()) if switches.json else result, file=out)
     if result.alarms:
         return EXIT_ALARM
@@ -199,21 +201,21 @@ def watch(config: WatchConfig, switches: Switches) -> int:
 
 def filter(config: FilterConfig, switches: Switches) -> int:
     """Runs `prill filter`; returns 3 if broken lines or images reduced the rows."""
-    with phases_shown() as make_bar:
+    with show_phases() as make_bar:
 
         def progress(phase: str, done: int, total: int) -> None:
             bar = make_bar(phase, total)
             bar.update(done - bar.n)
 
         result = run_filter(config, progress=progress)
-    _tell_filtered(result, as_json=switches.json)
+    _print_filtered(result, as_json=switches.json)
     for words in (*result.cautions, *_shortened([*result.broken, *result.exported.problems])):
         print(f"prill filter: {printable(words)}", file=sys.stderr)
     images = any(why == "missing or broken image" for why in result.exported.lost)
     return EXIT_SOME_WITHOUT if result.broken or images else EXIT_ALL
 
 
-def _tell_filtered(result: FilterResult, *, as_json: bool) -> None:
+def _print_filtered(result: FilterResult, *, as_json: bool) -> None:
     exported, filtered = result.exported, result.filtered
     if as_json:
         right = true_precision(filtered, result.truth) if result.truth is not None else None
@@ -248,7 +250,7 @@ def _shortened(problems: Sequence[str]) -> Iterator[str]:
 
 
 @contextmanager
-def phases_shown(*, disable: bool = False) -> Iterator[Callable[[str, int], tqdm[NoReturn]]]:
+def show_phases(*, disable: bool = False) -> Iterator[Callable[[str, int], tqdm[NoReturn]]]:
     """Shows a bar for each phase with its total, on standard error, one at a time."""
     shown: dict[str, tqdm[NoReturn]] = {}
 
@@ -276,7 +278,7 @@ def phases_shown(*, disable: bool = False) -> Iterator[Callable[[str, int], tqdm
 def train(config: TrainConfig, switches: Switches) -> int:
     """Runs `prill train …`; returns 130 if Ctrl-C stopped it with a checkpoint."""
     facts = None
-    with _quiet_libraries(), phases_shown(disable=not _is_first()) as make_bar:
+    with _quiet_libraries(), show_phases(disable=not _is_first()) as make_bar:
 
         def say(phase: str, done: int, total: int) -> None:
             bar = make_bar(phase, total)

@@ -17,11 +17,11 @@ import msgspec
 
 from prill.batches import BatchFolder
 from prill.captioner.bulk import CaptionTally
-from prill.cli.showing import figures, progress_bar, say_counts, show_plan
-from prill.cli.stopping import stopping_on_ctrl_c
-from prill.cli.words import Switches
+from prill.cli.layout import Switches
+from prill.cli.showing import figures, print_counts, progress_bar, show_plan
+from prill.cli.stopping import stop_on_ctrl_c
 from prill.evaluators.combine import Savings
-from prill.io.outputs import words_beside
+from prill.io.outputs import message_stream
 from prill.io.shards import Shard
 from prill.io.verdict_log import RETRIED
 from prill.runs.base import count_trajectories
@@ -87,7 +87,7 @@ async def _score(config: ScoreConfig) -> ScoreResult:
     total = _expected(config)
     # The rate and the remaining time count what this run judges, not what it skips.
     with (
-        stopping_on_ctrl_c("score", stop),
+        stop_on_ctrl_c("score", stop),
         progress_bar(
             total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2
         ) as bar,
@@ -127,9 +127,9 @@ def _report(result: ScoreResult, *, as_json: bool) -> None:
             "output": result.output,
             "untranscribed": tally.untranscribed,
         }
-        print(json.dumps(summary), file=words_beside(result.output))
+        print(json.dumps(summary), file=message_stream(result.output))
     say = partial(print, file=sys.stderr)
-    say_counts(tally, result.output)
+    print_counts(tally, result.output)
     for reason, hint in _HINTS.items():
         if reason in tally.unscored:
             say(f"{reason}: {hint}")
@@ -181,7 +181,7 @@ def serve(config: ServeConfig, switches: Switches) -> int:
         )
 
     run(config, announce=announce, ending=ending)
-    LastResort().end_within(_END_SECONDS, EXIT_ALL)
+    LastResort().exit_after(_END_SECONDS, EXIT_ALL)
     return EXIT_ALL
 
 
@@ -225,7 +225,7 @@ def caption(config: CaptionConfig, switches: Switches) -> int:
 async def _caption(config: CaptionConfig) -> CaptionResult:
     stop = asyncio.Event()
     with (
-        stopping_on_ctrl_c("caption", stop),
+        stop_on_ctrl_c("caption", stop),
         progress_bar(
             unit="picture", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2
         ) as bar,
@@ -377,8 +377,8 @@ def _report_collected(result: BatchCollectResult, *, as_json: bool) -> None:
             "requests": result.requests,
             "output": result.output,
         }
-        print(json.dumps(summary), file=words_beside(result.output))
-    say_counts(tally, result.output)
+        print(json.dumps(summary), file=message_stream(result.output))
+    print_counts(tally, result.output)
     if tally.pending:
         print(f"{tally.pending} trajectories wait for answers", file=sys.stderr)
     if result.requests:

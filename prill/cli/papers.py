@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from prill.cli.improving import stage_bar
-from prill.cli.showing import progress_bar, say_problems, show_plan
-from prill.cli.stopping import stopping_on_ctrl_c
-from prill.cli.words import Switches
+from prill.cli.layout import Switches
+from prill.cli.showing import print_problems, progress_bar, show_plan
+from prill.cli.stopping import stop_on_ctrl_c
 from prill.io.tables import printable
 from prill.models.ledger import usage_text
 from prill.papers.bench.ablations import AblationResult, ablation_async, rows_of_ablation
@@ -78,14 +78,14 @@ def rank(config: RankConfig, switches: Switches) -> int:
         return _EXIT_INTERRUPTED
     print(json.dumps(result.table()) if switches.json else result)
     print(f"{result.figures.steps:,} steps -> {result.output}", file=sys.stderr)
-    say_problems("papers rank", tuple(map(printable, result.problems)))
+    print_problems("papers rank", tuple(map(printable, result.problems)))
     return _EXIT_SOME if result.problems else _EXIT_DONE
 
 
 async def _rank(config: RankConfig) -> RankResult:
     stop = asyncio.Event()
     with (
-        stopping_on_ctrl_c("papers rank", stop),
+        stop_on_ctrl_c("papers rank", stop),
         progress_bar(
             total=count_lines([str(config.trajectories)]),
             unit="turn",
@@ -109,7 +109,7 @@ def exemplars(config: ExemplarsConfig, switches: Switches) -> int:
     ) as bar:
         result = on_exemplars.exemplars(config, progress=bar.update)
     print(json.dumps(result.table(), indent=2) if switches.json else result)
-    say_problems("papers exemplars", tuple(map(printable, result.problems)))
+    print_problems("papers exemplars", tuple(map(printable, result.problems)))
     return _EXIT_SOME if result.broken else _EXIT_DONE
 
 
@@ -120,7 +120,7 @@ def conversations(config: ConversationsConfig, switches: Switches) -> int:
     """
     result = asyncio.run(_conversations(config))
     tally = result.tally
-    say_problems("papers conversations", tally.problems, most=20)
+    print_problems("papers conversations", tally.problems, most=20)
     if result.by_model:
         print(f"prill papers conversations: {usage_text(tally.usage)}", file=sys.stderr)
     if switches.json:
@@ -146,7 +146,7 @@ def conversations(config: ConversationsConfig, switches: Switches) -> int:
 async def _conversations(config: ConversationsConfig) -> ConversationsResult:
     stop = asyncio.Event()
     with (
-        stopping_on_ctrl_c("papers conversations", stop),
+        stop_on_ctrl_c("papers conversations", stop),
         progress_bar(unit="conversation", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar,
     ):
 

@@ -9,14 +9,14 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, NoReturn
 
+from prill.cli.layout import Switches
 from prill.cli.showing import progress_bar, show_plan
-from prill.cli.words import Switches
 from prill.emulators.webarena.config import SiteFinding, WebArenaConfig
 from prill.episodes.record import RecordTally
 from prill.runs.devices import DevicesConfig
 from prill.runs.devices import devices as look
 from prill.runs.rollout import RolloutConfig, RolloutResult, plan_rollout, rollout_async
-from prill.runs.sites import check_sites_async, line_of_finding
+from prill.runs.sites import check_sites_async, finding_line
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -89,7 +89,7 @@ def check_sites(config: WebArenaConfig, switches: Switches) -> int:
 
     def show(finding: SiteFinding) -> None:
         if not switches.json:
-            print(line_of_finding(finding))
+            print(finding_line(finding))
 
     result = asyncio.run(check_sites_async(config, progress=show))
     if switches.json:

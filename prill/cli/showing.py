@@ -36,12 +36,12 @@ def show_plan(command: str, plan: RunPlan, *, as_json: bool) -> int:
 
 
 @contextlib.contextmanager
-def logs_shown(command: str) -> Iterator[None]:
+def show_logs(command: str) -> Iterator[None]:
     """Shows the library's log messages on standard error inside the block.
 
     Shown are warnings, errors with their traceback, and messages for users.
     """
-    handler = _Lines(command)
+    handler = _StderrHandler(command)
     logger = logging.getLogger("prill")
     level = logger.level
     logger.addHandler(handler)
@@ -53,7 +53,7 @@ def logs_shown(command: str) -> Iterator[None]:
         logger.setLevel(level)
 
 
-class _Lines(logging.Handler):
+class _StderrHandler(logging.Handler):
     def __init__(self, command: str) -> None:
         super().__init__(logging.INFO)
         self._command = command
@@ -96,7 +96,7 @@ def figures(tally: Tally) -> dict[str, Any]:
     }
 
 
-def say_counts(tally: Tally, output: str) -> None:
+def print_counts(tally: Tally, output: str) -> None:
     """Prints the counts of verdicts by outcome on stderr, and the reasons for unscored ones."""
     unscored = sum(tally.unscored.values())
     counts = (
@@ -116,7 +116,7 @@ def say_counts(tally: Tally, output: str) -> None:
         print(line, file=sys.stderr)
 
 
-def say_problems(command: str, problems: Sequence[str], most: int = 10) -> None:
+def print_problems(command: str, problems: Sequence[str], most: int = 10) -> None:
     """Prints the first problems on stderr, and the number of further ones."""
     for problem in problems[:most]:
         print(f"prill {command}: {problem}", file=sys.stderr)

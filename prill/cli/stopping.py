@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def stopping_on_ctrl_c(command: str, stop: asyncio.Event) -> Iterator[None]:
+def stop_on_ctrl_c(command: str, stop: asyncio.Event) -> Iterator[None]:
     """Sets `stop` on the first Ctrl-C (or TERM), so that calls in flight finish.
 
     The second one drops them.

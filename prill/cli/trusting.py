@@ -6,10 +6,10 @@ import asyncio
 import json
 import sys
 
+from prill.cli.layout import Switches
 from prill.cli.showing import progress_bar, show_plan
-from prill.cli.words import Switches
 from prill.evaluators.fitted.overlap import fitted_caution
-from prill.io.outputs import words_beside
+from prill.io.outputs import message_stream
 from prill.io.store import encode
 from prill.io.tables import printable
 from prill.runs.annotate import AnnotateConfig, Opened
@@ -49,7 +49,7 @@ def report(config: ReportConfig, switches: Switches) -> int:
     ) as bar:
         result = write_report(config, progress=bar.update)
     if switches.json:
-        print(encode(result.table()).decode().rstrip(), file=words_beside(result.output))
+        print(encode(result.table()).decode().rstrip(), file=message_stream(result.output))
     else:
         print(result, file=sys.stderr)
     for problem in result.problems():
@@ -111,7 +111,7 @@ def agree(config: AgreeConfig, switches: Switches) -> int:
     result = agreeing.agree(config)
     print(
         encode(result.to_dict()).decode().rstrip() if switches.json else result,
-        file=words_beside(config.disagreements, config.suspects),
+        file=message_stream(config.disagreements, config.suspects),
     )
     return EXIT_ALL
 
@@ -128,7 +128,7 @@ def best(config: BestConfig, switches: Switches) -> int:
     result = pick_best(config)
     print(
         encode(result.to_dict()).decode().rstrip() if switches.json else result,
-        file=words_beside(config.output),
+        file=message_stream(config.output),
     )
     return EXIT_ALL
 
@@ -141,7 +141,7 @@ def compare(config: CompareConfig, switches: Switches) -> int:
     result = compare_runs(config)
     print(
         encode(result.to_dict()).decode().rstrip() if switches.json else result,
-        file=words_beside(config.junit, config.markdown, config.plot),
+        file=message_stream(config.junit, config.markdown, config.plot),
     )
     return _EXIT_DECISION[result.decision]
 
@@ -149,7 +149,7 @@ def compare(config: CompareConfig, switches: Switches) -> int:
 def fit(config: FitConfig, switches: Switches) -> int:
     """Runs `prill fit`; returns 0 if all was read, 3 if some lines are broken."""
     result = fitting.fit(config)
-    words = words_beside(config.output, config.out_of_fold, config.learning_curve)
+    words = message_stream(config.output, config.out_of_fold, config.learning_curve)
     card = result.stack.card if result.stack else result.model.card
     print(encode(card).decode().rstrip() if switches.json else result, file=words)
     return EXIT_SOME if result.broken else EXIT_ALL
@@ -158,7 +158,7 @@ def fit(config: FitConfig, switches: Switches) -> int:
 def calibrate(config: CalibrateConfig, switches: Switches) -> int:
     """Runs `prill calibrate`; returns 0."""
     result = fitting.calibrate(config)
-    words = words_beside(config.output, config.plot)
+    words = message_stream(config.output, config.plot)
     print(encode(result.figures).decode().rstrip() if switches.json else result, file=words)
     if switches.json and (
         caution := fitted_caution(result.calibration.evaluator.name, result.figures.fitted)

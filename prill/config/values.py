@@ -315,7 +315,7 @@ class Config:
         except OptionError as error:
             raise OptionError(f"{path}: {error}", error.option) from None
 
-    def but(self, **changes: Any) -> Self:
+    def copy_with(self, **changes: Any) -> Self:
         """Returns a copy with some fields changed.
 
         Args:

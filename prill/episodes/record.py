@@ -348,7 +348,7 @@ class _Run(Generic[E]):
         with metered() as meter:
             watch = _Watch(self._folder, episode, environment, task, meter)
             trajectory = await self._rollout(episode, environment, task, watch)
-        trajectory = _for_the_record(environment, trajectory)
+        trajectory = _abridge(environment, trajectory)
         return replace(
             trajectory, metadata={**trajectory.metadata, **watch.spent(), **episode.metadata}
         ), watch.begun
@@ -437,11 +437,11 @@ class _Watch:
             meter,
         )
         start = Trajectory(id=episode.id, task=task, agent=episode.agent, metadata=episode.metadata)
-        self.so_far = _for_the_record(environment, start)
+        self.so_far = _abridge(environment, start)
         self.begun = False
 
     def __call__(self, trajectory: Trajectory) -> None:
-        trajectory = _for_the_record(self._environment, trajectory)
+        trajectory = _abridge(self._environment, trajectory)
         self.so_far = replace(
             trajectory, metadata={**trajectory.metadata, **self.spent(), **self._metadata}
         )
@@ -453,7 +453,7 @@ class _Watch:
         return {"usage": msgspec.to_builtins(self._meter.usage)} if self._meter.usage.calls else {}
 
 
-def _for_the_record(environment: Environment, trajectory: Trajectory) -> Trajectory:
+def _abridge(environment: Environment, trajectory: Trajectory) -> Trajectory:
     return environment.abridged(trajectory) if isinstance(environment, Abridging) else trajectory
 
 

@@ -265,7 +265,7 @@ def _taken(value: Any, inner: Any, at: str, images: dict[str, str | bytes]) -> A
         return {
             name: part
             for name, part in taken.items()
-            if part is not None or (name in names and _may_be_none(type_, name))
+            if part is not None or (name in names and _is_optional(type_, name))
         }
     if inner == _JSON:
         return msgspec.json.decode(value) if isinstance(value, str) else value
@@ -278,5 +278,5 @@ def _taken(value: Any, inner: Any, at: str, images: dict[str, str | bytes]) -> A
     return value
 
 
-def _may_be_none(type_: type, name: str) -> bool:
+def _is_optional(type_: type, name: str) -> bool:
     return type(None) in get_args(_hints(type_)[name])

@@ -205,7 +205,7 @@ def _records(first: bytes, file: BinaryIO, packed: bool) -> Iterator[Line]:
             return
         first, *others = head.splitlines(keepends=True)
         rest = chain(others, rest)
-    for line in _whole(enumerate(chain([first], rest), 1), offset):
+    for line in _join_objects(enumerate(chain([first], rest), 1), offset):
         yield replace(line, form="mark") if has_mark else line
         has_mark = False
 
@@ -230,10 +230,10 @@ def whole_records(file: BinaryIO) -> Iterator[Line]:
 
     Raises OSError for a record of more than MAX_LINE.
     """
-    return _whole(enumerate(iter(lambda: file.readline(MAX_LINE), b""), 1), 0)
+    return _join_objects(enumerate(iter(lambda: file.readline(MAX_LINE), b""), 1), 0)
 
 
-def _whole(lines: Iterable[tuple[int, bytes]], offset: int | None) -> Iterator[Line]:
+def _join_objects(lines: Iterable[tuple[int, bytes]], offset: int | None) -> Iterator[Line]:
     """Yields the lines, and joins an object that spans several lines into one.
 
     Such an object extends from a lone `{` to a lone `}`, with no other unindented line that opens

@@ -147,11 +147,11 @@ def read_content(path: _Path) -> Content | Literal[""] | None:
                 and line.data.startswith(_BEGINNING)
                 and parse_object(line.data) is None
             )
-            return "" if is_torn else content_of_line(line.data)
+            return "" if is_torn else detect_line_content(line.data)
     return None
 
 
-def content_of_line(data: bytes) -> Content | None:
+def detect_line_content(data: bytes) -> Content | None:
     """Detects the content of a JSON file from one of its lines."""
     record = parse_object(data) or {}
     form = record.get("format")
@@ -167,7 +167,7 @@ def is_stdout(path: _Path) -> bool:
     return os.fspath(path) in _STDOUT
 
 
-def words_beside(*outputs: _Path | None) -> TextIO:
+def message_stream(*outputs: _Path | None) -> TextIO:
     """Returns the stream for messages: standard error if an output goes to standard output."""
     return (
         sys.stderr
@@ -176,7 +176,7 @@ def words_beside(*outputs: _Path | None) -> TextIO:
     )
 
 
-def expect_place(path: _Path, what: str) -> None:
+def expect_file(path: _Path, what: str) -> None:
     """Raises UsageError if the path is a pipe or cannot be written.
 
     `what` names the output (a folder, or a file that is appended to). Call it before reading or

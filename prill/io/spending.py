@@ -55,7 +55,7 @@ class SpendingFile:
         self._lock = _NOT_LOCKED
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _for_a_worker, (self.path,)
+        return _open_in_worker, (self.path,)
 
     @property
     def _lock_path(self) -> Path:
@@ -101,7 +101,7 @@ class SpendingFile:
             for path in self.path.parent.glob(escape(self._part_path("").name) + "*")
         ]
 
-    def take_up(self) -> float | None:
+    def read_all(self) -> float | None:
         """Reads the amount like `read`, including shards of a killed run. Raises UsageError."""
         known, parts = self.read(), self._parts()
         if parts:
@@ -169,19 +169,19 @@ class SpendingFile:
                 file.path.unlink(missing_ok=True)
 
 
-def _for_a_worker(path: Path) -> SpendingFile:
+def _open_in_worker(path: Path) -> SpendingFile:
     file = SpendingFile(path)
     file._lock = _OF_ANOTHER
     return file
 
 
-def spending_beside(output: str | os.PathLike[str]) -> Path:
+def spending_path(output: str | os.PathLike[str]) -> Path:
     """Returns the spending file of a verdict or caption file: `v.spending.json` for `v.jsonl`."""
     path = Path(output)
     return path.with_name(f"{path.name.removesuffix('.gz').removesuffix('.jsonl')}.{SPENDING}")
 
 
-def spent_on_record(paths: Iterable[Path]) -> float:
+def recorded_spending(paths: Iterable[Path]) -> float:
     """Returns the US dollars in the `usage` of some files' records, for runs without a spending
     file.
 

@@ -29,7 +29,7 @@ from prill.io.lines import get_name, resolve_folder
 # re-exported for other packages
 from prill.io.lines import open_lines as open_lines
 from prill.io.lines import read_lines as read_lines
-from prill.io.outputs import Writer, check_output, content_of_line, part_path, writing
+from prill.io.outputs import Writer, check_output, detect_line_content, part_path, writing
 from prill.io.shards import Shard
 from prill.temporary.images import in_memory
 from prill.types import LabelRecord, Observation, Trajectory, Verdict
@@ -306,7 +306,7 @@ def _expect(path: str | os.PathLike[str], expected: Kind) -> None:
     """
     expect_unchanged(path)
     first = next(read_lines(path), None)
-    content = content_of_line(first.data) if first else None
+    content = detect_line_content(first.data) if first else None
     if content not in (None, expected):
         raise UsageError(f"{path}: contains {content}, not {expected}; choose another file")
 

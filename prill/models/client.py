@@ -325,7 +325,7 @@ class OpenAIModel:
             text = message.answer or ""
             try:
                 if not text.strip():
-                    raise UnparsableError(_nothing_said(message))
+                    raise UnparsableError(_describe_empty_reply(message))
                 fields = form.parse(text) if form else {}
             except UnparsableError:
                 if last_try:
@@ -709,7 +709,7 @@ def _is_word(form: Form | None, text: str) -> bool:
         return False
 
 
-def _nothing_said(message: ChatMessage) -> str:
+def _describe_empty_reply(message: ChatMessage) -> str:
     """Returns why a reply contains no answer."""
     if not message.thoughts:
         return "the reply is empty"

@@ -3,7 +3,7 @@
 A holder of device memory registers itself (`hold`), releases the memory when `free` is called, and
 allocates it again on its next use. `free_devices` ends a stage, so that the next stage finds the
 device empty. Models that are used at the same time must fit on the device together; this is checked
-when they are created (`at_the_same_time`).
+when they are created (`used_together`).
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def expect_room(servers: Sequence[GpuServer]) -> None:
         )
 
 
-def note_made(server: GpuServer) -> None:
-    """Adds a server to the enclosing `at_the_same_time` block, if any.
+def register_server(server: GpuServer) -> None:
+    """Adds a server to the enclosing `used_together` block, if any.
 
     Raises UsageError as `expect_room`.
     """
@@ -107,7 +107,7 @@ def note_made(server: GpuServer) -> None:
 
 
 @contextmanager
-def at_the_same_time() -> Iterator[None]:
+def used_together() -> Iterator[None]:
     """Declares that the models created inside, and in enclosing blocks, are used at the same time.
 
     Raises UsageError when a model is created that does not fit on the device.

@@ -175,7 +175,7 @@ class Budget:
             rest = None if self.usd is None else max(0.0, self.usd - self._spent) / shard.count
         return _part, (rest, record, self.usd, shard.number > 1)
 
-    def take_back(self) -> None:
+    def collect_shards(self) -> None:
         """Adds the spending of finished shards; their open reservations count as spent."""
         with self._lock:
             self._spent += sum(part.read() or 0.0 for part in self._parts.values())
@@ -238,7 +238,7 @@ class Budget:
         Open reservations count as spent.
         """
         self.closed = True
-        self.take_back()
+        self.collect_shards()
         if self._record is not None:
             with self._lock:
                 self._record.write(self._spent + self._held, 0.0)
@@ -268,7 +268,7 @@ def spending_from(budget: Budget) -> Iterator[Budget]:
         _budgets.reset(token)
 
 
-def budgets_here() -> tuple[Budget, ...]:
+def current_budgets() -> tuple[Budget, ...]:
     """Returns the budgets that a model created now spends from."""
     return _budgets.get()
 
@@ -290,7 +290,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._scale = 1.0  # ratio of actual to estimated maximum cost
         self.draw_from(
-            budgets_here() if budget_usd is None else (*budgets_here(), Budget(budget_usd))
+            current_budgets() if budget_usd is None else (*current_budgets(), Budget(budget_usd))
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -465,7 +465,7 @@ _share: ContextVar[float] = ContextVar("prill_price_share", default=1.0)
 
 
 @contextmanager
-def at_share_of_price(share: float) -> Iterator[None]:
+def price_factor(share: float) -> Iterator[None]:
     """Multiplies the price of calls inside the block by a factor."""
     token = _share.set(share)
     try:

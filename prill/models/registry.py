@@ -21,7 +21,7 @@ from prill.config.registry import (
 from prill.config.values import PartConfig
 from prill.errors import UsageError
 from prill.io.cache import DiskCache
-from prill.models.ledger import Ledger, budgets_here
+from prill.models.ledger import Ledger, current_budgets
 from prill.protocols import LanguageModel
 
 MODELS = {
@@ -142,7 +142,7 @@ def _covered(model: Any, name: str) -> LanguageModel:
 
     Raises UsageError if the model does not record its costs.
     """
-    ledger, budgets = getattr(model, "ledger", None), budgets_here()
+    ledger, budgets = getattr(model, "ledger", None), current_budgets()
     if isinstance(ledger, Ledger):
         ledger.draw_from(budgets)
     elif any(budget.usd is not None for budget in budgets):

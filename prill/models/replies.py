@@ -499,12 +499,12 @@ class ChatMessage(msgspec.Struct, frozen=True, gc=False):
         """Returns the content without reasoning inside it, which servers without a reasoning parser
         return.
         """
-        return _apart(self.content)[1]
+        return _split_reasoning(self.content)[1]
 
     @property
     def thoughts(self) -> str | None:
         """Returns the model's reasoning; None if the endpoint returned none as text."""
-        texts = (self.reasoning_content, self.reasoning, _apart(self.content)[0])
+        texts = (self.reasoning_content, self.reasoning, _split_reasoning(self.content)[0])
         return next((text for text in texts if isinstance(text, str) and text), None)
 
 
@@ -520,7 +520,7 @@ _THOUGHTS = (
 )
 
 
-def _apart(content: str | None) -> tuple[str | None, str | None]:
+def _split_reasoning(content: str | None) -> tuple[str | None, str | None]:
     """Splits a content into its leading reasoning (or None) and the rest."""
     if content is None or (
         "</" not in content

@@ -331,7 +331,7 @@ _FIELDS = (
     "n_ctx_train",
 )
 _PLACES = ("meta", "top_provider")
-_LEAST_WINDOW = 128  # smaller values are not windows, but for example unset fields
+_MIN_WINDOW = 128  # smaller values are not windows, but for example unset fields
 
 _NUMBER = r"(\d[\d,]*)"
 # The window in the error messages of OpenAI, vLLM, OpenRouter and SGLang; llama.cpp and LM Studio;
@@ -420,7 +420,7 @@ def _windows(entry: dict[str, Any]) -> Iterator[int]:
             if (
                 isinstance(value := part.get(name), int)
                 and not isinstance(value, bool)
-                and value >= _LEAST_WINDOW
+                and value >= _MIN_WINDOW
             ):
                 yield value
 

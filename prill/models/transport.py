@@ -54,7 +54,7 @@ _AZURE = (".azure.com", ".azure.us", ".azure.cn")  # hosts that expect the key i
 UNREACHABLE_AFTER = 3  # maximum attempts at a server that has never answered
 PATIENCE = 300.0  # seconds
 # Fewer failures than this may all be caused by the requests themselves.
-LEAST_CALLS = 5
+MIN_CALLS = 5
 # Additive increase, multiplicative decrease. x0.8, one step per cool-down of 15 s, follow what
 # evaluation frameworks use.
 SHRINK = 0.8
@@ -68,7 +68,7 @@ _WRONG_KEY = "API key not valid"  # Gemini (400), where others answer 401
 
 _TELLING = 4  # length of a key's prefix from which it is hidden in messages
 # Shorter values are placeholders for servers without keys; hiding them would only garble messages.
-_LEAST_KEY = 8
+_MIN_KEY = 8
 _NO_KEYS = frozenset(
     {
         "placeholder", "not-needed", "not_needed", "no-key-required", "no_key_required", "sk-no-key-required", "sk-placeholder",  # noqa: E501
@@ -172,7 +172,7 @@ class CircuitBreaker:
         now = _now()
         self._since = now if self._since is None else self._since
         self._failing.setdefault(call, now)
-        if len(self._failing) < LEAST_CALLS or now - self._since < self.patience:
+        if len(self._failing) < MIN_CALLS or now - self._since < self.patience:
             return
         self.why = (
             f"{self.place} has not responded for {now - self._since:.3g} s "
@@ -193,18 +193,17 @@ class CircuitBreaker:
 
     def attempt_seconds(self) -> float:
         """Returns the time limit of an attempt that starts now, in seconds."""
-        return min(self.timeout, max(self.left(), self.timeout / (LEAST_CALLS - 1)))
+        return min(self.timeout, max(self.left(), self.timeout / (MIN_CALLS - 1)))
 
     def gives_up(self, call: asyncio.Timeout, *, told_to_wait: bool) -> bool:
         """Returns whether a failed call should give up, so that other calls are tried.
 
         A call that was asked to wait does not give up.
         """
-        if told_to_wait or len(self._failing) >= LEAST_CALLS:
+        if told_to_wait or len(self._failing) >= MIN_CALLS:
             return not self.left()
         return (
-            not self.left()
-            or _now() - self._failing.get(call, _now()) >= self.patience / LEAST_CALLS
+            not self.left() or _now() - self._failing.get(call, _now()) >= self.patience / MIN_CALLS
         )
 
 
@@ -891,7 +890,7 @@ def cannot_pay(status: int, message: str) -> bool:
 
 def without_key(message: str, key: str) -> str:
     """Returns the message with the key masked, including a truncated key at its end."""
-    if len(key) < _LEAST_KEY or key.lower() in _NO_KEYS:
+    if len(key) < _MIN_KEY or key.lower() in _NO_KEYS:
         return message
     message = message.replace(key, "***")
     cut = next((n for n in range(len(key) - 1, _TELLING - 1, -1) if message.endswith(key[:n])), 0)

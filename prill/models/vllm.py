@@ -37,7 +37,7 @@ from prill.io.cache import DiskCache
 from prill.io.shards import packed_for
 from prill.models import keeper
 from prill.models.client import PIXEL_BUDGET, OpenAIModel
-from prill.models.devices import expect_room, fit_together, hold, note_made
+from prill.models.devices import expect_room, fit_together, hold, register_server
 from prill.models.ledger import Booking, Price, queued
 from prill.models.local.trained import expect_model, expect_trained
 from prill.models.replies import Completion
@@ -172,7 +172,7 @@ class VLLMModel(OpenAIModel):
         )
         origin = f"vllm {served} {weights} {options}"
         server = shared_server(command, name, start_timeout)
-        note_made(server)
+        register_server(server)
         self.endpoint = _ServedEndpoint(server, origin, self.endpoint)
 
     def close(self) -> None:

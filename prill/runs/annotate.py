@@ -23,7 +23,7 @@ from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
 from prill.evaluators.fitted.stack import as_score
 from prill.evaluators.labels import latest_verdicts
-from prill.io.outputs import check_output, expect_place
+from prill.io.outputs import check_output, expect_file
 from prill.io.store import read_labels, read_verdicts
 from prill.runs.base import (
     FormatOption,
@@ -280,7 +280,7 @@ async def annotate_async(
         paths,
         _,
     ):
-        return await _labelled(config.but(trajectories=paths), stop, opened)
+        return await _labelled(config.copy_with(trajectories=paths), stop, opened)
 
 
 def annotate(
@@ -309,7 +309,7 @@ async def _labelled(
 ) -> AnnotateResult:
     trajectories = opened_folders(config.trajectories)
     output = config.decisions
-    expect_place(output, "labels, which are continued,")
+    expect_file(output, "labels, which are continued,")
     check_output(output, "labels", [*trajectories, *config.verdicts], continued=True)
     with contextlib.closing(
         Worklist(
@@ -377,7 +377,7 @@ async def _captions(
     config: AnnotateConfig, stop: asyncio.Event, opened: Callable[[Opened], object]
 ) -> AnnotateResult:
     output, captions = config.decisions, str(config.captions)
-    expect_place(output, "decisions, which are continued,")
+    expect_file(output, "decisions, which are continued,")
     check_output(output, "captions", [captions], continued=True)
     site, decisions = open_site(captions, output, config.annotator)
     with decisions:

@@ -25,7 +25,7 @@ from prill.config.values import Config, PartConfig
 from prill.errors import EndpointError, UsageError
 from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike, make_run_judge
 from prill.io.lines import is_stream
-from prill.io.outputs import expect_place
+from prill.io.outputs import expect_file
 from prill.io.tables import data_frame
 from prill.models.registry import ModelConfig, ModelLike, model_options
 from prill.protocols import Evaluator
@@ -71,7 +71,7 @@ class BatchWriteConfig(Config):
                 )
         if any(_mentions(part, "budget_usd") for part in (self.judge, self.model)):
             raise UsageError(
-                "a batch cannot enforce a budget; `prill score --dry-run` with the same "
+                "a batch cannot enforce a budget; a dry run of `prill score` with the same "
                 "options estimates the cost"
             )
 
@@ -297,7 +297,7 @@ def plan_batch_submit(config: BatchSubmitConfig) -> RunPlan:
         or ("nothing to submit",),
         counts={"files": len(files), "requests": sum(file.requests for file in files)},
         usage=None if files else Usage(),
-        unknown="`prill batch write --dry-run` estimates it",
+        unknown="a dry run of `prill batch write` estimates it",
     )
 
 
@@ -332,7 +332,7 @@ async def batch_collect_async(
             "prill.batches.collect"
         )
     with in_file(Path(config.folder) / MANIFEST):
-        described = _of_today(manifest.judge)
+        described = _upgrade_judge(manifest.judge)
         judge = make_run_judge(
             JudgeConfig.read(described["judge"], "judge"),
             model=described.get("model"),
@@ -364,7 +364,7 @@ def _to_write(config: BatchWriteConfig) -> tuple[list[str], Evaluator, dict[str,
     The description is None for a judge made in Python.
     """
     trajectories = opened_folders(config.trajectories)
-    expect_place(config.output, "a batch")
+    expect_file(config.output, "a batch")
     described = _described(config.judge, config.model)
     if described is None:
         judge = make_run_judge(config.judge, model=config.model, trajectories=trajectories)
@@ -379,7 +379,7 @@ def _to_write(config: BatchWriteConfig) -> tuple[list[str], Evaluator, dict[str,
     if described is not None and os.path.exists(file):
         with BatchFolder(config.output) as folder, in_file(file):
             there = folder.manifest.judge
-            if there and "judge" not in there and _of_today(there) == described:
+            if there and "judge" not in there and _upgrade_judge(there) == described:
                 described = there  # the form that an earlier version wrote
     return trajectories, judge, described
 
@@ -409,7 +409,7 @@ def _described(judge: JudgeLike, model: ModelLike | None) -> dict[str, Any] | No
         return None
 
 
-def _of_today(described: Mapping[str, Any]) -> dict[str, Any]:
+def _upgrade_judge(described: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the judge in `batch.json` as tables of judge and model.
 
     Folders of earlier versions have one flat table.

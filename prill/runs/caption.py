@@ -18,7 +18,7 @@ from prill.captioner.registry import CaptionerConfig, CaptionerLike, make_captio
 from prill.captioner.training import CAPTIONS, ROWS, TrainingSpec, training_data
 from prill.config.values import Config, get_name
 from prill.errors import UsageError
-from prill.io.outputs import expect_place
+from prill.io.outputs import expect_file
 from prill.io.tables import data_frame
 from prill.models.registry import ModelConfig, model_options
 from prill.protocols import Captioner, Engine
@@ -252,7 +252,7 @@ def plan_caption(config: CaptionConfig) -> RunPlan:
     ):
         captioner = _captioner(config, engine)
         file = Path(config.output) / CAPTIONS if config.for_training else Path(config.output)
-        expect_place(config.output, "captions, which are continued,")
+        expect_file(config.output, "captions, which are continued,")
         about: dict[str, Any] = {"last": config.last, "limit": config.limit}
         about |= {"resume": config.resume, "retry_unscored": config.retry_unscored}
         plan = plan_captions(trajectories, captioner, file, **about)

@@ -118,7 +118,7 @@ def unequal_chances(labels: Iterable[LabelRecord]) -> str | None:
     )
 
 
-def sha256_of(path: str) -> str:
+def file_sha256(path: str) -> str:
     """Returns the SHA-256 of a file, which cards record for their data."""
     with open_input(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -35,7 +35,7 @@ from prill.datasets.recordings import (
 from prill.errors import UsageError
 from prill.io.checksums import CHECKSUMS, Checksums
 from prill.io.kinds import Kind, jsonl_files
-from prill.io.outputs import check_output, expect_place, write_output
+from prill.io.outputs import check_output, expect_file, write_output
 from prill.io.schemas import FileReport, check_file, schema
 from prill.io.store import UniqueIds, encode
 from prill.io.tables import Table, printable, table
@@ -487,7 +487,7 @@ def convert(
             content, or no trajectory could be read.
         InputError: The file of goals is broken.
     """
-    expect_place(config.output, "a folder")
+    expect_file(config.output, "a folder")
     format = config.format if config.format is not None else find_format(config.source)
     goals = read_goals(config.goals) if config.goals is not None else {}
     trajectories, labels = open_recording(format, config.source, goal=config.goal, goals=goals)

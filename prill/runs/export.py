@@ -19,7 +19,7 @@ from prill.datasets.annotations import langsmith, openinference, run_id, trace_i
 from prill.datasets.formats import annotate_recording
 from prill.datasets.recordings import opened_recordings, recording_format
 from prill.errors import UsageError
-from prill.io.outputs import check_output, expect_place, write_output, writing
+from prill.io.outputs import check_output, expect_file, write_output, writing
 from prill.io.store import BadLine, TrajectoryReader, read_verdicts
 from prill.io.tables import table
 from prill.runs.base import FormatOption, asynchronous, opened_folders
@@ -199,14 +199,14 @@ def _copy(config: ExportConfig, by_id: Mapping[str, list[Verdict]]) -> Sequence[
             f"{source}: expected a recording of {config.to}, got {name or 'an unknown format'}",
             parameters=("to",),
         )
-    expect_place(output, "a copy of a recording")
+    expect_file(output, "a copy of a recording")
     if output.exists():
         raise UsageError(f"{output}: already exists; choose another output", parameters=("output",))
     if source.is_dir() and output.resolve().is_relative_to(source.resolve()):
         raise UsageError(
             f"{output}: inside the recording; choose another output", parameters=("output",)
         )
-    used = _Used(by_id)
+    used = _RecordedLookups(by_id)
     part = output.with_name(f".{output.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:
@@ -229,7 +229,7 @@ def _copy(config: ExportConfig, by_id: Mapping[str, list[Verdict]]) -> Sequence[
     return tuple(used.ids)
 
 
-class _Used(Mapping[str, Sequence[Verdict]]):
+class _RecordedLookups(Mapping[str, Sequence[Verdict]]):
     """Verdicts by id that records which ids were looked up."""
 
     def __init__(self, verdicts: Mapping[str, Sequence[Verdict]]) -> None:

@@ -35,7 +35,7 @@ from prill.runs.base import (
     count_lines,
     opened_folders,
 )
-from prill.runs.cautions import sha256_of
+from prill.runs.cautions import file_sha256
 from prill.types import Trajectory
 
 PLAIN = "plain"
@@ -187,7 +187,7 @@ def _filtered(
 ) -> FilterResult:
     spec, kinds = FilterSpec.read(config.filter), ExportSpec.read(config.export)
     if recordings:  # temporary images are deleted after the run
-        kinds = kinds.but(copy_images=True)
+        kinds = kinds.copy_with(copy_images=True)
     sources = {str(recording.file): recording.source for recording in recordings}
     teacher = make_teacher(config.policy)
     folder = Path(config.output)
@@ -213,7 +213,7 @@ def _filtered(
     about = {
         "prill": __version__,
         "inputs": [
-            {"path": str(sources.get(str(path), path)), "sha256": sha256_of(str(path))}
+            {"path": str(sources.get(str(path), path)), "sha256": file_sha256(str(path))}
             for path in inputs
         ],
         "filter": asdict(spec),

@@ -17,10 +17,10 @@ from prill.config.registry import OptionError, list_options, nearest
 from prill.config.toml import parse_toml
 from prill.config.values import config_options, get_name, merged, plain
 from prill.emulators.settings import EnvironmentConfig
-from prill.emulators.task_source import numbers, to_words
+from prill.emulators.task_source import join_names, numbers
 from prill.episodes.record import RecordTally
 from prill.errors import UsageError
-from prill.io.outputs import expect_place
+from prill.io.outputs import expect_file
 from prill.io.tables import data_frame
 from prill.models.registry import model_options
 from prill.policies.registry import POLICIES, PolicyConfig, PolicyLike, asks_a_model, make_policy
@@ -39,8 +39,8 @@ from prill.refine.results import BASE, BY_ROUND, STUDY, StudyResults, results_te
 from prill.refine.training.preflight import Devices, check_settings, estimate_run, parse_devices
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import Base, open_base
-from prill.runs.base import apart, asynchronous, run_budget
-from prill.runs.plan import RunPlan, listed, times, together
+from prill.runs.base import asynchronous, run_budget, run_outside_loop
+from prill.runs.plan import RunPlan, listed, times, total_usage
 from prill.runs.rollout.episodes import EpisodePlan, RolloutSession, record_session
 from prill.runs.rollout.run import RolloutConfig, rollout_session
 
@@ -96,7 +96,7 @@ class FilteredBCConfig(Study):
             UsageError: A table is invalid; the message names its key.
         """
         super().check()
-        object.__setattr__(self, "seeds", to_words(self.seeds))
+        object.__setattr__(self, "seeds", join_names(self.seeds))
         self.training_seeds()
 
     def training_seeds(self) -> list[int]:
@@ -169,7 +169,7 @@ def filtered_bc(config: FilteredBCConfig, *, audience: Audience = _AUDIENCE) -> 
         EndpointError: The model's endpoint accepts no call.
         EnvironmentFailedError: The environment cannot start an episode.
     """
-    return apart(lambda: _filtered_bc(config, audience))
+    return run_outside_loop(lambda: _filtered_bc(config, audience))
 
 
 filtered_bc_async = asynchronous(filtered_bc)
@@ -177,7 +177,7 @@ filtered_bc_async = asynchronous(filtered_bc)
 
 
 def _filtered_bc(config: FilteredBCConfig, audience: Audience) -> FilteredBCResult:
-    expect_place(config.output, "a study")
+    expect_file(config.output, "a study")
     if config.gpus:
         raise UsageError(
             "gpus: only with a dry run; a study uses the GPUs that it finds", parameters=("gpus",)
@@ -209,11 +209,11 @@ def plan_filtered_bc(config: FilteredBCConfig) -> RunPlan:
     Raises:
         UsageError: The configuration is invalid.
     """
-    return apart(lambda: _plan(config))
+    return run_outside_loop(lambda: _plan(config))
 
 
 def _plan(config: FilteredBCConfig) -> RunPlan:
-    expect_place(config.output, "a study")
+    expect_file(config.output, "a study")
     if config.tables_only:
         raise UsageError("tables_only: not available in a dry run", parameters=("tables_only",))
     out, spec = Path(config.output), config.make_training(0)
@@ -331,7 +331,7 @@ def plan_study(
     arms = listed([judge.info.name for judge in of_arms])
     usages = [
         *(plan.all_usage for plan in plans.values()),
-        times(together(plan.usage for plan in own), later),
+        times(total_usage(plan.usage for plan in own), later),
         times(evaluation.usage, trainings * evaluation.episodes),
         *(times(evaluation.recorded.judging(judge), count) for judge, count in judged),
     ]
@@ -352,7 +352,7 @@ def plan_study(
             "verdicts": sum(count for _, count in judged),
             "trainings": trainings,
         },
-        usage=together(usages),
+        usage=total_usage(usages),
         most=True,
     )
 
@@ -532,7 +532,9 @@ class Rollouts:
                 error if str(error).startswith(place) else UsageError(f"{place}: {error}")
             ) from None
         return Episodes(
-            config.but(first_play=earlier * config.attempts) if earlier else config, texts, where
+            config.copy_with(first_play=earlier * config.attempts) if earlier else config,
+            texts,
+            where,
         )
 
 

@@ -103,7 +103,7 @@ def duration(seconds: float) -> str:
     )
 
 
-def together(parts: Iterable[Usage | None]) -> Usage | None:
+def total_usage(parts: Iterable[Usage | None]) -> Usage | None:
     """Returns the sum of usages; None if one is unknown."""
     listed = list(parts)
     known = [part for part in listed if part is not None]

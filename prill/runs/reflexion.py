@@ -25,9 +25,9 @@ from prill.evaluators.registry import (
     make_run_judge,
 )
 from prill.io.kinds import TRAJECTORIES
-from prill.io.outputs import check_output, expect_place, write_output
+from prill.io.outputs import check_output, expect_file, write_output
 from prill.io.tables import data_frame
-from prill.models.devices import at_the_same_time
+from prill.models.devices import used_together
 from prill.models.registry import ModelConfig, ModelLike, model_options
 from prill.policies.registry import PolicyConfig, PolicyLike
 from prill.protocols import Evaluator, LanguageModel, Learner
@@ -43,7 +43,7 @@ from prill.refine.reflexion import (
 )
 from prill.refine.retries import RetrySpec, with_second_opinion
 from prill.runs.base import synchronous
-from prill.runs.plan import NOTHING_RECORDED, RunPlan, times, together
+from prill.runs.plan import NOTHING_RECORDED, RunPlan, times, total_usage
 from prill.runs.rollout.cases import Case
 from prill.runs.rollout.episodes import (
     EpisodePlan,
@@ -51,7 +51,7 @@ from prill.runs.rollout.episodes import (
     RolloutSession,
     session,
     shared_model,
-    template_of_case,
+    template_from_case,
 )
 from prill.types import Usage
 
@@ -270,7 +270,7 @@ plan_reflexion = synchronous(plan_reflexion_async)
 
 
 def _check_output(config: ReflexionConfig) -> None:
-    expect_place(config.output, "a folder")
+    expect_file(config.output, "a folder")
     check_output(Path(config.output) / TRAJECTORIES, "trajectories", continued=True)
 
 
@@ -295,7 +295,7 @@ class _Run:
             if lessons.model is None
             else shared_model(config.policy_model, lessons.model, config.calls)
         )
-        make = partial(learner_of_case, made, model, lessons)
+        make = partial(learner_from_case, made, model, lessons)
         first = make(Case(""), (), 0)
         settings = {
             "policy": made.plan.agent,
@@ -307,7 +307,7 @@ class _Run:
                 "prompt": Reflector(_Nobody()).prompt,
             },
         }
-        challenges = [challenge_of_case(made, make, row) for row in made.rows]
+        challenges = [challenge_from_case(made, make, row) for row in made.rows]
         baseline = None if config.baseline is None else Path(config.baseline)
         rest = {"play": make_play_settings(made), "baseline": baseline, "settings": settings}
         return cls(challenges, judge, isinstance(first, Reflective), rest)
@@ -357,7 +357,7 @@ def plan_retries(
             "verdicts": episodes.todo,
             "lessons": lessons,
         },
-        usage=together(usages),
+        usage=total_usage(usages),
         unknown=unknown or NOTHING_RECORDED,
         most=True,
         most_seconds=episodes.most_seconds,
@@ -389,7 +389,7 @@ def _judge(config: ReflexionConfig, made: RolloutSession) -> Evaluator | None:
             path=path,
         )
 
-    with at_the_same_time():
+    with used_together():
         judge = make("judge", config.judge)
         second = None if config.second is None else make("second", config.second)
     return judge if second is None else with_second_opinion(judge, second, config.retries.threshold)
@@ -410,7 +410,7 @@ def _noisy(path: str, judge: JudgeConfig, labels: Path, *, graded: bool) -> Eval
     return make_judge(NoisyLabels(LabelJudge(labels), spec), **around)
 
 
-def learner_of_case(
+def learner_from_case(
     made: RolloutSession,
     model: LanguageModel | None,
     spec: ReflectorSpec,
@@ -425,7 +425,7 @@ def learner_of_case(
     return find_learner(made.plan.make(replace(row, attempt=number)), lessons, model, spec)
 
 
-def challenge_of_case(
+def challenge_from_case(
     made: RolloutSession, make: Callable[[Case, Sequence[str], int], Learner], row: Case
 ) -> Challenge[Any]:
     """Returns one task and seed to try several times.
@@ -438,7 +438,7 @@ def challenge_of_case(
         task=partial(made.setting.task, name=row.task, seed=row.seed),
         learner=partial(make, row),
         agent=made.plan.agent,
-        metadata={"seed": row.seed, **template_of_case(made, row)},
+        metadata={"seed": row.seed, **template_from_case(made, row)},
         needs=made.setting.needs.get(row.task, frozenset()),
     )
 

@@ -192,7 +192,7 @@ def report(
         paths,
         recordings,
     ):
-        config = config.but(trajectories=paths, embed=config.embed or bool(recordings))
+        config = config.copy_with(trajectories=paths, embed=config.embed or bool(recordings))
         return _written(config, retries, progress)
 
 
@@ -241,7 +241,7 @@ def with_retries(config: ReportConfig) -> tuple[ReportConfig, Mapping[str, Retry
     folders = [folder for folder in map(Path, config.trajectories) if _was_retried(folder)]
     if not folders:
         return config, None
-    config = config.but(
+    config = config.copy_with(
         trajectories=[
             path / TRAJECTORIES if path in folders else path
             for path in map(Path, config.trajectories)

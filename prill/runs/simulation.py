@@ -16,7 +16,7 @@ from prill.evaluators.fitted.calibration import read_calibration
 from prill.evaluators.labels import make_task
 from prill.io.checksums import Checksums
 from prill.io.kinds import TRAJECTORIES
-from prill.io.outputs import expect_place, write_output
+from prill.io.outputs import expect_file, write_output
 from prill.io.store import read_labels, read_trajectories, read_verdicts
 from prill.io.tables import data_frame
 from prill.io.truth import gold_labels
@@ -26,9 +26,9 @@ from prill.refine.simulation import (
     Outcome,
     RecordedTruths,
     SimulationSpec,
-    judge_of_calibration,
-    judge_of_rates,
-    judge_of_verdicts,
+    judge_from_calibration,
+    judge_from_rates,
+    judge_from_verdicts,
     simulate,
     simulation_chart,
     simulation_lines,
@@ -131,7 +131,7 @@ def simulate_retries(config: SimulationConfig) -> SimulationResult:
     Raises:
         UsageError: A file cannot be read, or does not determine the judge's error rates.
     """
-    expect_place(config.output, "a folder")
+    expect_file(config.output, "a folder")
     judge = _judge(config)
     recorded = _recorded(Path(config.recorded)) if config.recorded is not None else ()
     result = SimulationResult(simulate(config, judge, recorded), judge.rates, str(config.output))
@@ -160,8 +160,8 @@ def _judge(config: SimulationConfig) -> JudgeModel:
     calibration = None if config.calibration is None else read_calibration(str(config.calibration))
     if config.verdicts is not None and config.labels is not None:
         truth = gold_labels(read_labels(config.labels), config.source, config.truth)[1]
-        return judge_of_verdicts(list(read_verdicts(config.verdicts)), truth, calibration)
-    return judge_of_rates(config) if calibration is None else judge_of_calibration(calibration)
+        return judge_from_verdicts(list(read_verdicts(config.verdicts)), truth, calibration)
+    return judge_from_rates(config) if calibration is None else judge_from_calibration(calibration)
 
 
 def _recorded(folder: Path) -> list[RecordedTruths]:

@@ -36,10 +36,10 @@ class SitesResult:
         return data_frame([asdict(finding) for finding in self.findings])
 
     def __str__(self) -> str:
-        return "\n".join(map(line_of_finding, self.findings))
+        return "\n".join(map(finding_line, self.findings))
 
 
-def line_of_finding(finding: SiteFinding) -> str:
+def finding_line(finding: SiteFinding) -> str:
     """Formats a finding as text."""
     return f"{'missing' if finding.problem else 'ok':<8}{finding.what}{f': {finding.problem}' if finding.problem else ''}"  # noqa: E501
 

@@ -233,7 +233,7 @@ class JudgeRows:
             for row in self.rows:
                 file.write(encode(written.row("sft", row)))
         images = any("images" in row for row in self.rows)
-        for name, text in written.beside(["sft"], images=images).items():
+        for name, text in written.other_files(["sft"], images=images).items():
             write_output(target / name, text.encode())
         return path
 

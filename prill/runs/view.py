@@ -15,7 +15,7 @@ from msgspec import Meta
 from prill.config.values import Config
 from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
-from prill.io.outputs import check_output, expect_place
+from prill.io.outputs import check_output, expect_file
 from prill.io.truth import SourceOption, TruthOption
 from prill.runs.annotate import annotator_name
 from prill.runs.base import (
@@ -182,12 +182,12 @@ async def view_async(
             labels=config.labels,
         )
     )
-    config = config.but(
+    config = config.copy_with(
         trajectories=report.trajectories, verdicts=report.verdicts, labels=report.labels
     )
     if config.output is not None:
         inputs = [*config.trajectories, *config.verdicts]
-        expect_place(str(config.output), "labels, which are continued,")
+        expect_file(str(config.output), "labels, which are continued,")
         check_output(config.output, "labels", inputs, continued=True)
     for path in map(Path, config.verdicts):
         if not path.exists() and not path.parent.is_dir():
@@ -196,7 +196,7 @@ async def view_async(
         paths,
         _,
     ):
-        return await _served(config.but(trajectories=paths), retries, stop, opened)
+        return await _served(config.copy_with(trajectories=paths), retries, stop, opened)
 
 
 def view(

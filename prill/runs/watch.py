@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from prill.errors import InputError, UsageError
 from prill.io.lines import read_lines
-from prill.io.outputs import check_output, content_of_line, write_output
+from prill.io.outputs import check_output, detect_line_content, write_output
 from prill.io.tables import data_frame
 from prill.refine.rewards.watch.live import read_scores
 from prill.refine.rewards.watch.page import headline, watch_page
@@ -161,8 +161,8 @@ def _report(
 
 def _records(path: str, students: dict[str, Opinion], problems: list[str]) -> Iterator[WatchRecord]:
     """Yields observations from either of the two file types."""
-    first = next((line.data for line in read_lines(path) if content_of_line(line.data)), b"")
-    if content_of_line(first) == "verdicts":
+    first = next((line.data for line in read_lines(path) if detect_line_content(line.data)), b"")
+    if detect_line_content(first) == "verdicts":
         return of_verdicts(path, students, problems.append)
     if students:
         raise UsageError(

@@ -118,10 +118,10 @@ class AdmissionQueue:
             if not waiting.turn.done():
                 await asyncio.wait([waiting.turn], timeout=time_left(deadline, loop))
         except asyncio.CancelledError:
-            self._step_back(waiting)
+            self._cancel_waiting(waiting)
             raise
         if not waiting.turn.done():
-            self._step_back(waiting)
+            self._cancel_waiting(waiting)
             raise BusyError("the service is busy, and the time limit of this client is over", 2)
         reservation = waiting.turn.result()
         try:
@@ -133,7 +133,7 @@ class AdmissionQueue:
         """Admits no new request; waiting requests are still admitted."""
         self.closed = True
 
-    def turn_away(self) -> None:
+    def reject_waiting(self) -> None:
         """Rejects all waiting requests."""
         for waiting in list(self._waiting):
             self._waiting.remove(waiting.client, waiting)
@@ -158,7 +158,7 @@ class AdmissionQueue:
             self.inside += 1
             first.turn.set_result(self.budget.reserve(first.client, first.size))
 
-    def _step_back(self, waiting: _Waiting) -> None:
+    def _cancel_waiting(self, waiting: _Waiting) -> None:
         if waiting.turn.done() and not waiting.turn.exception():
             self._leave(waiting.turn.result())
         else:

@@ -61,7 +61,7 @@ class Service:
             _log.warning(
                 "the grace period is over: %d requests and %d jobs are dropped", inside, jobs
             )
-            self.admission.turn_away()
+            self.admission.reject_waiting()
             self.judge_queue.close()
         if self.reward.watch is not None:
             await off_loop(self.reward.watch.close)

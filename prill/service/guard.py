@@ -177,9 +177,9 @@ class Guard:
                 raise _RefusedError(
                     408, "slow", f"the request was not received within {self.spec.body_timeout:g} s"
                 ) from None
-            await self._while_there(scope, receive, send)
+            await self._run_while_connected(scope, receive, send)
 
-    async def _while_there(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _run_while_connected(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs the application until it responds or the client disconnects, which frees its slot at
         once.
 
@@ -192,13 +192,13 @@ class Guard:
             answered = answered or message["type"] == "http.response.start"
             await send(message)
 
-        async def hangs_up() -> None:
+        async def wait_for_disconnect() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
         work = (
             asyncio.ensure_future(self.app(scope, receive, noted)),
-            asyncio.ensure_future(hangs_up()),
+            asyncio.ensure_future(wait_for_disconnect()),
         )
         try:
             await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from prill.models.transport import LEAST_CALLS
+from prill.models.transport import MIN_CALLS
 from prill.protocols import Evaluator, why_unreachable
 from prill.refine.rewards import RewardResult, Watch, WatchReport
 from prill.refine.rewards.watch.signs import FIGURES
@@ -75,7 +75,7 @@ class JudgeHealth:
         if unscored in _ANSWERED:
             self.unanswered, self.trouble, self.answered_at = 0, "", now
         self.unanswered += unscored in _NO_ANSWER
-        if unscored in _NO_ANSWER and self.unanswered >= LEAST_CALLS:
+        if unscored in _NO_ANSWER and self.unanswered >= MIN_CALLS:
             self.trouble, self.broke_at = (
                 f"the latest {self.unanswered:,} judgements got no response ({unscored})",
                 now,
@@ -219,10 +219,10 @@ class _Spending(Collector):
                 "prill_judge_usd", "Cost of the models in US dollars", value=usage.usd
             )
         if self._metrics.watch is not None:
-            yield from _of_watch(self._metrics.watch.report())
+            yield from _watch_metrics(self._metrics.watch.report())
 
 
-def _of_watch(report: WatchReport) -> Iterator[Metric]:
+def _watch_metrics(report: WatchReport) -> Iterator[Metric]:
     """Yields the metrics of a watch: an alarm for each sign, the figures behind them, and canaries
     by outcome.
     """

@@ -30,7 +30,7 @@ _MARK = "inline image "
 
 
 @dataclass(slots=True)
-class _Seen:
+class _ImageTotals:
     """The totals of a request's images."""
 
     bytes: int = 0
@@ -49,11 +49,11 @@ class RequestParser:
     max_pixels: int = 16_000_000
     max_image_bytes: int = 512_000_000
     max_request_pixels: int = 4_000_000_000
-    _seen: _Seen = field(default_factory=_Seen)
+    _seen: _ImageTotals = field(default_factory=_ImageTotals)
 
     def for_request(self) -> RequestParser:
         """Returns a parser for another request, with image counts reset."""
-        return replace(self, _seen=_Seen())
+        return replace(self, _seen=_ImageTotals())
 
     def trajectory(self, record: Any, images: dict[str, str] | None = None) -> Trajectory:
         """Parses a record as in trajectories.jsonl.

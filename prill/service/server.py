@@ -119,7 +119,7 @@ async def _serve(
                 waiting.cancel()
     if last is not None:
         # all requests are answered: only judgements that ignore their cancellation are left
-        last.end_within(_LEFT_SECONDS, 0)
+        last.exit_after(_LEFT_SECONDS, 0)
 
 
 def make_server(

@@ -84,7 +84,7 @@ def judge_episodes(
             if not (terminated or truncated):
                 return seen, 0.0 if replace else own, terminated, truncated, info
             result = run_blocking(reward.result(self._trajectory(truncated)))
-            info = {**info, "judge": _told(result, self.own)}
+            info = {**info, "judge": _info(result, self.own)}
             if replace:
                 own = self.own if result.reward is None else result.reward
             return seen, own, terminated, truncated, info
@@ -112,7 +112,7 @@ def judge_episodes(
     return JudgedEpisodes()
 
 
-def _told(result: RewardResult, env_return: float) -> dict[str, Any]:
+def _info(result: RewardResult, env_return: float) -> dict[str, Any]:
     verdict = result.verdict
     return {
         "reward": result.reward,

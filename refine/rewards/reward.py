@@ -471,7 +471,7 @@ def make_reward(
     )
     try:
         if isinstance(judge, RewardConfig):
-            config = judge.but(**own)
+            config = judge.copy_with(**own)
         else:
             table = (
                 RewardConfig.normalized(judge) if isinstance(judge, Mapping) else {"judge": judge}

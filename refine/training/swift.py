@@ -150,7 +150,7 @@ def fit_swift(
             f"ms-swift {plan.versions['ms-swift']} failed (status {process.returncode}; its "
             f"output is in {folder / ENGINE_LOG}){_last_words(folder / ENGINE_LOG, start)}"
         )
-    _bring_back(made, folder)
+    _restore_weights(made, folder)
     for name in parts:
         (folder / name).unlink(missing_ok=True)
     losses, held_out = _logged(folder)
@@ -358,7 +358,7 @@ def _last_words(log: Path, start: int) -> str:
         return keeper.last_words(keeper.last_lines(file, since=start))
 
 
-def _bring_back(checkpoint: Path, folder: Path) -> None:
+def _restore_weights(checkpoint: Path, folder: Path) -> None:
     """Copies the files that load the adapter or model into the folder, each atomically."""
     with failures(folder):
         for path in sorted(checkpoint.iterdir()):

@@ -20,7 +20,7 @@ from typing import Any
 from prill.errors import UsageError
 from prill.io.checksums import CHECKSUMS, Checksums
 from prill.io.lines import is_stream
-from prill.io.outputs import expect_place, failures, write_output
+from prill.io.outputs import expect_file, failures, write_output
 from prill.models.local.trained import FORMAT, RECORD, read_record
 from prill.models.replies import excerpt
 from prill.refine.demonstration import Teacher
@@ -34,7 +34,7 @@ from prill.refine.training.preflight import Devices, Preflight, Say, check_setti
 from prill.refine.training.recipe import Recipe, RecipePlan, RowRecipe, recipe_for
 from prill.refine.training.spec import OF_PAGES, TrainSpec
 from prill.refine.training.swift import ENGINE_LOG, SwiftPlan, fit_swift, plan_swift
-from prill.refine.training.trainer import Progress, TrainingWatch, stopping_on_ctrl_c
+from prill.refine.training.trainer import Progress, TrainingWatch, stop_on_ctrl_c
 
 # the weights are written here first and moved once all are complete
 _SAVING = ".saving.part"
@@ -79,7 +79,7 @@ def train(
         KeyboardInterrupt: The training was stopped; the message names the checkpoint.
     """
     folder = Path(output)
-    expect_place(folder, "a training")
+    expect_file(folder, "a training")
     if is_stream(rows):
         raise UsageError(
             f"{rows}: expected a file, because rows are read again when a training resumes",
@@ -170,7 +170,7 @@ def _by_swift(
     _prepare(folder, about, resume)
     if (read_record(folder) or {}).get("done"):
         return folder
-    with stopping_on_ctrl_c(watch.stop):
+    with stop_on_ctrl_c(watch.stop):
         figures = fit_swift(spec, plan, folder, watch)
     _finish(folder, _swift_card(spec, plan, figures), {**about, "done": True, "figures": figures})
     return folder
@@ -243,7 +243,7 @@ def _fit(
 ) -> dict[str, Any]:
     """Trains from the last checkpoint to the end, writes the adapter, and returns the figures."""
     started = time.monotonic()
-    with stopping_on_ctrl_c(watch.stop), _memory_failures():
+    with stop_on_ctrl_c(watch.stop), _memory_failures():
         trainer = recipe.trainer(spec, plan, folder, watch, on_gpu=on_gpu, teacher=teacher)
         last = last_checkpoint(folder)
         trainer.train(resume_from_checkpoint=str(last) if last else None)

@@ -15,7 +15,7 @@ from typing import Any
 
 from prill.config.registry import OptionError
 from prill.errors import EndpointError, MissingExtraError, UsageError
-from prill.models.local.embedded_weights import folder_of_embedded
+from prill.models.local.embedded_weights import embedded_model_folder
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
 from prill.models.local.weights import error_cause, library_errors
@@ -195,7 +195,7 @@ def _ready(spec: TrainSpec) -> str:
     # This turns off TRL's telemetry; huggingface_hub reads the variable on import.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     mend_torchvision()
-    name = str(folder_of_embedded()) if spec.model == "embedded" else spec.model
+    name = str(embedded_model_folder()) if spec.model == "embedded" else spec.model
     if name.startswith((".", "/", "~")) or Path(name).exists():
         name = str(Path(name).expanduser())
         if not (Path(name) / "config.json").is_file():

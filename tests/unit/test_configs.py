@@ -18,7 +18,7 @@ import prill.papers
 import prill.papers.bench
 from prill.cli.commands import COMMANDS
 from prill.cli.derive import derive
-from prill.cli.words import Switches, Words
+from prill.cli.layout import FlagLayout, Switches
 from prill.config.registry import load_object
 from prill.config.values import Config, config_options
 from prill.errors import UsageError
@@ -1170,7 +1170,7 @@ def test_configurations_are_frozen(name: str) -> None:
 def test_flags_come_over_the_file(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text(WAYS["score"][0].toml)
     config, _ = read("score", [str(tmp_path / "s.toml"), "--judge.frames", "5", "--limit", "9"])
-    assert config == WAYS["score"][0].python().but(
+    assert config == WAYS["score"][0].python().copy_with(
         limit=9, judge=prill.JudgeConfig("vlm", frames=5)
     )
     other, _ = read("score", [str(tmp_path / "s.toml"), "--judge", "self-report"])
@@ -1231,12 +1231,12 @@ class Odd(Config):
     ],
 )
 def test_last_word_after_a_list_is_the_next_field(argv: str, table: dict[str, Any]) -> None:
-    derived, rest = derive(Odd, argv.split(), Words(("runs", "labels")), prog="prill odd")
+    derived, rest = derive(Odd, argv.split(), FlagLayout(("runs", "labels")), prog="prill odd")
     assert derived.read(rest)[0] == Odd.read(table)
 
 
 def test_words_without_a_place_are_refused() -> None:
-    derived, rest = derive(Odd, ["a", "b"], Words(("labels",)), prog="prill odd")
+    derived, rest = derive(Odd, ["a", "b"], FlagLayout(("labels",)), prog="prill odd")
     with pytest.raises(UsageError, match="b: unexpected arguments"):
         derived.read(rest)
 

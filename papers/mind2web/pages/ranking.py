@@ -19,7 +19,7 @@ import msgspec
 from prill.errors import InputError, UsageError
 from prill.io.append_log import AppendLog
 from prill.io.lines import is_stream, read_lines
-from prill.io.outputs import check_output, expect_place, failures, writing
+from prill.io.outputs import check_output, expect_file, failures, writing
 from prill.io.store import BadLine, read_trajectories, write_trajectories
 from prill.papers.mind2web.pages.scores import sample_ids, with_scores
 from prill.papers.mind2web.pages.state import read_state
@@ -287,7 +287,7 @@ async def rank_file(
     """
     place, tally = Path(f"{os.fspath(output)}.steps"), RankTally()
     for path in (output, place) if reordered is None else (output, place, reordered):
-        expect_place(path, "a ranking")
+        expect_file(path, "a ranking")
         with failures(path):
             Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
     if is_stream(gold):

@@ -12,7 +12,7 @@ from msgspec import Meta
 from prill.config.registry import read_options
 from prill.emulators.browser.config import PagesConfig
 from prill.emulators.settings import Playing, Scripts, Setting
-from prill.emulators.task_source import Names, task_names, to_words
+from prill.emulators.task_source import Names, join_names, task_names
 from prill.errors import UsageError
 from prill.papers.step.airline.environment import (
     SCENARIOS,
@@ -44,7 +44,7 @@ class AirlineConfig(PagesConfig, AirlineSpec):
     def check(self) -> None:
         """Converts the window's size to text, and refuses an invalid size."""
         super().check()
-        object.__setattr__(self, "tasks", to_words(self.tasks))
+        object.__setattr__(self, "tasks", join_names(self.tasks))
 
     def setting(self, run: Playing) -> Setting[Any]:
         """Starts a site and a browser window for each worker."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from prill.cli.commands.base import LABELS, Command
-from prill.cli.words import Words
+from prill.cli.layout import FlagLayout
 
 COMMANDS: Mapping[str, Command] = {
     "convert": Command(
@@ -13,7 +13,7 @@ COMMANDS: Mapping[str, Command] = {
         "convert other tools' recordings into trajectories",
         "prill.runs.data:ConvertConfig",
         "prill.cli.data:convert",
-        Words(
+        FlagLayout(
             ("format", "source"),
             hidden=frozenset({"format.images"}),
             metavars={
@@ -38,7 +38,7 @@ COMMANDS: Mapping[str, Command] = {
         "summarise files, and report every broken line and image in them",
         "prill.runs.data:CheckConfig",
         "prill.cli.data:check",
-        Words(("files",), {}, metavars={"files": "FILE"}),
+        FlagLayout(("files",), {}, metavars={"files": "FILE"}),
         (
             "prill check t.jsonl labels.jsonl v.jsonl",
             "prill check runs --images --json",
@@ -52,7 +52,7 @@ COMMANDS: Mapping[str, Command] = {
         "merge the verdict files of several shards",
         "prill.runs.data:MergeConfig",
         "prill.cli.data:merge",
-        Words(("verdicts",), metavars={"verdicts": "VERDICTS", "output": "FILE"}),
+        FlagLayout(("verdicts",), metavars={"verdicts": "VERDICTS", "output": "FILE"}),
         (
             "prill merge part1.jsonl part2.jsonl -o v.jsonl    # of prill score … --shard 1/2 and "
             "2/2",
@@ -68,7 +68,7 @@ COMMANDS: Mapping[str, Command] = {
         "print verdicts as a Markdown table, CSV or JSON",
         "prill.runs.data:TableConfig",
         "prill.cli.data:table",
-        Words(
+        FlagLayout(
             ("verdicts",),
             metavars={"verdicts": "VERDICTS", "labels": "L", "output": "FILE", **LABELS},
         ),
@@ -83,7 +83,7 @@ COMMANDS: Mapping[str, Command] = {
         "export verdicts as annotations in another tool's format",
         "prill.runs.export:ExportConfig",
         "prill.cli.data:export",
-        Words(
+        FlagLayout(
             ("verdicts",), metavars={"verdicts": "VERDICTS", "recording": "LOGS", "output": "OUT"}
         ),
         (
@@ -99,7 +99,7 @@ COMMANDS: Mapping[str, Command] = {
         "accept changed files of a run folder by updating its checksums",
         "prill.runs.data:AcceptConfig",
         "prill.cli.data:accept",
-        Words(("folder",), {}, metavars={"folder": "DIR"}),
+        FlagLayout(("folder",), {}, metavars={"folder": "DIR"}),
         ("prill accept runs/retries", "prill accept study", "prill accept runs/retries --json"),
         "Commands that read a run folder refuse files that differ from its checksums "
         "(checksums.jsonl), and name them.\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 
 from prill.cli.commands.base import EPISODES, JUDGE, LABELS, WHOLE, Command, names
-from prill.cli.words import Words
+from prill.cli.layout import FlagLayout
 
 # Training settings that apply to some model types only, or that few users need; they are hidden but
 # work.
@@ -50,7 +50,7 @@ def _training(
         purpose,
         config,
         "prill.cli.improving:train",
-        Words(
+        FlagLayout(
             ("rows",),
             hidden=frozenset(hidden),
             # policies have such options, too
@@ -76,7 +76,7 @@ COMMANDS: Mapping[str, Command] = {
         "previous attempt",
         "prill.runs.reflexion:ReflexionConfig",
         "prill.cli.improving:reflexion",
-        Words(
+        FlagLayout(
             ("environment",),
             hidden=EPISODES
             | JUDGE
@@ -106,7 +106,7 @@ COMMANDS: Mapping[str, Command] = {
         "select the trajectories or steps that a judge rates as good, and write training rows",
         "prill.runs.filter:FilterConfig",
         "prill.cli.improving:filter",
-        Words(
+        FlagLayout(
             ("trajectories",),
             renamed={"filter.seed": "--seed"},  # policies have seeds, too
             metavars={
@@ -134,7 +134,7 @@ COMMANDS: Mapping[str, Command] = {
         "held-out tasks; in rounds",
         "prill.runs.filtered_bc:FilteredBCConfig",
         "prill.cli.improving:filtered_bc",
-        Words(
+        FlagLayout(
             hidden=frozenset({"episodes", "attempts", "evaluation", "arms", "filter", "training"}),
             metavars={"output": "DIR", "seeds": "0,1,2", "gpus": "NxNAME"},
         ),
@@ -155,7 +155,7 @@ COMMANDS: Mapping[str, Command] = {
         "monitor a reward with canaries, drift, a second judge and signs of reward hacking",
         "prill.runs.watch:WatchConfig",
         "prill.cli.improving:watch",
-        Words(
+        FlagLayout(
             ("logs",),
             metavars={"logs": "LOG", "output": "PAGE", "student": "FILE", "reference": "FILE"},
         ),
@@ -173,7 +173,7 @@ COMMANDS: Mapping[str, Command] = {
         "running an agent",
         "prill.runs.simulation:SimulationConfig",
         "prill.cli.improving:simulation",
-        Words(metavars={"output": "DIR", "recorded": "DIR", "verdicts": "FILE"}),
+        FlagLayout(metavars={"output": "DIR", "recorded": "DIR", "verdicts": "FILE"}),
         (
             "prill simulate-retries -o out --false-positives 0.1 --false-negatives 0.3",
             "prill simulate-retries -o out --verdicts verdicts.jsonl --labels labels.jsonl "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from prill.cli.commands.base import JUDGE, MORE_OF_MODEL, Command
-from prill.cli.words import Words
+from prill.cli.layout import FlagLayout
 
 _LIMITS = frozenset(
     f"max_{name}"
@@ -31,7 +31,9 @@ COMMANDS: Mapping[str, Command] = {
         "judge trajectories and write verdicts",
         "prill.runs.score:ScoreConfig",
         "prill.cli.judging:score",
-        Words(("trajectories",), hidden=JUDGE, metavars={"trajectories": "TRAJ", "output": "FILE"}),
+        FlagLayout(
+            ("trajectories",), hidden=JUDGE, metavars={"trajectories": "TRAJ", "output": "FILE"}
+        ),
         (
             "prill score t.jsonl -o v.jsonl --judge vlm --model gpt-4o --budget-usd 5",
             "prill score t.jsonl -o v.jsonl --judge modular --captioner text --model M --base-url "
@@ -47,7 +49,7 @@ COMMANDS: Mapping[str, Command] = {
         "serve a judge as an HTTP reward service for trainers",
         "prill.runs.serve:ServeConfig",
         "prill.cli.judging:serve",
-        Words(hidden=JUDGE | MORE_OF_MODEL | _LIMITS, metavars=_FILES),
+        FlagLayout(hidden=JUDGE | MORE_OF_MODEL | _LIMITS, metavars=_FILES),
         (
             "prill serve --judge vlm --model gpt-4o",
             "prill serve --judge modular --captioner text --model M --kind score --length-penalty "
@@ -65,7 +67,7 @@ COMMANDS: Mapping[str, Command] = {
         "caption screenshots once, for judges or to train a captioner",
         "prill.runs.caption:CaptionConfig",
         "prill.cli.judging:caption",
-        Words(("trajectories",), hidden=JUDGE, metavars={"output": "FILE"}),
+        FlagLayout(("trajectories",), hidden=JUDGE, metavars={"output": "FILE"}),
         (
             "prill caption t.jsonl -o captions.jsonl --model Qwen/Qwen2.5-VL-7B-Instruct "
             "--base-url http://localhost:8000/v1",
@@ -84,7 +86,7 @@ COMMANDS: Mapping[str, Command] = {
         "list judges, their options and prompts",
         "prill.runs.show:JudgesConfig",
         "prill.cli.judging:judges",
-        Words(("judge",), {}, metavars={"judge": "NAME", "prompt_name": "P"}),
+        FlagLayout(("judge",), {}, metavars={"judge": "NAME", "prompt_name": "P"}),
         (
             "prill judges",
             "prill judges vlm",
@@ -97,7 +99,7 @@ COMMANDS: Mapping[str, Command] = {
         "show one verdict with its model calls",
         "prill.runs.show:ShowConfig",
         "prill.cli.judging:show",
-        Words(("id",), {}, metavars={"id": "ID", "verdicts": "V", "trajectories": "T"}),
+        FlagLayout(("id",), {}, metavars={"id": "ID", "verdicts": "V", "trajectories": "T"}),
         (
             "prill show shop-17 --verdicts v.jsonl",
             "prill show shop-17 --verdicts out/vlm.jsonl out/steps.jsonl --trajectories t.jsonl | "
@@ -110,7 +112,7 @@ COMMANDS: Mapping[str, Command] = {
         "write the requests of a judge to a folder, for a batch API or `vllm run-batch`",
         "prill.runs.batch:BatchWriteConfig",
         "prill.cli.judging:batch_write",
-        Words(("trajectories",), hidden=JUDGE, metavars={"output": "DIR"}),
+        FlagLayout(("trajectories",), hidden=JUDGE, metavars={"output": "DIR"}),
         (
             "prill batch write t.jsonl -o batch --judge vlm --model gpt-4o",
             "prill batch write t.jsonl -o batch --judge modular --captioner text --model gpt-4o "
@@ -127,7 +129,7 @@ COMMANDS: Mapping[str, Command] = {
         "submit the requests to the endpoint's batch API",
         "prill.runs.batch:BatchSubmitConfig",
         "prill.cli.judging:batch_submit",
-        Words(("folder",), metavars={"folder": "DIR"}),
+        FlagLayout(("folder",), metavars={"folder": "DIR"}),
         (
             "prill batch submit batch --wait",
             "prill batch submit batch --dry-run",
@@ -143,7 +145,7 @@ COMMANDS: Mapping[str, Command] = {
         "turn answers into verdicts, and write the next requests if the judge needs more",
         "prill.runs.batch:BatchCollectConfig",
         "prill.cli.judging:batch_collect",
-        Words(
+        FlagLayout(
             ("folder", "answers"), metavars={"folder": "DIR", "answers": "OUTPUT", "output": "FILE"}
         ),
         (

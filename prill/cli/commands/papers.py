@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from prill.cli.commands.base import EPISODES, MORE_OF_MODEL, WHOLE, Command
-from prill.cli.words import Words
+from prill.cli.layout import FlagLayout
 
 COMMANDS: Mapping[str, Command] = {
     "papers bench": Command(
@@ -13,7 +13,7 @@ COMMANDS: Mapping[str, Command] = {
         "run an agent on a benchmark, and print its results next to the published ones",
         "prill.papers.bench.run:BenchConfig",
         "prill.cli.papers:bench",
-        Words(
+        FlagLayout(
             ("environment",),
             hidden=EPISODES
             | {
@@ -45,7 +45,7 @@ COMMANDS: Mapping[str, Command] = {
         "correct one is first",
         "prill.papers.mind2web.runs:RankConfig",
         "prill.cli.papers:rank",
-        Words(
+        FlagLayout(
             ("trajectories",),
             metavars={
                 "trajectories": "GOLD",
@@ -69,7 +69,7 @@ COMMANDS: Mapping[str, Command] = {
         "build an exemplar memory for the agent `synapse` from trajectories that a judge accepts",
         "prill.papers.synapse.runs:ExemplarsConfig",
         "prill.cli.papers:exemplars",
-        Words(
+        FlagLayout(
             ("trajectories",),
             metavars={
                 "trajectories": "TRAJ",
@@ -93,7 +93,7 @@ COMMANDS: Mapping[str, Command] = {
         "build multi-turn conversations from single tasks of Mind2Web",
         "prill.papers.mind2web.runs:ConversationsConfig",
         "prill.cli.papers:conversations",
-        Words(("source",), hidden=MORE_OF_MODEL, metavars={"source": "IN", "output": "FILE"}),
+        FlagLayout(("source",), hidden=MORE_OF_MODEL, metavars={"source": "IN", "output": "FILE"}),
         (
             "prill papers conversations train_0.json -o conversations.json",
             "prill papers conversations mind2web/ -o conversations.json --most-tasks 4",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from prill.cli.commands.base import EPISODES, WHOLE, Command
-from prill.cli.words import Words
+from prill.cli.layout import FlagLayout
 
 # WebArena options that do not affect a check of its sites.
 _SHOWN = frozenset(
@@ -35,7 +35,7 @@ COMMANDS: Mapping[str, Command] = {
         "run a policy in an environment, and record trajectories",
         "prill.runs.rollout:RolloutConfig",
         "prill.cli.playing:rollout",
-        Words(
+        FlagLayout(
             ("environment",),
             hidden=EPISODES | {"first_play"},
             metavars={
@@ -65,7 +65,7 @@ COMMANDS: Mapping[str, Command] = {
         "list the browsers, phones and simulators found here, and how to set up the others",
         "prill.runs.devices:DevicesConfig",
         "prill.cli.playing:devices",
-        Words(("platforms",), metavars={"platforms": "PLATFORM", "appium_url": "URL"}),
+        FlagLayout(("platforms",), metavars={"platforms": "PLATFORM", "appium_url": "URL"}),
         (
             "prill devices",
             "prill devices android --appium-url http://10.0.0.2:4723",
@@ -77,7 +77,7 @@ COMMANDS: Mapping[str, Command] = {
         "check that WebArena's own sites are ready: addresses, logins, the reset and an oracle",
         "prill.emulators.webarena.config:WebArenaConfig",
         "prill.cli.playing:check_sites",
-        Words(
+        FlagLayout(
             short={},
             hidden=_SHOWN,
             metavars={"configs": "FILE", "reset": "COMMAND|URL"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from prill.cli.commands.base import JUDGE, LABELS, Command
-from prill.cli.words import Words
+from prill.cli.layout import FlagLayout
 
 _LABELLED = {
     **LABELS,
@@ -22,7 +22,9 @@ COMMANDS: Mapping[str, Command] = {
         "measure the agreement of verdicts with labels",
         "prill.runs.trust.agree:AgreeConfig",
         "prill.cli.trusting:agree",
-        Words(("verdicts", "labels"), metavars={**_LABELLED, "corrections": "NAME", "by": "KEY,…"}),
+        FlagLayout(
+            ("verdicts", "labels"), metavars={**_LABELLED, "corrections": "NAME", "by": "KEY,…"}
+        ),
         (
             "prill agree v.jsonl labels.jsonl --trajectories t.jsonl --by site,agent",
             "prill agree v.jsonl labels.jsonl --against other.jsonl --disagreements differ.jsonl",
@@ -34,7 +36,7 @@ COMMANDS: Mapping[str, Command] = {
         "estimate success rates, corrected for the judge's errors with labels on some runs",
         "prill.runs.trust.rate:RateConfig",
         "prill.cli.trusting:rate",
-        Words(("verdicts", "labels"), metavars={**_LABELLED, "by": "KEY,…"}),
+        FlagLayout(("verdicts", "labels"), metavars={**_LABELLED, "by": "KEY,…"}),
         (
             "prill rate v.jsonl labels.jsonl --trajectories t.jsonl --by agent",
             "prill rate v.jsonl labels.jsonl --trajectories t.jsonl --width 0.1",
@@ -46,7 +48,7 @@ COMMANDS: Mapping[str, Command] = {
         "compare two agents on the same tasks, with a gate for continuous integration",
         "prill.runs.trust.compare:CompareConfig",
         "prill.cli.trusting:compare",
-        Words(
+        FlagLayout(
             ("a", "b"),
             metavars={
                 **_LABELLED,
@@ -70,7 +72,7 @@ COMMANDS: Mapping[str, Command] = {
         "pick the best of several attempts at each task, and estimate what such picks are worth",
         "prill.runs.trust.best:BestConfig",
         "prill.cli.trusting:best",
-        Words(("verdicts", "trajectories"), metavars={**_LABELLED, "attempts": "N"}),
+        FlagLayout(("verdicts", "trajectories"), metavars={**_LABELLED, "attempts": "N"}),
         (
             "prill best v.jsonl t.jsonl -o best.jsonl",
             "prill best v.jsonl t.jsonl --labels labels.jsonl",
@@ -82,7 +84,7 @@ COMMANDS: Mapping[str, Command] = {
         "calibrate a judge's scores into probabilities, and choose a threshold",
         "prill.runs.trust.fitting:CalibrateConfig",
         "prill.cli.trusting:calibrate",
-        Words(("verdicts", "labels"), metavars=_LABELLED),
+        FlagLayout(("verdicts", "labels"), metavars=_LABELLED),
         (
             "prill calibrate v.jsonl labels.jsonl -o calibration.json --trajectories t.jsonl "
             "--plot reliability.svg",
@@ -99,7 +101,7 @@ COMMANDS: Mapping[str, Command] = {
         "fit a judge to your own labelled trajectories, without a language model",
         "prill.runs.trust.fitting:FitConfig",
         "prill.cli.trusting:fit",
-        Words(
+        FlagLayout(
             ("trajectories", "labels"),
             renamed={"with_verdicts": "--with"},
             metavars={**_LABELLED, "with_verdicts": "VERDICTS"},
@@ -117,7 +119,9 @@ COMMANDS: Mapping[str, Command] = {
         "attack judges with false claims and injected text",
         "prill.runs.trust.redteam:RedteamConfig",
         "prill.cli.trusting:redteam",
-        Words(("trajectories", "labels"), hidden=JUDGE, metavars={**_LABELLED, "output": "FOLDER"}),
+        FlagLayout(
+            ("trajectories", "labels"), hidden=JUDGE, metavars={**_LABELLED, "output": "FOLDER"}
+        ),
         (
             "prill redteam t.jsonl labels.jsonl -o red --judge vlm --model gpt-4o --attacks "
             "claim-answer,pad-after --limit 50",
@@ -137,7 +141,7 @@ COMMANDS: Mapping[str, Command] = {
         "read, search, compare and label runs in a browser, also while their files grow",
         "prill.runs.view:ViewConfig",
         "prill.cli.trusting:view",
-        Words(
+        FlagLayout(
             ("trajectories",),
             metavars={
                 "annotator": "NAME",
@@ -163,7 +167,7 @@ COMMANDS: Mapping[str, Command] = {
         "label trajectories by hand in a browser",
         "prill.runs.annotate:AnnotateConfig",
         "prill.cli.trusting:annotate",
-        Words(
+        FlagLayout(
             ("trajectories",),
             metavars={
                 "annotator": "NAME",
@@ -192,7 +196,7 @@ COMMANDS: Mapping[str, Command] = {
         "write one HTML page with screenshots, verdicts and labels",
         "prill.runs.report:ReportConfig",
         "prill.cli.trusting:report",
-        Words(
+        FlagLayout(
             ("trajectories",),
             metavars={
                 "output": "PAGE",

@@ -22,7 +22,7 @@ from typing import Any
 
 from prill.errors import ContextTooLongError, EndpointError, UsageError
 from prill.models.devices import hold
-from prill.models.local.embedded_weights import folder_of_embedded
+from prill.models.local.embedded_weights import embedded_model_folder
 from prill.models.local.trained import expect_model
 from prill.models.local.weights import DTYPES, check_adapter, libraries, load
 from prill.models.replies import excerpt
@@ -205,7 +205,7 @@ def _loaded(
             f"unknown dtype {dtype!r}; choose {', '.join(DTYPES)}", parameters=("dtype",)
         )
     torch, transformers = libraries("train")
-    folder = folder_of_embedded() if model == "embedded" else Path(model)
+    folder = embedded_model_folder() if model == "embedded" else Path(model)
     expect_model(folder)
     if adapter is not None:
         check_adapter(Path(adapter))

@@ -27,7 +27,7 @@ from prill.models.calls import Call, build_turns, image_files, is_transcribed, n
 from prill.models.client import PIXEL_BUDGET
 from prill.models.devices import hold
 from prill.models.ledger import Ledger, Price, queued
-from prill.models.local.embedded_weights import folder_of_embedded
+from prill.models.local.embedded_weights import embedded_model_folder
 from prill.models.local.trained import expect_model
 from prill.models.local.weights import (
     DTYPES,
@@ -224,7 +224,7 @@ class LocalModel:
         top_k: TopK = None,
         repetition_penalty: RepetitionPenalty = None,
     ) -> None:
-        self.path = folder_of_embedded() if os.fspath(path) == "embedded" else Path(path)
+        self.path = embedded_model_folder() if os.fspath(path) == "embedded" else Path(path)
         expect_model(self.path)
         if dtype not in (None, *DTYPES):
             raise UsageError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}")

@@ -147,7 +147,7 @@ class Weights:
         Calls whose images cannot be batched are answered one by one. Raises EndpointError if the
         model cannot be used at all.
         """
-        if len(calls) > 1 and not _alike(calls):
+        if len(calls) > 1 and not _have_equal_shapes(calls):
             return [outcome for call in calls for outcome in self.generate([call])]
         try:
             return self._generate(calls)
@@ -434,7 +434,7 @@ def _adapted(model: Any, adapter: Path) -> Any:
         return peft.PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
 
 
-def _alike(calls: Sequence[Prepared]) -> bool:
+def _have_equal_shapes(calls: Sequence[Prepared]) -> bool:
     """Returns whether the calls' other inputs, such as images, have equal shapes except in
     number.
     """

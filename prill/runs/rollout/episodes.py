@@ -24,11 +24,11 @@ from prill.emulators.settings import (
     Setting,
     as_text,
 )
-from prill.emulators.task_source import fingerprint, numbers, to_words
+from prill.emulators.task_source import fingerprint, join_names, numbers
 from prill.episodes.record import Episode, Pool, RecordTally, record
 from prill.errors import UsageError
 from prill.evaluators.labels import TEMPLATE
-from prill.models.devices import at_the_same_time
+from prill.models.devices import used_together
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
 from prill.models.transport import PATIENCE
 from prill.policies.registry import (
@@ -145,7 +145,7 @@ class EpisodesConfig(Config):
 
     def check(self) -> None:
         """Normalises the seeds to one text."""
-        object.__setattr__(self, "seeds", to_words(self.seeds))
+        object.__setattr__(self, "seeds", join_names(self.seeds))
         numbers(str(self.seeds), "seeds")
 
     @property
@@ -290,7 +290,7 @@ async def session(
                 parameters=("policy",),
             )
         behaviours = tuple(part.strip() for part in (behaviour or "").split(",") if part.strip())
-        with at_the_same_time():  # an oracle may call a model while other episodes are played
+        with used_together():  # an oracle may call a model while other episodes are played
             who = plan_policy(
                 policy,
                 environment,
@@ -370,7 +370,7 @@ def _as_usual(environment: EnvironmentConfig, usual: Mapping[str, Any]) -> Envir
         for key, value in usual.items()
         if key in own and getattr(environment, key) is None
     }
-    return environment.but(**open_ones) if open_ones else environment
+    return environment.copy_with(**open_ones) if open_ones else environment
 
 
 def _in_force(
@@ -591,14 +591,14 @@ def _episodes(made: RolloutSession) -> list[Episode[Any]]:
             note=row.behaviour,
             metadata={}
             if row.behaviour
-            else {"seed": row.seed, "attempt": row.attempt, **template_of_case(made, row)},
+            else {"seed": row.seed, "attempt": row.attempt, **template_from_case(made, row)},
             needs=made.setting.needs.get(row.task, frozenset()),
         )
         for row in made.rows
     ]
 
 
-def template_of_case(made: RolloutSession, row: Case) -> dict[str, int]:
+def template_from_case(made: RolloutSession, row: Case) -> dict[str, int]:
     """Returns the template of the task, if the benchmark has templates (WebArena)."""
     number = made.setting.templates.get(row.task)
     return {} if number is None else {TEMPLATE: number}

@@ -13,7 +13,7 @@ from msgspec import Meta
 from prill.episodes.record import RecordTally
 from prill.episodes.run_folder import LABELS
 from prill.io.kinds import INTERRUPTED, TRAJECTORIES
-from prill.io.outputs import check_output, expect_place
+from prill.io.outputs import check_output, expect_file
 from prill.io.store import read_labels, read_trajectories
 from prill.io.tables import data_frame
 from prill.policies.scripted.policy import BEHAVIOURS
@@ -219,7 +219,7 @@ def plan_rollout(config: RolloutConfig) -> RunPlan:
 
 
 def _check(config: RolloutConfig) -> None:
-    expect_place(str(config.output), "a folder")
+    expect_file(str(config.output), "a folder")
     options = getattr(config.policy, "options", {})
     played = options.get("trajectories")  # trajectories that are replayed
     inputs = [played] if isinstance(played, str | Path) else []

@@ -25,9 +25,9 @@ from prill.evaluators.meta.agreement import (
     disagreements,
     figure_rows,
     figure_table,
+    header_lines,
     measure_agreement,
     not_judged_rows,
-    of_whom,
     pair,
     step_id,
 )
@@ -483,7 +483,7 @@ def _webarena(
 
 
 def _page(result: AgreeResult, agreement: Agreement) -> Iterator[str]:
-    yield from of_whom(agreement, annotated=result.annotators is not None)
+    yield from header_lines(agreement, annotated=result.annotators is not None)
     if result.corrections:
         yield from _corrected(result.corrections)
         if not result.corrections.matched and agreement.clustered_by == "trajectory":
@@ -588,7 +588,7 @@ def _slices(parts: Sequence[Slice]) -> Iterator[str]:
         )
         yield f"{value:<{width}}{row}" + (" !" if part.small else "")
     if len(parts) > _MAX_ROWS:
-        yield f"… and {len(parts) - _MAX_ROWS} more; --json lists all"
+        yield f"… and {len(parts) - _MAX_ROWS} more; the JSON output lists all"
     if any(part.small for part in first_parts):
         yield "! fewer than 30 judged, or fewer than 10 with one outcome: unreliable"
 

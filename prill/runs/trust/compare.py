@@ -312,7 +312,7 @@ def compare(config: CompareConfig) -> CompareResult:
         raise UsageError(
             f"{min(twice)!r} and {len(twice) - 1} other runs are in both verdict files; "
             "give the trajectories of A and B as two files, or compare two judges with "
-            "`prill agree --against`",
+            "`against` of `prill agree`",
             parameters=("trajectories",),
         )
     tasks = {name: (a.tasks[name], b.tasks[name]) for name in a.tasks if name in b.tasks}
@@ -605,12 +605,12 @@ def _page(result: CompareResult) -> Iterator[str]:
         for task in tasks[:_MAX_ROWS]:
             yield f"  {printable(task.task)}"
             for name, runs in (("A", task.a), ("B", task.b)):
-                yield from (f"    {name} {_told(run)}" for run in runs)
+                yield from (f"    {name} {_describe_run(run)}" for run in runs)
         if len(tasks) > _MAX_ROWS:
-            yield f"  … and {len(tasks) - _MAX_ROWS} more; --json lists all"
+            yield f"  … and {len(tasks) - _MAX_ROWS} more; the JSON output lists all"
 
 
-def _told(run: ComparedRun) -> str:
+def _describe_run(run: ComparedRun) -> str:
     """Formats a run as one line."""
     share = run.success or 0.0
     what = {1.0: "success", 0.0: "failure"}.get(share, f"success {share:.2f}")
@@ -691,7 +691,11 @@ def _junit(result: CompareResult) -> str:
     tasks = suite("tasks", len(result.tasks), 0, 0, len(unscored))
     for task in result.tasks:
         test = case(tasks, "task", task.task)
-        lines = [f"{s} {_told(run)}" for s, runs in (("A", task.a), ("B", task.b)) for run in runs]
+        lines = [
+            f"{s} {_describe_run(run)}"
+            for s, runs in (("A", task.a), ("B", task.b))
+            for run in runs
+        ]
         if task.change == "unscored":
             SubElement(test, "skipped", message=_xml("; ".join(lines)))
         elif task.change != "none":
@@ -744,5 +748,5 @@ def _markdown(result: CompareResult) -> str:
 
 
 def _markdown_run(run: ComparedRun) -> str:
-    text = markdown_cell(_told(replace(run, link=None)))
+    text = markdown_cell(_describe_run(replace(run, link=None)))
     return f"{text} ([report]({quote(run.link, safe='/:#=%?&')}))" if run.link else text

@@ -59,7 +59,7 @@ from prill.runs.base import (
     opened_trajectories,
     preformatted,
 )
-from prill.runs.cautions import sha256_of
+from prill.runs.cautions import file_sha256
 from prill.runs.trust.stack_card import stack_card
 from prill.types import Trajectory
 from prill.ui.report.plots import learning_svg, reliability_svg
@@ -302,7 +302,7 @@ def _fitted(config: FitConfig, trajectories: Sequence[str]) -> FitResult:
         hardened=bool(harden),
         seed=config.seed,
         left_out=left_out + len(broken),
-        origin=Origin(data=tuple(sha256_of(str(path)) for path in inputs), source=source),
+        origin=Origin(data=tuple(file_sha256(str(path)) for path in inputs), source=source),
         plain=plain,
     )
     model, ids = result.model, [run.id for run in runs]

@@ -347,6 +347,6 @@ def _parts(by: str, parts: Sequence[RateEstimate]) -> Iterator[str]:
             f"{values[1]:>6}" + (" !" if part.small else "")
         )
     if len(parts) > _MAX_ROWS:
-        yield f"… and {len(parts) - _MAX_ROWS} more; --json lists all"
+        yield f"… and {len(parts) - _MAX_ROWS} more; the JSON output lists all"
     if any(part.small for part in parts):
         yield "! fewer than 30 labels: unreliable"

@@ -29,7 +29,7 @@ from prill.evaluators.meta.redteam import (
 )
 from prill.evaluators.metrics import DRAWS
 from prill.evaluators.registry import JudgeLike, make_run_judge
-from prill.io.outputs import Content, check_output, expect_place, write_output
+from prill.io.outputs import Content, check_output, expect_file, write_output
 from prill.io.store import encode
 from prill.io.tables import Table, Tabular
 from prill.io.truth import SourceOption, TruthOption
@@ -47,7 +47,7 @@ from prill.runs.base import (
     run_budget,
     synchronous,
 )
-from prill.runs.plan import JudgingPlan, RunPlan, plan_judging, together
+from prill.runs.plan import JudgingPlan, RunPlan, plan_judging, total_usage
 from prill.runs.score import priced_model
 from prill.scoring.scorer import Tally, lasting_keys
 from prill.types import Usage
@@ -297,7 +297,7 @@ def _planned(config: RedteamConfig, trajectories: Sequence[str]) -> RunPlan:
         else:
             plan = fresh  # an attack never makes a trajectory that was not seen before shorter
         todo, done, usages = todo + plan.todo, done + plan.done, [*usages, plan.usage]
-    whole = JudgingPlan(todo, done, together(usages), len(selection) > 0, plan.problems)
+    whole = JudgingPlan(todo, done, total_usage(usages), len(selection) > 0, plan.problems)
     return whole.run_plan(
         f"{len(selection)} attacks and the unattacked runs; would be written to {config.output}"
     )
@@ -305,7 +305,7 @@ def _planned(config: RedteamConfig, trajectories: Sequence[str]) -> RunPlan:
 
 def _prepare(config: RedteamConfig, trajectories: Sequence[str]) -> None:
     """Validates files and labels before any call is made."""
-    expect_place(config.output, "a folder")
+    expect_file(config.output, "a folder")
     for name, content in _FILES.items():
         check_output(Path(config.output) / name, content, [*trajectories, config.labels])
     _, gold, tasks = labelled_tasks(

@@ -21,7 +21,7 @@ from typing import Any
 from prill.errors import InputError, PrillError, UsageError
 from prill.evaluators.fitted.student import Student
 from prill.evaluators.registry import make_judge
-from prill.io.cache import asking_again
+from prill.io.cache import without_disk_cache
 from prill.io.outputs import check_output, read_content
 from prill.io.store import BadLine, Item, read_labels, read_trajectories
 from prill.io.truth import gold_labels
@@ -187,7 +187,7 @@ class Watch:
 
     def _ended(self, work: Future[None]) -> None:
         if not work.cancelled() and (failure := work.exception()) is not None:
-            self._say_trouble(f"the monitor stopped: {type(failure).__name__}")
+            self._warn_of_trouble(f"the monitor stopped: {type(failure).__name__}")
 
     def _wait(self, work: Coroutine[Any, Any, None], timeout: float | None) -> None:
         with self._gate:
@@ -218,7 +218,7 @@ class Watch:
             while len(batch) < at_once and not self._queue.empty():
                 batch.append(self._queue.get_nowait())
             try:
-                self._open_or_say()
+                self._open_or_warn()
                 opinions = await asyncio.gather(*map(self._second_opinion, batch))
                 for seen, student in zip(batch, opinions, strict=True):
                     said = to_opinion(seen.verdict, self._name)
@@ -253,7 +253,7 @@ class Watch:
             )
 
     async def _canary_round(self, number: int) -> None:
-        with asking_again():
+        with without_disk_cache():
             for trajectory, label in self._canaries:
                 said = await _ask(self.judge, trajectory, self._name)
                 self._note(
@@ -275,7 +275,7 @@ class Watch:
                 try:
                     self._log.append(record)
                 except UsageError as error:
-                    self._say_trouble(str(error))
+                    self._warn_of_trouble(str(error))
             if not self._tally.add(record):
                 return
             alarms = {sign.name: sign for sign in self._tally.report().alarms}
@@ -283,13 +283,13 @@ class Watch:
                 self._warn(f"alarm: {name}: {alarms[name].words}")
             self._alarmed = set(alarms)
 
-    def _open_or_say(self) -> None:
+    def _open_or_warn(self) -> None:
         try:
             self.open()
         except (UsageError, InputError) as error:
-            self._say_trouble(str(error))
+            self._warn_of_trouble(str(error))
 
-    def _say_trouble(self, words: str) -> None:
+    def _warn_of_trouble(self, words: str) -> None:
         if not self._trouble:
             self._warn(f"observations cannot be written: {words}")
         self._trouble = words

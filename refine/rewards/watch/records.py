@@ -14,7 +14,7 @@ from prill.errors import UsageError
 from prill.io.append_log import AppendLog
 from prill.io.faults import line_fault
 from prill.io.lines import read_lines
-from prill.io.outputs import Content, content_of_line
+from prill.io.outputs import Content, detect_line_content
 from prill.types import EvaluatorInfo, Opinion, Verdict
 
 _T = TypeVar("_T")
@@ -141,7 +141,7 @@ def _read(
         try:
             record = decoder.decode(line.data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            if not count and (content := content_of_line(line.data)) not in (None, what):
+            if not count and (content := detect_line_content(line.data)) not in (None, what):
                 raise UsageError(
                     f"{path}: contains {content}, not {what}; choose another file"
                 ) from None

@@ -286,11 +286,11 @@ class WatchTally:
     def _look(self) -> None:
         before = {sign.name: sign for sign in self._signs}
         found = (
-            self._of_canaries(),
-            self._of_unscored(),
-            self._of_drift(),
-            self._of_disagreement(),
-            self._of_hacking(),
+            self._canary_sign(),
+            self._unscored_sign(),
+            self._drift_sign(),
+            self._disagreement_sign(),
+            self._hacking_sign(),
         )
         self._signs = tuple(
             Sign(one.name, one.state, one.words, one.figures, before[one.name].since)
@@ -309,7 +309,7 @@ class WatchTally:
             self._course = self._course[1::2]
             self._every *= 2
 
-    def _of_canaries(self) -> Sign:
+    def _canary_sign(self) -> Sign:
         if not self._canaries:
             return Sign("canaries", "unknown", "there are none", {})
         both = [one for one in self._canaries.values() if one.now is not None]
@@ -344,7 +344,7 @@ class WatchTally:
         }
         return Sign("canaries", state, words, figures)
 
-    def _of_unscored(self) -> Sign:
+    def _unscored_sign(self) -> Sign:
         count, total = sum(self._unscored), len(self._unscored)
         if total < FEWEST:
             return Sign("unscored", "unknown", f"too few verdicts yet: {total} of {FEWEST}", {})
@@ -354,7 +354,7 @@ class WatchTally:
         words = f"{count} of the latest {total} verdicts are unscored; {limit:.0%} may be"
         return Sign("unscored", state, words, {"unscored_share": count / total})
 
-    def _of_drift(self) -> Sign:
+    def _drift_sign(self) -> Sign:
         first, latest = self._first, self._latest
         if len(first) < FEWEST or len(latest) < FEWEST:
             return Sign("drift", "unknown", _too_few(len(latest)), {})
@@ -373,7 +373,7 @@ class WatchTally:
         }
         return Sign("drift", drifted if chance < self._spec.chance else "quiet", words, figures)
 
-    def _of_disagreement(self) -> Sign:
+    def _disagreement_sign(self) -> Sign:
         first, latest = self._first_pairs, self._pairs
         if not first:
             return Sign("disagreement", "unknown", "there is no second judge", {})
@@ -391,7 +391,7 @@ class WatchTally:
             "disagreement", "alarm" if chance < self._spec.chance else "quiet", words, figures
         )
 
-    def _of_hacking(self) -> Sign:
+    def _hacking_sign(self) -> Sign:
         first, latest = self._first_pairs, list(self._pairs)
         if not first:
             return Sign("hacking", "unknown", "there is no second judge", {})

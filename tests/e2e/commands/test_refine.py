@@ -187,7 +187,7 @@ def test_plan_from_python_is_the_commands(
     config = prill.FilteredBCConfig(
         **RECORDED["doubles"]["table"], output=tmp_path / "out", seeds=[0, 1]
     )
-    assert config.but(output="out") == prill.FilteredBCConfig.load(
+    assert config.copy_with(output="out") == prill.FilteredBCConfig.load(
         "s.json", output="out", seeds="0,1"
     )
     plan = plan_filtered_bc(config)

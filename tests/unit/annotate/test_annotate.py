@@ -627,4 +627,4 @@ def test_another_draw_does_not_continue_a_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="'a' was drawn with a different probability"):
         annotate(config)
     with pytest.raises(UsageError, match="give both"):
-        config.but(limit=None)
+        config.copy_with(limit=None)

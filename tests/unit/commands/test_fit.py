@@ -84,7 +84,7 @@ def test_python_fits_as_the_command_does(
         harden=True,
         families=families,
     )
-    result = library.fit(config.but(out_of_fold="p.jsonl"))
+    result = library.fit(config.copy_with(out_of_fold="p.jsonl"))
     assert capsys.readouterr() == ("", ""), "the library prints nothing"
     assert f"{result}\n" == done.stdout
     assert Path("p.json").read_bytes() == Path("m.json").read_bytes()
@@ -371,7 +371,7 @@ def test_learning_curve_is_a_table_and_a_picture(files: tuple[Path, Path], prill
     config = library.FitConfig(
         trajectories=[files[0]], labels=files[1], output="p.json", source="human", kind="prior"
     )
-    result = library.fit(config.but(learning_curve="p.svg"))
+    result = library.fit(config.copy_with(learning_curve="p.svg"))
     rows = result.curve_table().to_rows()
     labels = [row["labels"] for row in rows]
     assert labels == sorted(labels) and labels[-1] == 48, "four of five folds of 60 runs"

@@ -123,7 +123,7 @@ def test_python_attacks_as_the_command_does(
     rows = {row["attack"]: row for row in result.table().to_rows()}
     assert rows["claim-answer"]["false_positives_change"] == pytest.approx(4 / 6)
     assert (rows["claim-stop"]["applies"], rows["inject-screenshot"]["recall_n"]) == (4, None)
-    again = library.redteam(config.but(max_shift=None))
+    again = library.redteam(config.copy_with(max_shift=None))
     assert (again.too_far, again.figures) == (None, result.figures)
 
 

@@ -244,7 +244,8 @@ def test_report_in_python_is_that_of_the_command(
     assert shown.count("<iframe") == 1 and 'sandbox="allow-scripts"' in shown
     assert html.unescape(shown.split('srcdoc="', 1)[1].rsplit('"></iframe>', 1)[0]).encode() == page
     assert (
-        'src="' in (linked := report(config.but(embed=False))._repr_html_()) and len(linked) < 1000
+        'src="' in (linked := report(config.copy_with(embed=False))._repr_html_())
+        and len(linked) < 1000
     )
 
 

@@ -186,7 +186,7 @@ def test_made_model_plays(tmp_path: Path) -> None:
     assert (played.answer, played.error) == ("3", None)
     with pytest.raises(UsageError, match="takes no options"):
         rollout(
-            config.but(
+            config.copy_with(
                 policy=prill.PolicyConfig(
                     "react", model=ScriptedModel([reply]), base_url="http://x"
                 )

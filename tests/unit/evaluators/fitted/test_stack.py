@@ -18,7 +18,7 @@ import prill
 from prill import Action, Observation, Step, Task, Trajectory, Usage, UsageError, Verdict
 from prill.evaluators.fitted.fit import examples, fit_with_scores
 from prill.evaluators.fitted.stack import (
-    LEAST_LACKING,
+    MIN_LACKING,
     RecordedVerdicts,
     Stacked,
     StackModel,
@@ -126,7 +126,7 @@ def test_missing_score_is_neither_zero_nor_failure() -> None:
     ("scores", "lacking", "narrow"),
     [
         ((None, None), (20, 20), False),
-        ((0.9, None), (20, LEAST_LACKING - 1), False),
+        ((0.9, None), (20, MIN_LACKING - 1), False),
         ((None, 1.0), (20, 20), True),
     ],
     ids=["nobody speaks", "never silent before", "an agent silenced the student"],
@@ -238,7 +238,7 @@ def test_judges_are_made_as_their_verdicts_describe_them(files: dict[str, Path])
 
 def test_verdicts_of_a_judge_fitted_on_these_runs_are_refused(files: dict[str, Path]) -> None:
     folder = files["t"].parent
-    student = prill.fit(config(files).but(output=folder / "prior.json"))
+    student = prill.fit(config(files).copy_with(output=folder / "prior.json"))
     flattered = folder / "flattered.jsonl"
     fitted_judge = prill.judge("prior", model=student.output)
     flattered.write_bytes(b"".join(map(encode, prill.score(TRAJECTORIES, fitted_judge))))
@@ -248,4 +248,4 @@ def test_verdicts_of_a_judge_fitted_on_these_runs_are_refused(files: dict[str, P
 
 def test_kappa_needs_verdicts_of_others(files: dict[str, Path]) -> None:
     with pytest.raises(UsageError, match="verdict files are missing (with)"):
-        config(files).but(kappa=0.5)
+        config(files).copy_with(kappa=0.5)
