@@ -29,9 +29,7 @@ class OwnEnvironmentConfig(GoalsConfig):
     In tables and on the command line, its options are next to `tasks` and `goal`.
     """
 
-    name: Annotated[
-        str, Meta(description="Environment of your own: module:Object or file.py:Object.")
-    ]  # type: ignore[misc]
+    name: Annotated[str, Meta(description="module:Object or file.py:Object.")]  # type: ignore[misc]
     options: Annotated[Mapping[str, Any], Meta(description="Options of the environment.")] = field(
         default_factory=dict
     )

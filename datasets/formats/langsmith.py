@@ -95,7 +95,7 @@ class _Run:
 
 
 @dataclass(frozen=True)
-class _Feedback:
+class _FeedbackRecord:
     """Feedback on a run."""
 
     key: str
@@ -108,7 +108,7 @@ class _Feedback:
 @dataclass
 class _Document:
     traces: dict[str, list[_Run]] = field(default_factory=dict)
-    feedback: list[_Feedback] = field(default_factory=list)
+    feedback: list[_FeedbackRecord] = field(default_factory=list)
 
 
 def looks_like(value: object) -> bool:
@@ -196,7 +196,7 @@ def _sort(document: Document, found: _Document) -> Iterator[BadLine]:
     while waiting:
         place, value = waiting.popleft()
         if isinstance(value, dict) and "key" in value and "run_type" not in value:
-            said = read_record(place, partial(as_record, value, _Feedback))
+            said = read_record(place, partial(as_record, value, _FeedbackRecord))
             if isinstance(said, BadLine):
                 yield said
             else:

@@ -324,7 +324,8 @@ def derive(
             raise UsageError(f"{source}: {error}", parameters=error.parameters) from None
     layout = _without_unnamed(type, argv, layout)
     text = "\n".join((description, *(f"  {example}" for example in examples)))
-    parser = Parser(prog=prog, description=text, epilog=epilog or None)
+    parser = Parser(prog=prog, description=text, epilog=epilog or None, add_help=False)
+    parser.add_argument("-h", "--help", action="help", help="Show this help message and exit.")
     parser.usage = _usage(prog, type, layout)
     try:
         flags = list(_flags(config_options(type), (), _named(type, argv, layout, file), file))
