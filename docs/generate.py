@@ -24,6 +24,7 @@ from prill.datasets.formats import FORMATS
 from prill.emulators.registry import ENVIRONMENTS
 from prill.emulators.settings import EnvironmentConfig
 from prill.evaluators.attacks import FAMILIES, attack_families
+from prill.evaluators.protocols.presets import COMMON_DIFFERENCES, list_protocols, load_protocol
 from prill.evaluators.registry import JUDGES, JudgeWrappers, judge_options
 from prill.models.registry import MODELS, ModelConfig
 from prill.policies.registry import POLICIES
@@ -234,6 +235,23 @@ def _attacks() -> Iterator[str]:
     yield from _table(("family", "what it does", "strengths", "what it costs the agent"), rows)
 
 
+def _protocols() -> Iterator[str]:
+    for name in list_protocols():
+        protocol = load_protocol(name)
+        yield from (f"### {name}", "", f"{protocol.title} ({protocol.paper}).", "")
+        label = {"failure": "failure", "none": "no label"}[protocol.error]
+        rows = (
+            ("source", ", ".join(protocol.source)),
+            ("their model", protocol.model),
+            ("shown", protocol.shows),
+            ("their parser", protocol.parser),
+            ("a failed call, by their rule", label),
+        )
+        yield from _table(("", ""), ((what, _cell(words)) for what, words in rows))
+        yield from ("", "Differences:", "", *(f"* {_cell(d)}" for d in protocol.differences), "")
+    yield from ("All of them:", "", *(f"* {words}" for words in COMMON_DIFFERENCES), "")
+
+
 def _formats() -> Iterator[str]:
     for name, what in FORMATS.names().items():
         yield from (f"### {name}", "", f"{what[:1].upper()}{what[1:]}.", "")
@@ -287,6 +305,7 @@ TABLES: Mapping[str, Callable[[], Iterator[str]]] = {
     "judges": _judges,
     "models": _models,
     "policies": _policies,
+    "protocols": _protocols,
     "rewards": _rewards,
     "training": _training,
 }

@@ -212,13 +212,18 @@ def claims(trajectory: Trajectory, max_chars: int, *, answer: bool, thoughts: bo
     """
     blocks: list[str] = []
     # the agent may have answered, so do not write "no answer"
-    if _WITHHELD in trajectory.metadata:
+    if are_withheld(trajectory):
         return ""
     if answer:
         blocks.append(quoted("answer", shorten(trajectory.answer or "(none)", max_chars)))
     if thoughts:
         blocks.append(quoted("thoughts", thought_lines(trajectory, max_chars)))
     return "\n\n".join(blocks)
+
+
+def are_withheld(trajectory: Trajectory) -> bool:
+    """Returns whether `without_claims` removed the agent's claims, which it may have made."""
+    return _WITHHELD in trajectory.metadata
 
 
 def thought_lines(trajectory: Trajectory, max_chars: int) -> str:

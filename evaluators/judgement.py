@@ -128,6 +128,8 @@ class ModelJudge(ABC):
 
     name: ClassVar[str]
     version: ClassVar[str] = "1"
+    # the package with the folder `prompts`
+    package: ClassVar[str] = "prill.evaluators"
     prompt_names: ClassVar[tuple[str, ...]]
     main_prompts: ClassVar[tuple[str, ...]]
     # the prompts of the paper's protocol, if the judge supports it
@@ -149,7 +151,7 @@ class ModelJudge(ABC):
         """The prompts in use, by name."""
         names = self._names()
         main = self.main_prompts if set(self.main_prompts) <= set(names) else names
-        return prompt_set("prill.evaluators", names, main, self.prompt)
+        return prompt_set(self.package, names, main, self.prompt)
 
     @cached_property
     def info(self) -> EvaluatorInfo:

@@ -80,6 +80,10 @@ JUDGES = Registry(
             "criteria of the goal, each with the state that shows it",
             "prill.evaluators.rubric:RubricJudge",
         ),
+        "protocol": RegistryEntry(
+            "a published judge protocol, such as WebVoyager's (prill protocols)",
+            "prill.evaluators.protocols.judge:ProtocolJudge",
+        ),
         "ask": RegistryEntry(
             "a question of your own, with a typed answer", "prill.evaluators.ask:AskJudge"
         ),

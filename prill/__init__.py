@@ -156,6 +156,12 @@ if TYPE_CHECKING:
         fit,
         fit_async,
     )
+    from prill.runs.trust.protocols import (
+        ProtocolsConfig,
+        ProtocolsResult,
+        compare_protocols,
+        compare_protocols_async,
+    )
     from prill.runs.trust.rate import RateConfig, RateResult, rate, rate_async
     from prill.runs.trust.redteam import RedteamConfig, RedteamResult, redteam, redteam_async
     from prill.runs.view import ViewConfig, ViewResult, view, view_async
@@ -214,6 +220,8 @@ __all__ = [
     "PolicyConfig",
     "PresetConfig",
     "PrillError",
+    "ProtocolsConfig",
+    "ProtocolsResult",
     "RateConfig",
     "RateResult",
     "RedteamConfig",
@@ -279,6 +287,8 @@ __all__ = [
     "cluster_failures",
     "compare",
     "compare_async",
+    "compare_protocols",
+    "compare_protocols_async",
     "convert",
     "convert_async",
     "devices",

@@ -360,6 +360,8 @@ class Findings:
         frames: The grades of all frames, identified by the last state of each.
         claims: The claims in the answer, compared with the record. Absent: not requested.
         answers: The answers to user-defined questions. Absent: there were none.
+        official_label: The success by the rule of a published protocol's authors, also for unscored
+            verdicts. None: their rule gives no label. Absent: another judge, or no call was made.
     """
 
     criteria: tuple[Criterion, ...] = ()
@@ -370,6 +372,7 @@ class Findings:
     frames: tuple[FrameGrade, ...] = ()
     claims: tuple[CheckedClaim, ...] | UnsetType = UNSET
     answers: tuple[Answer, ...] | UnsetType = UNSET
+    official_label: bool | UnsetType | None = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

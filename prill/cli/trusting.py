@@ -8,6 +8,7 @@ import sys
 
 from prill.cli.layout import Switches
 from prill.cli.showing import progress_bar, show_plan
+from prill.cli.stopping import stop_on_ctrl_c
 from prill.evaluators.fitted.overlap import fitted_caution
 from prill.io.outputs import message_stream
 from prill.io.store import encode
@@ -25,6 +26,12 @@ from prill.runs.trust.best import best as pick_best
 from prill.runs.trust.compare import CompareConfig
 from prill.runs.trust.compare import compare as compare_runs
 from prill.runs.trust.fitting import CalibrateConfig, FitConfig
+from prill.runs.trust.protocols import (
+    ProtocolsConfig,
+    ProtocolsResult,
+    compare_protocols_async,
+    plan_protocols,
+)
 from prill.runs.trust.rate import RateConfig
 from prill.runs.trust.rate import rate as estimate_rate
 from prill.runs.trust.redteam import RedteamConfig, plan_redteam, redteam_async
@@ -131,6 +138,43 @@ def best(config: BestConfig, switches: Switches) -> int:
         file=message_stream(config.output),
     )
     return EXIT_ALL
+
+
+def protocols(config: ProtocolsConfig, switches: Switches) -> int:
+    """Runs `prill protocols`; returns 0, 3 if verdicts are unscored, 130 if interrupted."""
+    if switches.dry_run:
+        return show_plan("protocols", plan_protocols(config), as_json=switches.json)
+    try:
+        result = asyncio.run(_protocols(config))
+    except asyncio.CancelledError:
+        print(
+            "prill protocols: dropped the calls under way; the same command resumes where this "
+            "run ended",
+            file=sys.stderr,
+        )
+        return EXIT_INTERRUPTED
+    print(encode(result.to_dict()).decode().rstrip() if switches.json else result)
+    if result.stopped:
+        print("stopped; the same command resumes where this run ended", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    return EXIT_SOME if result.unscored else EXIT_ALL
+
+
+async def _protocols(config: ProtocolsConfig) -> ProtocolsResult:
+    stop = asyncio.Event()
+    with (
+        stopping_on_ctrl_c("protocols", stop),
+        progress_bar(
+            unit="verdict", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2
+        ) as bar,
+    ):
+
+        def show(protocol: str, done: int, expected: int) -> None:
+            bar.total, bar.n = expected, done
+            bar.set_postfix_str(protocol, refresh=False)
+            bar.update(0)
+
+        return await compare_protocols_async(config, stop=stop, progress=show)
 
 
 def compare(config: CompareConfig, switches: Switches) -> int:

@@ -31,6 +31,7 @@ Content = Literal[
     "trajectories", "labels", "verdicts", "a calibration", "a fitted judge", "a report", "a diagram", "a table",  # noqa: E501
     "disagreements", "red team figures", "captions", "observations", "a page of a watch",
     "scores of candidates", "annotations", "suspects", "a JUnit report", "a comparison",
+    "protocol figures",
 ]  # fmt: skip
 _Path = str | os.PathLike[str]
 _STDOUT = (STREAM, "/dev/stdout", "/dev/fd/1")
@@ -50,6 +51,7 @@ _BEGINNINGS: dict[bytes, Content] = {
     b"| id | success | score |": "a table",
     b'[\n {\n  "id":': "a table",
     b"| attack ": "red team figures",
+    b"| protocol ": "protocol figures",
     b'{"scores":': "scores of candidates",
     b'{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"prill"}': "annotations",  # noqa: E501
 }
@@ -58,6 +60,7 @@ _KEYS: dict[Content, frozenset[str]] = {
     "disagreements": frozenset({"kind", "annotators", "label"}),
     "suspects": frozenset({"label", "reasons", "judges"}),
     "red team figures": frozenset({"attacks_version", "effects"}),
+    "protocol figures": frozenset({"rates", "agreements"}),
     "captions": frozenset({"captioner", "caption"}),
     "observations": frozenset({"kind", "at", "verdict"}),
     "annotations": frozenset({"run_id", "key", "value", "comment"}),

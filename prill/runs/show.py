@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta
 
 from prill.config.registry import Option, list_options, load_object
 from prill.config.values import Config
@@ -321,6 +321,9 @@ def _finding_lines(findings: Findings) -> Iterator[str]:
         state = "" if answer.step is None else f", by state {answer.step}"
         value = json.dumps(answer.value, ensure_ascii=False)
         yield printable(f"  {answer.question} {value}{state} ({answer.reason})")
+    if findings.official_label is not UNSET:
+        words = {True: "success", False: "failure", None: "none"}[findings.official_label]
+        yield f"  by the authors' own rule: {words}"
     for frame in findings.frames:
         states = ", ".join(map(str, frame.states))
         grade = " ".join(map(str, frame.scores)) or "not read"
@@ -437,4 +440,4 @@ def _prompt(judge: str, name: str | None) -> str:
         raise UsageError(
             f"judge {judge!r} has no prompt {name!r}; expected one of {', '.join(names)}"
         )
-    return load_prompt("prill.evaluators", name).text.rstrip()
+    return load_prompt(maker.package, name).text.rstrip()

@@ -92,6 +92,17 @@ def test_claims_causes_and_questions_of_the_samples(python: Path) -> None:
     assert all(re.search(r" fill in\? [\d.-]+ ", line) for line in rest[4::3]), rest
 
 
+def test_protocols_are_compared_on_the_samples(python: Path, tmp_path: Path) -> None:
+    with MockServer() as server:
+        example = "examples/judge_protocols.py"
+        shown = run(python, example, "m", tmp_path / "out", OPENAI_BASE_URL=server.base_url)
+    lines = shown.splitlines()
+    assert len(lines) == 3 + 3
+    assert re.match(r"success \d\.\d{3} .*; success, official \d\.\d{3} .*: WebJudge", lines[0])
+    assert "webjudge, agenttrek: kappa" in lines[4] and lines[4].endswith("on 6 runs")
+    assert (tmp_path / "out/protocols.svg").read_text().startswith("<svg ")
+
+
 def test_every_configuration_can_be_made(python: Path) -> None:
     assert re.fullmatch(r"\d\d configurations\n", run(python, "examples/configurations.py"))
 

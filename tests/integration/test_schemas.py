@@ -36,7 +36,9 @@ VERDICT = Verdict(
     rewards=(1.0,),
     usage=Usage(usd=None),
     evaluator=JUDGE,
-    findings=Findings(criteria=(Criterion(text="t", met="met"),), side_effects=("s",)),
+    findings=Findings(
+        criteria=(Criterion(text="t", met="met"),), side_effects=("s",), official_label=None
+    ),
     opinions=(Opinion(judge="j", success=None, unscored="parse"),),
 )
 LABEL = LabelRecord(id="a", success=None, undecided="unsure", steps=(StepLabel(0, "away"),))

@@ -654,6 +654,34 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
+    "protocols": [
+        Ways(
+            "t.jsonl -o out --model gpt-4o --base-url http://x --protocols webjudge,uv "
+            "--captioner given --limit 50 --retry-unscored --no-transcripts --budget-usd 5",
+            """
+            trajectories = ["t.jsonl"]
+            output = "out"
+            model = {name = "gpt-4o", base-url = "http://x"}
+            protocols = ["webjudge", "uv"]
+            captioner = "given"
+            limit = 50
+            retry-unscored = true
+            transcripts = false
+            budget-usd = 5
+            """,
+            lambda: prill.ProtocolsConfig(
+                trajectories=["t.jsonl"],
+                output=Path("out"),
+                model=prill.ModelConfig("gpt-4o", base_url="http://x"),
+                protocols=["webjudge", "uv"],
+                captioner="given",
+                limit=50,
+                retry_unscored=True,
+                transcripts=False,
+                budget_usd=5,
+            ),
+        ),
+    ],
     "compare": [
         Ways(
             "old.jsonl new.jsonl --trajectories o.jsonl n.jsonl --a-again o2.jsonl --labels "

@@ -67,6 +67,31 @@ COMMANDS: Mapping[str, Command] = {
         "the interval contains the required value,\n"
         "2 nothing can be compared or bad usage.",
     ),
+    "protocols": Command(
+        "trust",
+        "published judge protocols side by side: success rates, agreement, ranking, cost",
+        "prill.runs.trust.protocols:ProtocolsConfig",
+        "prill.cli.trusting:protocols",
+        Words(
+            ("trajectories",),
+            metavars={**_LABELLED, "output": "FOLDER", "protocols": "NAME,…"},
+        ),
+        (
+            "prill protocols t.jsonl -o protocols --model gpt-4o --dry-run",
+            "prill protocols t.jsonl -o protocols --model gpt-4o --protocols "
+            "webjudge,agenttrek,webvoyager --limit 50",
+            "prill protocols t.jsonl -o protocols --model gpt-4o --captioner given --budget-usd 5",
+        ),
+        "The wording of prompts is prill's, the protocol the authors'. protocols.md in the folder "
+        "has each protocol's source and how\n"
+        "prill's version differs. Runs with unclear replies are unscored; `official` is the rate "
+        "by the authors' own rule.\n"
+        "Replies are kept in FOLDER/replies, where protocols share them.\n"
+        "Exit codes: 0 done, 3 done and some verdicts are unscored, 2 nothing could be read or "
+        "bad usage, 4 endpoint gone,\n"
+        "130 interrupted.",
+        dry_run=True,
+    ),
     "best": Command(
         "trust",
         "pick the best of several attempts at each task, and estimate what such picks are worth",

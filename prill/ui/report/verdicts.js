@@ -107,6 +107,7 @@ function findingsOf(shown, verdict, many) {
     points,
     answers.length ? el("ul", { class: "criteria" }, answers) : null,
     found.process === null || lines.length ? null : el("p", {}, `Process: ${weight}`),
+    found.official_label === undefined ? null : el("p", {}, `By the authors' own rule: ${{ true: "success", false: "failure" }[found.official_label] ?? "no label"}`),
     found.not_executable ? el("p", { class: "warning" }, `Not executable: ${found.not_executable}`) : null,
     found.side_effects.length ? el("div", { class: "warning" }, "Side effects", el("ul", {}, found.side_effects.map((text) => el("li", {}, text)))) : null,
     lines.length ? folded(`${found.criteria.filter((c) => c.met === "met").length} of ${lines.length} criteria met${weight ? `: ${weight}` : ""}`, !many, el("ul", { class: "criteria" }, lines)) : null);

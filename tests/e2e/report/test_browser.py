@@ -433,6 +433,7 @@ async def test_judges_side_by_side_with_findings(reader: Reader, tmp_path: Path)
         process=0.5,
         not_executable="A captcha",
         side_effects=("Logged out",),
+        official_label=None,
     )
     opinions = (Opinion(judge="third", success=None, unscored="parse"),)
     steps = (StepVerdict(0, "away", 0.0, "wrong page"), StepVerdict(1, "reached", 1.0))
@@ -455,6 +456,7 @@ async def test_judges_side_by_side_with_findings(reader: Reader, tmp_path: Path)
         "50 %",
         "A captcha",
         "Logged out",
+        "By the authors' own rule: no label",
         "1.3 s",
         "Ann: clear case",
     ):

@@ -141,6 +141,7 @@ def test_every_name_makes_a_judge(name: str) -> None:
         "steps": {"model": "m", "captioner": "text"},
         "webjudge": {"model": "m"},
         "rubric": {"model": "m"},
+        "protocol": {"model": "m", "protocol": "webjudge"},
         "ask": {"model": "m", "captioner": "text", "question": "Was it paid?"},
         "checklist": {"model": "m", "captioner": "text"},
         "vote": {"judges": parts},

@@ -1,0 +1,194 @@
+"""Compares protocols on the same runs: success rates, agreement, and the ranking of agents."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from msgspec import UNSET
+
+from prill.evaluators.labels import cluster
+from prill.evaluators.meta.agreement import Pair, Pairing, measure_agreement, shares
+from prill.evaluators.meta.comparison import kendall_tau
+from prill.evaluators.meta.figure import Figure
+from prill.evaluators.protocols.presets import Protocol
+from prill.types import Usage, Verdict
+
+Verdicts = Mapping[str, Verdict]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtocolRate:
+    """The success rate by one protocol.
+
+    Args:
+        protocol: The preset's name.
+        runs: The number of runs with a verdict, scored or not.
+        scored: The number of scored runs.
+        rate: The success rate of the scored runs, in [0, 1].
+        official: The success rate by the authors' own rule, over the runs that it labels.
+        labelled: The number of runs that the authors' rule labels.
+        unscored: The number of unscored runs by reason.
+        usage: Calls, tokens and cost of these verdicts. Replies that protocols share count once.
+        citation: How to cite the verdicts: protocol, prompt hash, model, frames and parser.
+        source: The public code that the preset follows.
+        differences: How the preset differs from it.
+    """
+
+    protocol: str
+    runs: int
+    scored: int
+    rate: Figure
+    official: Figure
+    labelled: int
+    unscored: Mapping[str, int]
+    usage: Usage
+    citation: str
+    source: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtocolAgreement:
+    """The agreement of two protocols on the runs that both score.
+
+    Args:
+        first: A preset's name.
+        second: Another preset's name.
+        runs: The number of these runs.
+        same: The share of equal verdicts, in [0, 1].
+        kappa: Cohen's kappa.
+        agents: The number of agents with such runs.
+        tau: Kendall's tau-b of the two rankings of the agents. None: there are fewer than two
+            agents, or a ranking has only ties.
+    """
+
+    first: str
+    second: str
+    runs: int
+    same: Figure
+    kappa: Figure
+    agents: int
+    tau: float | None
+
+
+def measure_rate(
+    protocol: Protocol, verdicts: Verdicts, tasks: Mapping[str, str], *, citation: str
+) -> ProtocolRate:
+    """Computes the success rates of one protocol, with 95 % intervals over tasks.
+
+    Args:
+        protocol: The preset.
+        verdicts: Its verdicts by trajectory id.
+        tasks: The task of each trajectory id.
+        citation: The line to cite.
+    """
+    labels = {id: official_label(verdict) for id, verdict in verdicts.items()}
+    return ProtocolRate(
+        protocol=protocol.name,
+        runs=len(verdicts),
+        scored=sum(verdict.success is not None for verdict in verdicts.values()),
+        rate=_share("success", {id: v.success for id, v in verdicts.items()}, tasks),
+        official=_share("success, official", labels, tasks),
+        labelled=sum(label is not None for label in labels.values()),
+        unscored=dict(
+            Counter(str(v.unscored) for v in verdicts.values() if v.unscored).most_common()
+        ),
+        usage=sum((verdict.usage for verdict in verdicts.values()), start=Usage()),
+        citation=citation,
+        source=protocol.source,
+        differences=protocol.differences,
+    )
+
+
+def measure_agreements(
+    verdicts: Mapping[str, Verdicts], tasks: Mapping[str, str], agents: Mapping[str, str]
+) -> tuple[ProtocolAgreement, ...]:
+    """Compares each two protocols on the runs that both score.
+
+    Args:
+        verdicts: The verdicts by protocol and trajectory id.
+        tasks: The task of each trajectory id.
+        agents: The agent of each trajectory id; runs without one are left out of the rankings.
+
+    Returns:
+        One agreement for each two protocols, in the order of `verdicts`.
+    """
+    return tuple(
+        _agreement((first, verdicts[first]), (second, verdicts[second]), tasks, agents)
+        for first, second in combinations(verdicts, 2)
+    )
+
+
+def official_label(verdict: Verdict) -> bool | None:
+    """Returns the label by the authors' rule; None if there is none.
+
+    Args:
+        verdict: The verdict of a judge `protocol`.
+    """
+    label = UNSET if verdict.findings is None else verdict.findings.official_label
+    return None if label is UNSET else label
+
+
+def _share(name: str, outcomes: Mapping[str, bool | None], tasks: Mapping[str, str]) -> Figure:
+    clusters: dict[tuple[bool, str], list[float]] = {}
+    for id, success in outcomes.items():
+        if success is not None:
+            counts = clusters.setdefault(cluster(id, tasks), [0.0, 0.0])
+            counts[0] += success
+            counts[1] += 1
+    if not clusters:
+        return Figure(name, 0.0, undefined=True)
+    return shares((name,), list(clusters.values()))[0]
+
+
+def _agreement(
+    first: tuple[str, Verdicts],
+    second: tuple[str, Verdicts],
+    tasks: Mapping[str, str],
+    agents: Mapping[str, str],
+) -> ProtocolAgreement:
+    both = {
+        id: (a.success, b.success)
+        for id, a in first[1].items()
+        if (b := second[1].get(id)) is not None and a.success is not None and b.success is not None
+    }
+    same, kappa = (Figure(name, 0.0, undefined=True) for name in ("same verdict", "kappa"))
+    if both:
+        pairs = tuple(Pair(first[1][id], truth, ()) for id, (_, truth) in both.items())
+        measured = measure_agreement(
+            Pairing(
+                evaluator=pairs[0].verdict.evaluator,
+                source=second[0],
+                pairs=pairs,
+                undecided={},
+                verdicts_without_label=0,
+                labels_without_verdict=0,
+            ),
+            tasks,
+        )
+        same, kappa = measured.accuracy, measured.kappa
+    outcomes: dict[str, list[tuple[bool, bool]]] = {}
+    for id, outcome in both.items():
+        if (agent := agents.get(id)) is not None:
+            outcomes.setdefault(agent, []).append(outcome)
+    return ProtocolAgreement(
+        first=first[0],
+        second=second[0],
+        runs=len(both),
+        same=same,
+        kappa=kappa,
+        agents=len(outcomes),
+        tau=_tau(list(outcomes.values())),
+    )
+
+
+def _tau(agents: Sequence[Sequence[tuple[bool, bool]]]) -> float | None:
+    def mean(side: int) -> Callable[[Sequence[tuple[bool, bool]]], float]:
+        return lambda outcomes: sum(both[side] for both in outcomes) / len(outcomes)
+
+    if len(agents) < 2:
+        return None
+    return kendall_tau(list(map(mean(0), agents)), list(map(mean(1), agents)))

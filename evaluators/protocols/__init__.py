@@ -1,0 +1,1 @@
+"""Published judge protocols as presets of one judge."""

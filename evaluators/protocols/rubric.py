@@ -1,0 +1,115 @@
+"""The Universal Verifier's computations: which frames tell about a criterion, and the points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from prill.evaluators.protocols.readers import (
+    Conditions,
+    FrameRelevance,
+    ItemScore,
+    Rubric,
+    Scores,
+    resolve_conditions,
+)
+from prill.types import Criterion
+
+# microsoft/fara `webeval/src/webeval/rubric_agent/mm_rubric_agent.py`, steps 3 and "Final".
+_TOP = 5
+_HIGH, _LOW, _GAP = 6, 5, 2
+
+
+def conditional(results: Mapping[str, Any]) -> list[int]:
+    """Returns the numbers, from 1, of the rubric's criteria with a condition.
+
+    Args:
+        results: The results of the stages.
+    """
+    rubric: Rubric = results["rubric"]
+    return [i for i, item in enumerate(rubric.items, 1) if item.condition]
+
+
+def select_relevant(
+    relevance: Sequence[FrameRelevance], rubric: Rubric
+) -> dict[int, tuple[int, ...]]:
+    """Selects the frames that are analysed for each criterion.
+
+    They are the five most relevant ones, of equal ones the later. If one has a relevance of 6 or
+    more, those below 5 and more than 2 below the weakest such frame are dropped.
+
+    Args:
+        relevance: The relevance of each frame to the criteria; without one, it is 0.
+        rubric: The criteria.
+
+    Returns:
+        The numbers of the criteria, from 1, by the index of the frame.
+    """
+    selected: dict[int, list[int]] = {}
+    for number in range(1, len(rubric.items) + 1):
+        scores = [
+            max((one.score for one in frame.scores if one.criterion == number), default=0)
+            for frame in relevance
+        ]
+        best = sorted(range(len(scores)), key=lambda i: (-scores[i], -i))[:_TOP]
+        if high := [scores[i] for i in best if scores[i] >= _HIGH]:
+            best = [i for i in best if not (scores[i] < _LOW and scores[i] < min(high) - _GAP)]
+        for i in best:
+            selected.setdefault(i, []).append(number)
+    return {i: tuple(numbers) for i, numbers in selected.items()}
+
+
+def in_order(result: Any, results: Mapping[str, Any]) -> Any:
+    """Returns a stage's result; points are completed and ordered by the rubric.
+
+    Points are bounded by 0 and the criterion's maximum. A criterion without points keeps those of
+    the stage `first`, or 0. If rival conditions were decided, they hold.
+
+    Args:
+        result: The result.
+        results: The results of earlier stages.
+    """
+    if not isinstance(result, Scores):
+        return result
+    rubric: Rubric = results["rubric"]
+    earlier = results.get("first", Scores(()))
+    found = {item.criterion: item for item in (*earlier.items, *result.items)}
+    items = []
+    for number, item in enumerate(rubric.items, 1):
+        one = found.get(number, ItemScore(number, True, 0, "no points were given"))
+        points = min(float(item.max_points), max(0.0, one.earned_points))
+        met = one.condition_met or not item.condition
+        items.append(ItemScore(number, met, points, one.justification))
+    return resolve_conditions(Scores(tuple(items)), results.get("conditions", Conditions(())))
+
+
+def process(results: Mapping[str, Any]) -> tuple[tuple[Criterion, ...], float | None]:
+    """Returns the criteria and the share of points earned.
+
+    Criteria whose condition is not met are in neither sum; side effects add points that were not
+    earned.
+
+    Args:
+        results: The results of the stages.
+
+    Returns:
+        The criteria, and the share in [0, 1]; None if no criterion applies.
+    """
+    rubric: Rubric = results["rubric"]
+    scores: Scores = results["scores"]
+    criteria, earned, most = [], 0.0, 0.0
+    for item, score in zip(rubric.items, scores.items, strict=True):
+        if not score.condition_met:
+            continue
+        earned, most = earned + score.earned_points, most + item.max_points
+        criteria.append(
+            Criterion(
+                text=item.criterion,
+                weight=float(item.max_points),
+                met="met" if score.earned_points >= item.max_points else "not_met",
+                reason=f"{score.earned_points:g} of {item.max_points} points: "
+                f"{score.justification}",
+            )
+        )
+    most += sum(effect.max_points for effect in results["effects"].side_effects)
+    return tuple(criteria), earned / most if most else None

@@ -1,0 +1,563 @@
+"""Judges runs by published protocols side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from prill.captioner.registry import CaptionerLike
+from prill.config.values import Config
+from prill.errors import UsageError
+from prill.evaluators.labels import latest_verdicts, make_task
+from prill.evaluators.meta.figure import Figure, about_intervals, interval
+from prill.evaluators.meta.protocols import (
+    ProtocolAgreement,
+    ProtocolRate,
+    measure_agreements,
+    measure_rate,
+)
+from prill.evaluators.protocols.judge import ProtocolJudge
+from prill.evaluators.protocols.presets import COMMON_DIFFERENCES, list_protocols, load_protocol
+from prill.evaluators.registry import JudgeConfig, make_run_judge
+from prill.io.cache import asking_again
+from prill.io.outputs import Content, check_output, expect_place, write_output
+from prill.io.store import TrajectoryReader, encode, read_verdicts
+from prill.io.tables import Table, Tabular, printable
+from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
+from prill.protocols import LanguageModel
+from prill.runs.base import (
+    FormatOption,
+    GoalOption,
+    GoalsOption,
+    Recordings,
+    count_lines,
+    opened_trajectories,
+    preformatted,
+    run_budget,
+    synchronous,
+)
+from prill.runs.plan import JudgingPlan, RunPlan, plan_judging, together
+from prill.scoring.scorer import Tally, lasting_keys, score_files
+from prill.transcripts import transcript_folder
+from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
+from prill.ui.report.rates import rates_svg
+
+_FILES: dict[str, Content] = {
+    "protocols.json": "protocol figures",
+    "protocols.md": "protocol figures",
+    "protocols.svg": "a diagram",
+}
+_REPLIES = "replies"  # the folder for replies, which protocols share
+_COLUMNS: dict[str, type] = {
+    **{"protocol": str, "runs": int, "scored": int},
+    **{f"rate{end}": float for end in ("", "_low", "_high")},
+    **{f"official{end}": float for end in ("", "_low", "_high")},
+    **{"labelled": int, "unscored": int, "calls": int, "prompt_tokens": int},
+    **{"completion_tokens": int, "images": int, "usd": float, "citation": str},
+}
+_PAIR_COLUMNS: dict[str, type] = {
+    **{"first": str, "second": str, "runs": int, "same": float},
+    **{f"kappa{end}": float for end in ("", "_low", "_high")},
+    **{"agents": int, "tau": float},
+}
+# Called with the current protocol, the verdicts so far, and the expected number.
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtocolsConfig(Config):
+    """Configuration of `prill protocols`: published judge protocols on the same runs."""
+
+    trajectories: Recordings
+    output: Annotated[
+        str | Path,
+        Meta(
+            description="folder for verdicts, protocols.json, .md and .svg; a run that was stopped "
+            "resumes there"
+        ),
+    ]
+    model: Annotated[ModelLike, Meta(description="model that all protocols ask")]
+    protocols: Annotated[
+        Sequence[str],
+        Meta(description=f"these presets only (default: all; {', '.join(list_protocols())})"),
+    ] = ()
+    captioner: Annotated[
+        CaptionerLike | None,
+        Meta(description="what reads states, in place of screenshots (default: as published)"),
+    ] = None
+    budget_usd: Annotated[
+        float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+    ] = None
+    format: FormatOption = None
+    goal: GoalOption = None
+    goals: GoalsOption = None
+    concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16
+    limit: Annotated[
+        int | None, Meta(ge=1, description="look at the first N trajectories only")
+    ] = None
+    resume: Annotated[
+        bool,
+        Meta(
+            description="continue the folder's verdict files; else they become FILE.bak and new "
+            "ones begin"
+        ),
+    ] = True
+    retry_unscored: Annotated[
+        bool, Meta(description="judge again what is unscored, besides what is missing")
+    ] = False
+    transcripts: Annotated[
+        bool, Meta(description="keep what models were asked and answered, in the folder")
+    ] = True
+
+    def check(self) -> None:
+        """Validates the names of the protocols.
+
+        Raises:
+            UsageError: A protocol is unknown or named twice.
+        """
+        for name in self.protocols:
+            load_protocol(name)
+        if len(set(self.protocols)) < len(self.protocols):
+            raise UsageError("a protocol is named twice", parameters=("protocols",))
+
+    @property
+    def presets(self) -> tuple[str, ...]:
+        """Returns the names of the presets to run."""
+        return tuple(self.protocols) or list_protocols()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtocolsResult(Tabular):
+    """Success rates by protocol; printing them shows what `prill protocols` prints.
+
+    Args:
+        rates: The rate of each protocol.
+        agreements: The agreement of each two protocols.
+        runs: The number of trajectories.
+        tasks: The number of their tasks.
+        unread: The number of inputs that could not be read.
+        shared: Whether equal replies were shared between protocols.
+        stopped: Whether the run was stopped before its end.
+        output: The folder.
+    """
+
+    rates: tuple[ProtocolRate, ...]
+    agreements: tuple[ProtocolAgreement, ...]
+    runs: int
+    tasks: int
+    unread: int = 0
+    shared: bool = True
+    stopped: bool = False
+    output: str = ""
+
+    @property
+    def unscored(self) -> int:
+        """Returns the number of unscored verdicts of all protocols."""
+        return sum(sum(rate.unscored.values()) for rate in self.rates)
+
+    def table(self) -> Table:
+        """Returns one row per protocol; null where undefined."""
+        rows = []
+        for rate in self.rates:
+            usage = rate.usage
+            rows.append(
+                (
+                    *(rate.protocol, rate.runs, rate.scored),
+                    *_ends(rate.rate),
+                    *_ends(rate.official),
+                    *(rate.labelled, sum(rate.unscored.values()), usage.calls),
+                    *(usage.prompt_tokens, usage.completion_tokens, usage.images, usage.usd),
+                    rate.citation,
+                )
+            )
+        return Table(tuple(_COLUMNS), tuple(rows), _COLUMNS)
+
+    def agreement_table(self) -> Table:
+        """Returns one row for each two protocols; null where undefined."""
+        rows = tuple(
+            (
+                *(pair.first, pair.second, pair.runs, _ends(pair.same)[0]),
+                *(*_ends(pair.kappa), pair.agents, pair.tau),
+            )
+            for pair in self.agreements
+        )
+        return Table(tuple(_PAIR_COLUMNS), rows, _PAIR_COLUMNS)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the result as a JSON object."""
+        return {part.name: msgspec.to_builtins(getattr(self, part.name)) for part in fields(self)}
+
+    def svg(self) -> str:
+        """Returns the chart of the success rates by protocol, as SVG text."""
+        rows = [(rate.protocol, rate.rate, rate.official) for rate in self.rates]
+        return rates_svg("Success rate by judge protocol", rows)
+
+    def markdown(self) -> str:
+        """Returns the table, the citations and the differences as Markdown."""
+        return "\n".join(_markdown(self))
+
+    def __str__(self) -> str:
+        return "\n".join(_page(self))
+
+    def _repr_html_(self) -> str:
+        return f"<div>{self.svg()}{preformatted(str(self))}</div>"
+
+
+async def compare_protocols_async(
+    config: ProtocolsConfig,
+    *,
+    stop: asyncio.Event | None = None,
+    progress: Progress = lambda protocol, done, expected: None,
+) -> ProtocolsResult:
+    """Judges trajectories by published protocols, and compares the protocols.
+
+    Verdicts already in the output folder are kept, so the same configuration resumes a stopped run.
+
+    Args:
+        config: The trajectories, the protocols and the model.
+        stop: An event; once it is set, no further trajectory is started.
+        progress: Called after every verdict with the protocol, the verdicts so far, and the
+            expected number.
+
+    Returns:
+        Rates and agreements; the folder also holds them as JSON, Markdown and SVG.
+
+    Raises:
+        UsageError: The configuration is invalid, or nothing could be read.
+        EndpointError: The model's endpoint accepts no call.
+    """
+    folder, tallies = Path(config.output), dict[str, Tally]()
+    with opened_trajectories(config) as paths:
+        await asyncio.to_thread(_prepare, config, paths)
+        # an unclear reply that was kept would only be read again
+        afresh = asking_again() if config.retry_unscored else nullcontext()
+        with run_budget(config.budget_usd, folder=folder, begin_again=not config.resume), afresh:
+            judges = _make_judges(config, paths, folder)
+            expected = len(judges) * await asyncio.to_thread(count_lines, paths, config.limit)
+            for name, judge in judges.items():
+                file = folder / f"{name}.jsonl"
+
+                def show(tally: Tally, name: str = name) -> None:
+                    earlier = sum(one.read for one in tallies.values())
+                    progress(name, earlier + tally.skipped + tally.made, expected)
+
+                tallies[name] = await score_files(
+                    paths,
+                    judge,
+                    file,
+                    concurrency=config.concurrency,
+                    limit=config.limit,
+                    resume=config.resume,
+                    retry_unscored=config.retry_unscored,
+                    transcripts=transcript_folder(file) if config.transcripts else None,
+                    stop=stop,
+                    progress=show,
+                )
+                if tallies[name].stopped:
+                    break
+        stopped = any(tally.stopped for tally in tallies.values())
+        return await asyncio.to_thread(_measured, config, paths, judges, stopped)
+
+
+compare_protocols = synchronous(compare_protocols_async)
+"""Runs `compare_protocols_async` with the same parameters, for scripts and notebooks."""
+
+
+def plan_protocols(config: ProtocolsConfig) -> RunPlan:
+    """Plans the run without calling a model.
+
+    A call that several protocols or runs have in common, such as the grade of a frame, counts once
+    if the model keeps replies.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The calls and their cost.
+
+    Raises:
+        UsageError: The configuration is invalid.
+    """
+    with opened_trajectories(config) as paths:
+        _prepare(config, paths)
+        folder = Path(config.output)
+        with run_budget(
+            config.budget_usd, folder=folder, begin_again=not config.resume, planned=True
+        ):
+            judges = _make_judges(config, paths, folder)
+        shared = _keeps_replies(config)
+        seen = set[str]()
+        plans, lines, again = [], [], 0
+        prices = _prices(config)
+        for name, judge in judges.items():
+            file = folder / f"{name}.jsonl"
+            keys = lasting_keys(file, retry_unscored=config.retry_unscored) if config.resume else {}
+            counted = _Counted(judge, seen if shared else None)
+            plan = plan_judging(counted, paths, limit=config.limit, keys=keys, prices=prices)
+            plans.append(plan)
+            usd = "" if plan.usage is None or plan.usage.usd is None else f", ${plan.usage.usd:.2f}"
+            known = f", {counted.known} more shared" if counted.known else ""
+            lines.append(f"{name}: {counted.calls} calls{known}{usd}")
+            again += counted.known
+        if again:
+            lines.append(
+                f"{again} calls are shared: their reply is there from another protocol or run"
+            )
+        whole = JudgingPlan(
+            sum(plan.todo for plan in plans),
+            sum(plan.done for plan in plans),
+            together(plan.usage for plan in plans),
+            False,
+            plans[0].problems,
+        )
+        lines.append(f"would be written to {config.output}")
+        return whole.run_plan(*lines, shared=again)
+
+
+@dataclass
+class _Counted:
+    """A judge whose estimates leave out the calls that were counted before."""
+
+    judge: ProtocolJudge
+    seen: set[str] | None
+    calls: int = 0
+    known: int = 0
+
+    @property
+    def info(self) -> EvaluatorInfo:
+        return self.judge.info
+
+    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
+        return self.judge.screenshots(trajectory)
+
+    def estimate(self, trajectory: Trajectory) -> Usage:
+        usage = Usage()
+        for call in self.judge.calls(trajectory):
+            if self.seen is not None and call.key in self.seen:
+                self.known += 1
+                continue
+            if self.seen is not None:
+                self.seen.add(call.key)
+            self.calls, usage = self.calls + 1, usage + call.usage
+        return usage
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        return await self.judge(trajectory)
+
+
+def _prepare(config: ProtocolsConfig, paths: Sequence[str]) -> None:
+    """Validates the files before any call is made."""
+    expect_place(config.output, "a folder")
+    for name, content in _FILES.items():
+        check_output(Path(config.output) / name, content, paths)
+    for name in config.presets:
+        check_output(
+            Path(config.output) / f"{name}.jsonl", "verdicts", paths, continued=config.resume
+        )
+
+
+def _make_judges(
+    config: ProtocolsConfig, paths: Sequence[str], folder: Path
+) -> dict[str, ProtocolJudge]:
+    """Returns the judge of each protocol; all ask one model, which keeps its replies."""
+    model = _make_model(config, folder)
+    judges = {}
+    captioner = {} if config.captioner is None else {"captioner": config.captioner}
+    for name in config.presets:
+        judge = make_run_judge(
+            JudgeConfig("protocol", protocol=name, **captioner),
+            model=model,
+            concurrency=config.concurrency,
+            trajectories=paths,
+        )
+        assert isinstance(judge, ProtocolJudge)
+        judges[name] = judge
+    return judges
+
+
+def _make_model(config: ProtocolsConfig, folder: Path) -> LanguageModel:
+    described = ModelConfig.read(config.model, "model")
+    if not isinstance(described, ModelConfig):
+        return make_model(config.model)  # it is made already
+    options = dict(described.mapping())
+    known = model_options(options)
+    usual = {"concurrency": config.concurrency, "cache": str(folder / _REPLIES)}
+    return make_model({**{key: usual[key] for key in usual if key in known}, **options})
+
+
+def _keeps_replies(config: ProtocolsConfig) -> bool:
+    described = ModelConfig.read(config.model, "model")
+    if isinstance(described, ModelConfig):
+        return "cache" in model_options(described)
+    return getattr(described, "cache", None) is not None
+
+
+def _prices(config: ProtocolsConfig) -> str | None:
+    described = ModelConfig.read(config.model, "model")
+    prices = described.options.get("prices") if isinstance(described, ModelConfig) else None
+    return prices if isinstance(prices, str) else None
+
+
+@dataclass
+class _Runs:
+    """What the trajectory files say about the runs."""
+
+    tasks: dict[str, str] = field(default_factory=dict)
+    agents: dict[str, str] = field(default_factory=dict)
+    unread: int = 0
+
+
+def _read_runs(paths: Sequence[str], limit: int | None) -> _Runs:
+    runs = _Runs()
+    reader = TrajectoryReader(paths, limit, None)
+    try:
+        for _, item in reader:
+            if not isinstance(item, Trajectory):
+                runs.unread += 1
+                continue
+            runs.tasks[item.id] = make_task(item)
+            if item.agent:
+                runs.agents[item.id] = item.agent
+    finally:
+        reader.close()
+    return runs
+
+
+def _measured(
+    config: ProtocolsConfig,
+    paths: Sequence[str],
+    judges: Mapping[str, ProtocolJudge],
+    stopped: bool,
+) -> ProtocolsResult:
+    folder, runs = Path(config.output), _read_runs(paths, config.limit)
+    verdicts: dict[str, dict[str, Verdict]] = {}
+    for name in judges:
+        file = folder / f"{name}.jsonl"
+        read = list(read_verdicts(file)) if file.exists() and file.stat().st_size else []
+        latest = latest_verdicts(read)[1] if read else {}
+        verdicts[name] = {id: latest[id] for id in runs.tasks if id in latest}
+    result = ProtocolsResult(
+        rates=tuple(
+            measure_rate(judge.protocol, verdicts[name], runs.tasks, citation=judge.citation)
+            for name, judge in judges.items()
+        ),
+        agreements=measure_agreements(verdicts, runs.tasks, runs.agents),
+        runs=len(runs.tasks),
+        tasks=len(set(runs.tasks.values())),
+        unread=runs.unread,
+        shared=_keeps_replies(config),
+        stopped=stopped,
+        output=str(config.output),
+    )
+    texts = (encode(result.to_dict()), f"{result.markdown()}\n".encode(), result.svg().encode())
+    for name, data in zip(_FILES, texts, strict=True):
+        write_output(folder / name, data)
+    return result
+
+
+def _ends(figure: Figure) -> tuple[float | None, float | None, float | None]:
+    value = None if figure.undefined else figure.value
+    return value, figure.low, figure.high
+
+
+# The figures as text
+
+
+def _page(result: ProtocolsResult) -> Iterator[str]:
+    rates = result.rates
+    width = max(len("protocol"), *(len(rate.protocol) for rate in rates)) + 2
+    yield (
+        f"{'protocol':<{width}}{'scored':>7}{'success':>9}   {'95 % interval':<18}{'official':>8}"
+        f"{'of':>6}{'unscored':>10}{'calls':>8}{'cost':>10}"
+    )
+    for rate in rates:
+        ends = _interval(rate.rate)
+        usd = rate.usage.usd
+        yield (
+            f"{rate.protocol:<{width}}{rate.scored:>7}{_value(rate.rate):>9}   {ends:<18}"
+            f"{_value(rate.official):>8}{rate.labelled:>6}{sum(rate.unscored.values()):>10}"
+            f"{rate.usage.calls:>8}{'-' if usd is None else f'${usd:.2f}':>10}"
+        )
+    yield ""
+    yield "official: the rate by the authors' own rule, over the runs that it labels"
+    if result.shared:
+        yield "Replies that protocols share are asked for once, and count for the first of them"
+    yield from about_intervals([rate.rate for rate in rates], result.tasks, "task")
+    if result.unread:
+        yield f"Left out: {result.unread} inputs that could not be read"
+    for rate in rates:
+        if rate.unscored:
+            reasons = ", ".join(f"{reason} {count}" for reason, count in rate.unscored.items())
+            yield f"Unscored by {rate.protocol}: {reasons}"
+    yield from _matrices(result, width)
+    yield ""
+    yield "To cite:"
+    for rate in rates:
+        yield f"  {printable(rate.citation)}"
+
+
+def _matrices(result: ProtocolsResult, width: int) -> Iterator[str]:
+    """Yields the kappas, and Kendall's taus if there are several agents, as triangles."""
+    names = [rate.protocol for rate in result.rates]
+    pairs = {(pair.first, pair.second): pair for pair in result.agreements}
+    if not pairs:
+        return
+    agents = max(pair.agents for pair in result.agreements)
+    kappas = {
+        key: None if pair.kappa.undefined else pair.kappa.value for key, pair in pairs.items()
+    }
+    tables: list[tuple[str, Mapping[tuple[str, str], float | None]]] = [
+        ("kappa, on the runs that both score", kappas)
+    ]
+    if agents > 1:
+        taus = {key: pair.tau for key, pair in pairs.items()}
+        tables.append((f"Kendall's tau-b of the ranking of {agents} agents", taus))
+    for title, values in tables:
+        yield from ("", title)
+        yield f"{'':<{width}}" + "".join(f"{i:>7}" for i in range(1, len(names)))
+        for row, name in enumerate(names):
+            cells = [values[other, name] for other in names[:row]]
+            text = "".join(f"{'-' if cell is None else f'{cell:.2f}':>7}" for cell in cells)
+            yield f"{f'{row + 1} {name}':<{width}}{text}".rstrip()
+
+
+def _markdown(result: ProtocolsResult) -> Iterator[str]:
+    columns = ("protocol", "scored", "success", "95 % interval", "official", "of", "unscored")
+    yield f"| {' | '.join((*columns, 'calls', 'cost'))} |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for rate in result.rates:
+        usd = rate.usage.usd
+        cells = (
+            *(rate.protocol, rate.scored, _value(rate.rate), _interval(rate.rate)),
+            *(_value(rate.official), rate.labelled, sum(rate.unscored.values())),
+            *(rate.usage.calls, "-" if usd is None else f"${usd:.2f}"),
+        )
+        yield f"| {' | '.join(map(str, cells))} |"
+    for rate in result.rates:
+        sources = f"Source: {', '.join(rate.source)}."
+        yield from ("", f"## {rate.protocol}", "", _escaped(rate.citation), "")
+        yield from (_escaped(sources), "", "Differences:", "")
+        yield from (f"* {_escaped(words)}" for words in rate.differences)
+    yield from ("", "## All protocols", "", "Differences:", "")
+    yield from (f"* {words}" for words in COMMON_DIFFERENCES)
+
+
+def _escaped(text: str) -> str:
+    return printable(text).replace("<", "&lt;").replace("|", "\\|")
+
+
+def _value(figure: Figure) -> str:
+    return "-" if figure.undefined else f"{figure.value:.3f}"
+
+
+def _interval(figure: Figure) -> str:
+    if figure.low is None or figure.high is None:
+        return "-"
+    return interval((figure.low, figure.high)) + " *" * (figure.interval == "wilson")
