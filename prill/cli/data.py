@@ -70,8 +70,7 @@ def merge(config: data.MergeConfig, switches: Switches) -> int:
     )
     for path in merged.cut:
         print(
-            f"prill merge: {path}: its last line is incomplete, as a crash leaves it, and was "
-            "left out",
+            f"prill merge: {path}: left out the incomplete last line",
             file=sys.stderr,
         )
     return EXIT_SOME if merged.cut else EXIT_ALL

@@ -73,7 +73,7 @@ def reflexion(config: ReflexionConfig, switches: Switches) -> int:
         with stage_bar() as show:
             result = asyncio.run(reflexion_async(config, progress=show))
     except KeyboardInterrupt:
-        say("\nstopped; the same command resumes where this run ended")
+        say("\ninterrupted; run the same command again to resume")
         return EXIT_INTERRUPTED
     results = result.results
     print(json.dumps(msgspec.to_builtins(results.table)) if switches.json else result)
@@ -86,9 +86,9 @@ def reflexion(config: ReflexionConfig, switches: Switches) -> int:
     if results.lost_labels:
         count = sum(len(task.attempts) for task in results.tasks)
         say(
-            f"prill reflexion: {folder / LABELS}: the labels of {results.lost_labels} of {count} "
-            "attempts are gone, so their "
-            "truth counts as unknown; put the file back, and give the command again"
+            f"prill reflexion: {folder / LABELS}: the labels of {results.lost_labels} of "
+            f"{count} attempts are missing, so their true outcome is unknown; restore the "
+            "file, and run the command again"
         )
     return EXIT_ALL if result.complete else EXIT_SOME_WITHOUT
 
@@ -123,7 +123,7 @@ def filtered_bc(config: FilteredBCConfig, switches: Switches) -> int:
         with _shown() as audience:
             result = run_filtered_bc(config, audience=audience)
     except KeyboardInterrupt:
-        print("\nstopped; the same command resumes where this study ended", file=sys.stderr)
+        print("\ninterrupted; run the same command again to resume", file=sys.stderr)
         return EXIT_INTERRUPTED
     print(json.dumps(msgspec.to_builtins(result.results)) if switches.json else result)
     folder = Path(result.output)
@@ -298,7 +298,9 @@ def train(config: TrainConfig, switches: Switches) -> int:
             try:
                 result = run_train(config, progress=progress, say=say)
             except KeyboardInterrupt as stop:
-                said = stop or "stopped at once; the same command resumes from the last checkpoint"
+                said = stop or (
+                    "interrupted; run the same command again to resume from the last checkpoint"
+                )
                 print(f"\nprill train: {said}", file=sys.stderr)
                 return EXIT_INTERRUPTED
     if not _is_first():

@@ -54,12 +54,14 @@ _END_SECONDS = 5.0  # seconds that a judge's threads may take to stop after a se
 # Hints beyond retrying; for other reasons the message itself suffices.
 _HINTS = {
     "truncated": (
-        "--max-tokens N gives replies more room (into another verdict file); a small "
-        "model may run on all the same"
+        "--max-tokens N gives replies more room (use another verdict file); a small model "
+        "may exceed it anyway"
     ),
-    "parse": "the model does not keep to the form it is asked for; a larger one may",
-    "budget": "--budget-usd is of the whole run: the same command with a higher one goes on",
-    "timeout": "a longer --timeout or a lower --concurrency gives the endpoint time",
+    "parse": "the model does not follow the reply format; a larger model may",
+    "budget": (
+        "--budget-usd applies to the whole run; run the same command with a higher budget to resume"
+    ),
+    "timeout": "a longer --timeout or a lower --concurrency may help",
 }
 
 
@@ -71,8 +73,7 @@ def score(config: ScoreConfig, switches: Switches) -> int:
         result = asyncio.run(_score(config))
     except asyncio.CancelledError:
         print(
-            "prill score: dropped the calls under way; the same command resumes where this run "
-            "ended",
+            "prill score: cancelled the calls in progress; run the same command again to resume",
             file=sys.stderr,
         )
         return EXIT_INTERRUPTED
@@ -137,15 +138,15 @@ def _report(result: ScoreResult, *, as_json: bool) -> None:
         say(_savings_line(result.saved))
     if tally.untranscribed:
         say(
-            f"{tally.untranscribed} transcripts could not be written to {result.transcripts}; the "
-            "verdicts are whole"
+            f"{tally.untranscribed} transcripts could not be written to "
+            f"{result.transcripts}; the verdicts are complete"
         )
     for caution in result.cautions:
         say(f"prill score: {caution}")
     if tally.stopped:
-        say("stopped; the same command resumes where this run ended")
+        say("interrupted; run the same command again to resume")
     elif tally.unscored.keys() - {*RETRIED, "no_evidence"}:
-        say("the same command with --retry-unscored tries those again")
+        say("run the same command with --retry-unscored to retry them")
 
 
 def _savings_line(saved: Savings) -> str:
@@ -170,13 +171,16 @@ def serve(config: ServeConfig, switches: Switches) -> int:
 
     def announce(url: str) -> None:
         print(
-            json.dumps({"url": url}) if switches.json else f"serving on {url}; end with Ctrl-C",
+            json.dumps({"url": url})
+            if switches.json
+            else (f"serving on {url}; press Ctrl-C to stop"),
             flush=True,
         )
 
     def ending() -> None:
         print(
-            "prill serve: ending; requests inside are answered, a second Ctrl-C drops them",
+            "prill serve: shutting down; requests in progress are answered, a second "
+            "Ctrl-C drops them",
             file=sys.stderr,
         )
 
@@ -211,8 +215,7 @@ def caption(config: CaptionConfig, switches: Switches) -> int:
         result = asyncio.run(_caption(config))
     except asyncio.CancelledError:
         print(
-            "prill caption: dropped the calls under way; the same command resumes where this run "
-            "ended",
+            "prill caption: cancelled the calls in progress; run the same command again to resume",
             file=sys.stderr,
         )
         return EXIT_INTERRUPTED
@@ -270,8 +273,8 @@ def _report_captions(result: CaptionResult, *, as_json: bool) -> None:
     say(result)
     if tally.truncated:
         say(
-            f"{tally.truncated} captions were cut by the limit of tokens and say so at their end; "
-            "--max-tokens gives them room"
+            f"{tally.truncated} captions reached the token limit and end with a note; "
+            "--max-tokens raises it"
         )
     if without:
         say(
@@ -279,15 +282,15 @@ def _report_captions(result: CaptionResult, *, as_json: bool) -> None:
             + ", ".join(f"{reason} {count}" for reason, count in tally.unscored.most_common())
         )
     if tally.broken:
-        say(f"{tally.broken} lines are no trajectories and are left out")
+        say(f"{tally.broken} lines are not trajectories and were left out")
     for problem in tally.problems[:10]:
         say(f"  {problem}")
     if without + tally.broken > 10:
         say(f"  … and {without + tally.broken - 10} more")
     if tally.stopped:
-        say("stopped; the same command resumes where this run ended")
+        say("interrupted; run the same command again to resume")
     elif tally.unscored.keys() - set(RETRIED):
-        say("the same command with --retry-unscored tries those again")
+        say("run the same command with --retry-unscored to retry them")
 
 
 def _stoppable(work: Callable[[_C, Switches], int]) -> Callable[[_C, Switches], int]:
@@ -299,7 +302,7 @@ def _stoppable(work: Callable[[_C, Switches], int]) -> Callable[[_C, Switches], 
         try:
             return work(config, switches)
         except KeyboardInterrupt:
-            print("\nstopped; the same command resumes from here", file=sys.stderr)
+            print("\ninterrupted; run the same command again to resume", file=sys.stderr)
             return EXIT_INTERRUPTED
 
     return carried_out
@@ -384,7 +387,7 @@ def _report_collected(result: BatchCollectResult, *, as_json: bool) -> None:
     if result.requests:
         files = ", ".join(result.requests)
         print(
-            f"the next requests: {files}; submit them or carry them out, and collect again",
+            f"the next requests: {files}; submit or run them, and collect again",
             file=sys.stderr,
         )
 

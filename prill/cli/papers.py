@@ -49,7 +49,7 @@ def bench(config: BenchConfig, switches: Switches) -> int:
             else:
                 result = asyncio.run(bench_async(config, progress=show))
     except KeyboardInterrupt:
-        print("\nstopped; the same command resumes where this run ended", file=sys.stderr)
+        print("\ninterrupted; run the same command again to resume", file=sys.stderr)
         return _EXIT_INTERRUPTED
     print(json.dumps(result.table()) if switches.json else result)
     print(
@@ -58,10 +58,11 @@ def bench(config: BenchConfig, switches: Switches) -> int:
         file=sys.stderr,
     )
     if result.problem is not None:
-        print(f"the last that broke off or could not begin: {result.problem}", file=sys.stderr)
+        print(f"the last one that broke off or could not start: {result.problem}", file=sys.stderr)
     if result.broken:
         print(
-            "--retry-broken plays again what broke off; what could not begin is tried again anyway",
+            "--retry-broken repeats episodes that broke off; those that could not start "
+            "are always retried",
             file=sys.stderr,
         )
     return _EXIT_DONE if result.complete else _EXIT_SOME
@@ -74,7 +75,9 @@ def rank(config: RankConfig, switches: Switches) -> int:
     """
     result = asyncio.run(_rank(config))
     if result.stopped:
-        print("prill papers rank: stopped; the same command resumes from there", file=sys.stderr)
+        print(
+            "prill papers rank: interrupted; run the same command again to resume", file=sys.stderr
+        )
         return _EXIT_INTERRUPTED
     print(json.dumps(result.table()) if switches.json else result)
     print(f"{result.figures.steps:,} steps -> {result.output}", file=sys.stderr)
@@ -127,15 +130,15 @@ def conversations(config: ConversationsConfig, switches: Switches) -> int:
         print(json.dumps(result.table()))
     if tally.stopped:
         print(
-            "prill papers conversations: stopped; the same command resumes where this run ended",
+            "prill papers conversations: interrupted; run the same command again to resume",
             file=sys.stderr,
         )
         return _EXIT_INTERRUPTED
     if tally.unanswered:
         print(
             f"prill papers conversations: {tally.unanswered} of {tally.conversations} "
-            "conversations got no answer, so "
-            f"{result.output} is not written; the same command asks for these again",
+            f"conversations got no reply, so {result.output} is not written; run the same "
+            "command again to retry them",
             file=sys.stderr,
         )
         return _EXIT_SOME

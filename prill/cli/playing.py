@@ -35,14 +35,14 @@ def rollout(config: RolloutConfig, switches: Switches) -> int:
     try:
         result = asyncio.run(_rollout(config))
     except KeyboardInterrupt:
-        print("\nstopped; the same command resumes where this run ended", file=sys.stderr)
+        print("\ninterrupted; run the same command again to resume", file=sys.stderr)
         return EXIT_INTERRUPTED
     if switches.json:
         print(json.dumps(result.table()))
     print(result, file=sys.stderr)
     if result.counts.last_problem is not None:
         print(
-            f"the last that broke off or could not begin: {result.counts.last_problem}",
+            f"the last one that broke off or could not start: {result.counts.last_problem}",
             file=sys.stderr,
         )
     if result.interrupted is not None:

@@ -101,7 +101,7 @@ def print_counts(tally: Tally, output: str) -> None:
     unscored = sum(tally.unscored.values())
     counts = (
         f"{tally.succeeded} success, {tally.failed} failure, {unscored} unscored, "
-        f"{tally.skipped} already there"
+        f"{tally.skipped} already in the file"
     )
     lines = [f"{counts} -> {output}"]
     if unscored:

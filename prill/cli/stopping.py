@@ -23,7 +23,9 @@ def stop_on_ctrl_c(command: str, stop: asyncio.Event) -> Iterator[None]:
             return
         stop.set()
         print(
-            f"\nprill {command}: finishing the calls under way; press Ctrl-C again to drop them",
+            "\n"
+            f"prill {command}: finishing the calls in progress; press Ctrl-C again to "
+            "cancel them",
             file=sys.stderr,
         )
 

@@ -76,7 +76,7 @@ def view(config: ViewConfig, switches: Switches) -> int:
             print(json.dumps({"url": page.url}), flush=True)
             return
         print(f"prill view: open {page.url}", file=sys.stderr)
-        print("Ctrl-C ends it.", file=sys.stderr, flush=True)
+        print("Press Ctrl-C to stop.", file=sys.stderr, flush=True)
 
     result = show_runs(config, opened=announce)
     if switches.json:
@@ -103,8 +103,8 @@ def annotate(config: AnnotateConfig, switches: Switches) -> int:
             f"{page.total} {page.items}, {page.done} {decided} by {config.annotator}, {left} left"
         )
         print(
-            f"Open {page.url}\nEnd with Ctrl-C; every decision is on disk when the next {item} "
-            "comes up.",
+            f"Open {page.url}\n"
+            f"Press Ctrl-C to stop. Every decision is saved before the next {item} is shown.",
             flush=True,
         )
 
@@ -148,14 +148,14 @@ def protocols(config: ProtocolsConfig, switches: Switches) -> int:
         result = asyncio.run(_protocols(config))
     except asyncio.CancelledError:
         print(
-            "prill protocols: dropped the calls under way; the same command resumes where this "
-            "run ended",
+            "prill protocols: cancelled the calls in progress; run the same command again "
+            "to resume",
             file=sys.stderr,
         )
         return EXIT_INTERRUPTED
     print(encode(result.to_dict()).decode().rstrip() if switches.json else result)
     if result.stopped:
-        print("stopped; the same command resumes where this run ended", file=sys.stderr)
+        print("interrupted; run the same command again to resume", file=sys.stderr)
         return EXIT_INTERRUPTED
     return EXIT_SOME if result.unscored else EXIT_ALL
 
@@ -163,7 +163,7 @@ def protocols(config: ProtocolsConfig, switches: Switches) -> int:
 async def _protocols(config: ProtocolsConfig) -> ProtocolsResult:
     stop = asyncio.Event()
     with (
-        stopping_on_ctrl_c("protocols", stop),
+        stop_on_ctrl_c("protocols", stop),
         progress_bar(
             unit="verdict", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2
         ) as bar,
@@ -231,7 +231,7 @@ def redteam(config: RedteamConfig, switches: Switches) -> int:
             result = asyncio.run(redteam_async(config, progress=show))
     except KeyboardInterrupt:
         print(
-            "prill redteam: stopped; the same command resumes where this run ended",
+            "prill redteam: interrupted; run the same command again to resume",
             file=sys.stderr,
         )
         return EXIT_INTERRUPTED

@@ -69,10 +69,11 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "protocols": Command(
         "trust",
-        "published judge protocols side by side: success rates, agreement, ranking, cost",
+        "compare published judge protocols on the same trajectories: success rates, "
+        "agreement, ranking, cost",
         "prill.runs.trust.protocols:ProtocolsConfig",
         "prill.cli.trusting:protocols",
-        Words(
+        FlagLayout(
             ("trajectories",),
             metavars={**_LABELLED, "output": "FOLDER", "protocols": "NAME,…"},
         ),
@@ -82,13 +83,13 @@ COMMANDS: Mapping[str, Command] = {
             "webjudge,agenttrek,webvoyager --limit 50",
             "prill protocols t.jsonl -o protocols --model gpt-4o --captioner given --budget-usd 5",
         ),
-        "The wording of prompts is prill's, the protocol the authors'. protocols.md in the folder "
-        "has each protocol's source and how\n"
-        "prill's version differs. Runs with unclear replies are unscored; `official` is the rate "
-        "by the authors' own rule.\n"
+        "Prompts are worded by prill; the protocol is the authors'. protocols.md in the "
+        "folder lists each protocol's source and how\n"
+        "prill's version differs. Runs with unclear replies are unscored; `official` is "
+        "the rate by the authors' own rule.\n"
         "Replies are kept in FOLDER/replies, where protocols share them.\n"
-        "Exit codes: 0 done, 3 done and some verdicts are unscored, 2 nothing could be read or "
-        "bad usage, 4 endpoint gone,\n"
+        "Exit codes: 0 done, 3 done and some verdicts are unscored, 2 nothing could be "
+        "read or bad usage, 4 endpoint down,\n"
         "130 interrupted.",
         dry_run=True,
     ),

@@ -153,7 +153,7 @@ def test_failures_are_states_and_counted(prill: Prill, tmp_path: Path) -> None:
         assert done.returncode == 3
         assert (
             "without a caption: input 2, refusal 1" in done.stderr
-            and "1 lines are no trajectories" in done.stderr
+            and "1 lines are not trajectories" in done.stderr
         )
         assert done.stderr.count("gone.png is missing") == 1
         lines = {line.image: line.unscored for line in read_captions(tmp_path / "c.jsonl")}

@@ -150,7 +150,7 @@ def test_endpoint_gone_exits_4_resumable(prill: Prill, tmp_path: Path) -> None:
     assert gone.returncode == 4
     assert "has not responded for" in gone.stderr
     assert (
-        "the same command resumes from there; --retry-unscored retries what failed in the meantime"
+        "run the same command again to resume; --retry-unscored retries what failed in the meantime"
         in gone.stderr
     )
     assert kept >= 10
@@ -181,7 +181,7 @@ def test_ctrl_c_finishes_running_calls(tmp_path: Path) -> None:
         _, err = running.communicate(timeout=30)
         asked = slow.stats().requests
     assert running.returncode == 130
-    assert "finishing the calls under way" in err
+    assert "finishing the calls in progress" in err
     assert "run the same command again to resume" in err
     assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == asked < 400
 
@@ -202,14 +202,14 @@ def test_second_ctrl_c_keeps_what_is_judged(tmp_path: Path) -> None:
         while not (tmp_path / "v.jsonl").exists() or not (tmp_path / "v.jsonl").read_bytes():
             time.sleep(0.02)
         running.send_signal(signal.SIGINT)
-        while "finishing the calls under way" not in (tmp_path / "err").read_text():
+        while "finishing the calls in progress" not in (tmp_path / "err").read_text():
             assert running.poll() is None
             time.sleep(0.02)
         running.send_signal(signal.SIGINT)
         running.wait(timeout=30)
     err = (tmp_path / "err").read_text()
     assert running.returncode == 130
-    assert "dropped the calls under way" in err
+    assert "cancelled the calls in progress" in err
     assert "Traceback" not in err
     assert list(read_verdicts(tmp_path / "v.jsonl"))
 

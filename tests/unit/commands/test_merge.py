@@ -200,7 +200,9 @@ def test_an_incomplete_last_line_is_told(prill: Prill, tmp_path: Path) -> None:
         3,
         ["a", "c"],
     )
-    assert "a.jsonl: its last line is incomplete" in done.stderr and "b.jsonl" not in done.stderr
+    assert (
+        "a.jsonl: left out the incomplete last line" in done.stderr and "b.jsonl" not in done.stderr
+    )
 
 
 def test_merge_in_python_is_that_of_the_command(prill: Prill, tmp_path: Path) -> None:
