@@ -153,8 +153,8 @@ def read_paper(name: str | os.PathLike[str]) -> Paper:
         return _read(Path(name))
     if name not in paper_names():
         raise UsageError(
-            f"no figures {str(name)!r}: there are {', '.join(paper_names())}, or name a .toml or "
-            ".json file"
+            f"unknown figures {str(name)!r}; expected one of {', '.join(paper_names())}, or "
+            "a .toml or .json file"
         )
     return _ready(str(name))
 
@@ -226,7 +226,7 @@ def _check(paper: Paper, path: Path) -> None:
     in no category or in two.
     """
     if not paper.columns:
-        raise UsageError(f"{path}: columns: name at least one")
+        raise UsageError(f"{path}: columns: expected at least one")
     for kind in ("tasks", "printed", "actions"):
         rows: Mapping[str, tuple[float, ...]] = getattr(paper, kind)
         for name, row in rows.items():
@@ -239,13 +239,13 @@ def _check(paper: Paper, path: Path) -> None:
             least = -1 if paper.benchmark == "miniwob" and kind != "actions" else 0
             if any(figure < least or (figure > 1 and kind != "actions") for figure in row):
                 raise UsageError(
-                    f"{path}: {kind}.{name}: give "
+                    f"{path}: {kind}.{name}: expected "
                     f"{'0 or more' if kind == 'actions' else 'shares from 0 to 1'}"
                 )
     listed = list_tasks(paper)
     if twice := next((name for name in listed if listed.count(name) > 1), None):
-        raise UsageError(f"{path}: categories: {twice} stands there twice")
+        raise UsageError(f"{path}: categories: {twice} is listed twice")
     if homeless := next(
         (name for name in (*paper.tasks, *paper.actions) if name not in listed), None
     ):
-        raise UsageError(f"{path}: tasks.{homeless}: it is in no category")
+        raise UsageError(f"{path}: tasks.{homeless}: belongs to no category")

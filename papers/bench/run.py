@@ -69,44 +69,46 @@ class BenchConfig(EpisodesConfig):
 
     environment: Annotated[
         EnvironmentLike,
-        Meta(description=f"the benchmark, with its tasks and options: {', '.join(_BENCHMARKS)}"),
+        Meta(description=f"Benchmark, with its tasks and options: {', '.join(_BENCHMARKS)}."),
     ]
     policy: Annotated[
-        PolicyLike | None, Meta(description="who plays: a name, module:Object or file.py:Object")
+        PolicyLike | None,
+        Meta(description="Policy of the agent: a name, module:Object or file.py:Object."),
     ] = None
     output: Annotated[
-        str | Path, Meta(description="folder to write to; a run that was stopped resumes there")
+        str | Path, Meta(description="Output folder. An interrupted run resumes there.")
     ]
     seeds: Annotated[
         int | str | Sequence[int] | None,
         Meta(
-            description="seeds of each task (default: those of the agent's paper, or of the "
-            f"list's; else {_SEEDS})"
+            description="Seeds of each task (default: those of the agent's paper, or of "
+            f"the task list; else {_SEEDS})."
         ),
     ] = None  # type: ignore[assignment]
     trials: Annotated[
         int | None,
         Meta(
             ge=1,
-            description="attempts at a task, while they fail (default: the agent's paper's, or 1)",
+            description="Maximum number of attempts at a task while it fails (default: "
+            "from the agent's paper, else 1).",
         ),
     ] = None
-    lessons: Annotated[LessonsConfig, Meta(description="how lessons are drawn between trials")] = (
-        _LESSONS
-    )
+    lessons: Annotated[
+        LessonsConfig, Meta(description="How lessons are generated between trials.")
+    ] = _LESSONS
     beside: Annotated[
         str | Path | Sequence[str | Path] | None,
         Meta(
-            description="whose figures stand next to them: papers' names, files of your own; "
-            "none: nobody's"
+            description="Published results to compare with: names of papers, or files of "
+            "your own; none for no comparison."
         ),
     ] = None
 
     ablation: Annotated[
         str | None,
         Meta(
-            description="play the rows of a table of the agent's paper, one after the other; an "
-            "unknown name lists them"
+            description="Run the rows of a table in the agent's paper, one after the "
+            "other. An unknown name lists the tables."
         ),
     ] = None
 
@@ -118,11 +120,13 @@ class BenchConfig(EpisodesConfig):
             object.__setattr__(self, "beside", ",".join(map(str, self.beside)))
         if self.benchmark not in _BENCHMARKS:
             raise UsageError(
-                f"environment {self.benchmark}: the benchmarks are {', '.join(_BENCHMARKS)}",
+                f"environment {self.benchmark}: expected one of {', '.join(_BENCHMARKS)}",
                 parameters=("environment",),
             )
         if self.benchmark == "mind2web" and (self.trials or 1) > 1:
-            raise UsageError("trials: recorded steps are played once", parameters=("trials",))
+            raise UsageError(
+                "trials: recorded steps can only be played once", parameters=("trials",)
+            )
 
     @property
     def benchmark(self) -> Benchmark:
@@ -306,7 +310,7 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
     policy, place = get_name(config.policy), config.place
     if config.policy is None:
         raise UsageError(
-            "policy is missing: name a policy of prill's, or one of your own",
+            "policy is missing; give a policy of prill's, or one of your own",
             parameters=("policy",),
         )
     ready = [read_paper(name) for name in paper_names(config.benchmark)]
@@ -328,8 +332,8 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
                 dict.fromkeys(paper.list_name for paper in ready if paper.list_name is not None)
             )
             raise UsageError(
-                f"tasks is missing: {policy} is not a paper's agent, so name a list ({lists}), "
-                "tasks, or all",
+                f"tasks is missing; {policy} is not a paper's agent, so give a list "
+                f"({lists}), tasks, or all",
                 parameters=("tasks",),
             )
     listed = [paper for paper in ready if paper.list_name == tasks]
@@ -343,7 +347,7 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
     trials = config.trials or (followed[0].trials if followed else 1)
     if trials == 1 and config.lessons.model is not None:
         raise UsageError(
-            "lessons.model: with one trial there is no lesson to draw; give more trials",
+            "lessons.model: there are no lessons with one trial; give more trials",
             parameters=("lessons.model", "trials"),
         )
     chosen = config.copy_with(

@@ -29,40 +29,40 @@ class Mind2WebConfig(EnvironmentConfig):
     usual_steps: ClassVar[int] = 1000  # maximum of an episode, which ends with the recording
     stops_early: ClassVar[bool] = False
 
-    tasks: Annotated[Names, Meta(description="recorded turns by id, or all")] = "all"
+    tasks: Annotated[Names, Meta(description="Recorded turns by id, or all.")] = "all"
     recordings: Annotated[
         str | Path | Sequence[str | Path],
         Meta(
-            description="files or folders of recorded turns ([SPLIT=]PLACE,…), and which part of "
-            "the data each is"
+            description="Files or folders of recorded turns ([SPLIT=]PATH,…), with their "
+            "split of the data."
         ),
     ] = ()
     within: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(
-            description="a step whose target is not among so many best candidates is lost "
-            "(default: the policy's paper's)"
+            description="Number of best candidates among which the target must be; else "
+            "the step is lost (default: from the policy's paper)."
         ),
     ] = None
     lost: Annotated[
         Literal["hidden", "shown"],
         Meta(
-            description="what is shown of a lost step: no candidates, so that no model is asked, "
-            "or all the same"
+            description="What is shown of a lost step: no candidates, so that no model is "
+            "called, or all the same."
         ),
     ] = "hidden"
     scheme: Annotated[
         Scheme | None,
         Meta(
-            description="how steps are marked: as MindAct in its two forms, or as Synapse "
-            "(default: policy's)"
+            description="Scoring of steps: as in MindAct in one of two forms, or as in "
+            "Synapse (default: the policy's)."
         ),
     ] = None
     step_match: Annotated[
         Match | None,
         Meta(
-            description="synapse: a step is right when what it says is, or when its text is the "
-            "same"
+            description="With Synapse's scoring: a step is correct if its parsed action "
+            "is, or if its text is equal."
         ),
     ] = None
 
@@ -88,17 +88,18 @@ class Mind2WebConfig(EnvironmentConfig):
             path = place / TRAJECTORIES if place.is_dir() else place
             if not path.is_file():
                 raise UsageError(
-                    f"recordings {word}: there is no file {path} (prill convert mind2web makes one)"
+                    f"recordings {word}: {path} does not exist (prill convert mind2web "
+                    "writes such a file)"
                 )
             if path in found:
                 raise UsageError(
-                    f"recordings {word}: {path} is named twice; name each file for one split only"
+                    f"recordings {word}: {path} is listed twice; list each file for one split only"
                 )
             found[path] = split if equals else place.stem
         if not found:
             raise UsageError(
-                "recordings is missing: files of recorded turns, which prill convert mind2web "
-                "makes",
+                "recordings is missing; give files of recorded turns, which prill convert "
+                "mind2web writes",
                 parameters=("recordings",),
             )
         return found

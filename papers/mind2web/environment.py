@@ -46,26 +46,28 @@ class Mind2WebSpec:
 
     within: Annotated[
         int,
-        Meta(ge=1, description="a step whose target is not among so many best candidates is lost"),
+        Meta(
+            ge=1,
+            description="Number of best candidates among which the target must be; else the "
+            "step is lost.",
+        ),
     ] = TOP
     lost: Annotated[
         Literal["hidden", "shown"],
         Meta(
-            description="what is shown of a lost step: no candidates, so that no model is asked, "
-            "or all the same"
+            description="What is shown of a lost step: no candidates, so that no model is "
+            "called, or all the same."
         ),
     ] = "hidden"
     scheme: Annotated[
         Scheme,
-        Meta(
-            description="how steps are marked: as MindAct does in its two forms, or as Synapse does"
-        ),
+        Meta(description="Scoring of steps: as in MindAct in one of two forms, or as in Synapse."),
     ] = "generation"
     step_match: Annotated[
         Match,
         Meta(
-            description="synapse: a step is right when what it says is, or when its text is the "
-            "same"
+            description="With Synapse's scoring: a step is correct if its parsed action "
+            "is, or if its text is equal."
         ),
     ] = "parsed"
 
@@ -160,7 +162,7 @@ class Recordings:
         """
         if name not in self._places:
             raise UsageError(
-                f"no turn {name!r} is recorded; there are {len(self._places)}, such as "
+                f"unknown turn {name!r}; expected one of {len(self._places)}, for example "
                 f"{next(iter(self._places), '-')}"
             )
         place = self._places[name]
@@ -193,11 +195,12 @@ class Mind2Web:
 
     def __init__(
         self,
-        recordings: Annotated[tuple[str, ...], Meta(description="files of recorded turns")] = (),
+        recordings: Annotated[tuple[str, ...], Meta(description="Files of recorded turns.")] = (),
         spec: Mind2WebSpec = Mind2WebSpec(),
         *,
         opened: Annotated[
-            Recordings | None, Meta(description="recordings that are open already, from Python")
+            Recordings | None,
+            Meta(description="Recordings that are already open, for use from Python."),
         ] = None,
     ) -> None:
         self.recordings = opened or Recordings(recordings)

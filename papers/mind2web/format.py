@@ -108,7 +108,7 @@ def load(
     scores: Annotated[
         str | PathLike[str] | Scores | None,
         msgspec.Meta(
-            description="score file, JSON or pickle, that orders the candidates of each step"
+            description="Score file (JSON or pickle) that orders the candidates of each step."
         ),
     ] = None,
 ) -> Iterator[Trajectory | BadLine]:

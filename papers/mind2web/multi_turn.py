@@ -155,7 +155,7 @@ async def make_conversations(
     """
     out = Path(out)
     if out.exists():
-        raise UsageError(f"{out} exists already; choose another file", parameters=("output",))
+        raise UsageError(f"{out} already exists; choose another file", parameters=("output",))
     expect_file(out, "a file of conversations")
     make_folder(out)
     tally, tasks = ConversationTally(), dict[str, _Task]()
@@ -170,7 +170,7 @@ async def make_conversations(
         groups = organised(list(tasks.values()), most_tasks)
         if not groups:
             raise UsageError(
-                f"{source}: no task of Mind2Web could be read; {'; '.join(tally.problems[:3])}"
+                f"{source}: no Mind2Web task could be read; {'; '.join(tally.problems[:3])}"
             )
         tally.tasks, tally.conversations = len(tasks), len(groups)
         plans = await _planned(

@@ -45,37 +45,40 @@ class RankConfig(Config):
     trajectories: Annotated[
         str | Path,
         Meta(
-            description="gold trajectories of recorded pages, .jsonl, or a Parquet file of "
-            "Multimodal-Mind2Web"
+            description="Gold trajectories of recorded pages (.jsonl), or a Parquet file "
+            "of Multimodal-Mind2Web."
         ),
     ]
-    output: Annotated[str | Path, Meta(description="score file, JSON, as Mind2Web has them")]
+    output: Annotated[
+        str | Path, Meta(description="Score file to write (JSON), in Mind2Web's format.")
+    ]
     ranker: Annotated[
         str,
         Meta(
             min_length=1,
-            description="bm25 (shared words, no model), embedding:NAME (tfidf, minilm, local:DIR, "
-            "or a model at an endpoint), or the folder of a ranker",
+            description="Ranker: bm25 (shared words, no model), embedding:NAME (tfidf, "
+            "minilm, local:DIR, or a model at an endpoint), or the folder of a trained "
+            "ranker.",
         ),
     ]
     ranked: Annotated[
         str | Path | None,
-        Meta(description="also the trajectories with their candidates in the new order, .jsonl"),
+        Meta(description="File for the trajectories with reordered candidates (.jsonl)."),
     ] = None
     base_url: Annotated[
-        str | None, Meta(description="the endpoint of an embedding (default $OPENAI_BASE_URL)")
+        str | None, Meta(description="URL of the embedder's endpoint (default $OPENAI_BASE_URL).")
     ] = None
     device: Annotated[
         str | None,
         Meta(
-            description="of a ranker's folder: cuda, cpu or another (default: cuda where there is "
-            "one)"
+            description="Device of a trained ranker: cuda, cpu or another (default: cuda "
+            "if available)."
         ),
     ] = None
     batch: Annotated[
-        int, Meta(ge=1, description="candidates that a ranker's folder reads at once")
+        int, Meta(ge=1, description="Number of candidates per forward pass of a trained ranker.")
     ] = 32
-    resume: Annotated[bool, Meta(description="continue where an earlier run ended")] = True
+    resume: Annotated[bool, Meta(description="Resume an interrupted run.")] = True
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,8 @@ def _ranker(config: RankConfig) -> Ranker:
         )
     if not Path(config.ranker).is_dir():
         raise UsageError(
-            f"ranker {config.ranker}: there are bm25, embedding:NAME, and the folder of a ranker",
+            f"unknown ranker {config.ranker}; expected bm25, embedding:NAME, or the folder "
+            "of a ranker",
             parameters=("ranker",),
         )
     return CrossEncoder(config.ranker, device=config.device, batch=config.batch)
@@ -177,16 +181,24 @@ class ConversationsConfig(Config):
     tasks of Mind2Web.
     """
 
-    source: Annotated[str | Path, Meta(description="file or folder of Mind2Web, JSON")]
-    output: Annotated[str | Path, Meta(description="JSON file of conversations")]
+    source: Annotated[str | Path, Meta(description="File or folder of Mind2Web (JSON).")]
+    output: Annotated[str | Path, Meta(description="File for the conversations (JSON).")]
     model: Annotated[
-        ModelLike | None, Meta(description="model that divides and rewrites; rules do without it")
+        ModelLike | None,
+        Meta(description="Model that divides and rewrites tasks. Without it, rules are used."),
     ] = None
-    most_tasks: Annotated[int, Meta(ge=1, description="most tasks of one conversation")] = MAX_TASKS
+    most_tasks: Annotated[
+        int, Meta(ge=1, description="Maximum number of tasks per conversation.")
+    ] = MAX_TASKS
     budget_usd: Annotated[
-        float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+        float | None,
+        Meta(
+            ge=0,
+            description="Budget in US dollars for all models together. No call is started "
+            "beyond it.",
+        ),
     ] = None
-    concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 8
+    concurrency: Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")] = 8
 
 
 @dataclass(frozen=True)

@@ -61,60 +61,74 @@ class StepSpec:
     library: Annotated[
         str,
         Meta(
-            description="auto (by the task), a name that comes with prill, or a folder of your own"
+            description="Prompt library: auto (by the task), a built-in name, or a folder "
+            "of your own."
         ),
     ] = AUTO
     root: Annotated[
-        str, Meta(description="the policy at the bottom of the stack; auto: by the task's site")
+        str, Meta(description="Policy at the bottom of the stack. auto: by the task's site.")
     ] = AUTO
     flat: Annotated[
         bool,
         Meta(
-            description="one policy with the rules and examples of all, without calls: the baseline"
+            description="Baseline: one policy with the rules and examples of all policies, "
+            "without calls to others."
         ),
     ] = False
     flat_tokens: Annotated[
         int | None,
         Meta(
             ge=1,
-            description="of the flat prompt, whole sections and examples (the paper: 4000, 8000)",
+            description="Maximum number of tokens of the flat prompt, in whole sections "
+            "and examples (the paper: 4000, 8000).",
         ),
     ] = None
     examples: Annotated[
         int | None,
         Meta(
             ge=0,
-            description="most worked examples in all; 0: zero-shot (default: all, on sites that "
-            "look as theirs)",
+            description="Maximum number of worked examples in total; 0 for zero-shot "
+            "(default: all, on sites that look like theirs).",
         ),
     ] = None
     reasoning: Annotated[
-        bool, Meta(description="they say why before they act; else the action alone")
+        bool, Meta(description="Ask for reasoning before the action, instead of the action alone.")
     ] = True
     temperature: Annotated[
-        float, Meta(ge=0, le=2, description="of the model, where it can be drawn from")
+        float, Meta(ge=0, le=2, description="Sampling temperature, if the model supports it.")
     ] = 0.3
-    seed: Annotated[int, Meta(description="another seed draws otherwise")] = 0
+    seed: Annotated[int, Meta(description="Sampling seed.")] = 0
     attempt: Annotated[
-        int, Meta(ge=0, description="another attempt at the same task draws otherwise")
+        int, Meta(ge=0, description="Number of the attempt at a task. It varies the samples.")
     ] = 0
-    max_depth: Annotated[int, Meta(ge=1, description="most policies on the stack")] = 8
+    max_depth: Annotated[
+        int, Meta(ge=1, description="Maximum number of policies on the stack.")
+    ] = 8
     max_calls: Annotated[
-        int, Meta(ge=1, description="most calls of the model for one action; then stop [N/A]")
+        int,
+        Meta(
+            ge=1,
+            description="Maximum number of model calls per action. The agent then stops with "
+            "[N/A].",
+        ),
     ] = 25
     max_invalid: Annotated[
         int,
-        Meta(ge=1, description="answers in a row that are no action, after which a policy ends"),
+        Meta(
+            ge=1, description="Number of consecutive unparsable replies after which a policy ends."
+        ),
     ] = 3
     max_steps: Annotated[
         int | None,
         Meta(
-            ge=0, description="most actions, then stop [N/A]; 0: no limit (default: the library's)"
+            ge=0,
+            description="Maximum number of actions, after which the agent stops with "
+            "[N/A]; 0 for no limit (default: the library's).",
         ),
     ] = None
-    max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 512
+    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = 512
     repair: Annotated[
-        bool, Meta(description="a reply that is no action is asked for once more, with the error")
+        bool, Meta(description="Ask once more, with the error, if a reply is not an action.")
     ] = False
 
 

@@ -99,64 +99,73 @@ class StructuredSpec:
     planning: Annotated[
         Literal["staged", "iterative", "adaptive"],
         Meta(
-            description="a call plans a screen, or one action; adaptive: one plan at the start, "
-            "and a call for each action"
+            description="What one call plans: a screen, or one action. adaptive: one plan "
+            "at the start, then a call per action."
         ),
     ] = "staged"
     reflection: Annotated[
         Literal["structured", "vanilla"],
         Meta(
-            description="lessons by step; vanilla: all lessons are shown, and nothing is forced, "
-            "hidden or replayed"
+            description="Lessons by step. vanilla: all lessons are shown, and nothing is "
+            "forced, hidden or replayed."
         ),
     ] = "structured"
     memory: Annotated[
-        bool, Meta(description="lessons are forced, and end those of later steps (ablation: false)")
+        bool,
+        Meta(
+            description="Force the actions of lessons, and drop the lessons of later steps "
+            "(ablation: false)."
+        ),
     ] = True
     hide: Annotated[
         Literal["both", "plan", "reflection", "none"],
-        Meta(description="where ids of elements tried in vain are hidden"),
+        Meta(description="Where the ids of elements that were tried in vain are hidden."),
     ] = "both"
     disabling: Annotated[
         Disabling,
         Meta(
-            description="which clicks were in vain: the replaced suggestion (paper), what was "
-            "clicked (reference)"
+            description="Which clicks count as tried in vain: the replaced suggestion "
+            "(paper), or what was clicked (reference)."
         ),
     ] = "both"
     replay: Annotated[
         Literal["exact", "off"],
-        Meta(description="the actions before the step to mend are repeated without the model"),
+        Meta(description="Repeat the actions before the step to correct without the model."),
     ] = "exact"
     cycle: Annotated[
         Literal["stage", "attempt", "off"],
-        Meta(description="how far back the same screen ends an attempt"),
+        Meta(description="Number of screens back within which a repeated screen ends an attempt."),
     ] = "stage"
     no_change: Annotated[
         bool,
         Meta(
-            description="an action that changes nothing ends an attempt (not in "
-            "click-button-sequence)"
+            description="End an attempt when an action changes nothing (not in "
+            "click-button-sequence)."
         ),
     ] = True
     # The paper's successful attempts take 10.2 actions on average, so the limit of 10 in its code
     # cannot apply to executed plans.
-    stage_steps: Annotated[int, Meta(ge=1, description="actions of one plan at most")] = 30
+    stage_steps: Annotated[
+        int, Meta(ge=1, description="Maximum number of actions in one plan.")
+    ] = 30
     paraphrase: Annotated[
-        bool, Meta(description="the model words past actions; else they stand as they were written")
+        bool, Meta(description="Let the model paraphrase past actions, instead of quoting them.")
     ] = True
-    static_screen: Annotated[bool, Meta(description="a reflection shows the first screen only")] = (
-        False
-    )
-    hints: Annotated[
-        bool, Meta(description="tell what is known of a task beforehand (two tasks)")
+    static_screen: Annotated[
+        bool, Meta(description="Show only the first screen to a reflection.")
     ] = False
-    max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply (the paper: 128)")] = 256
+    hints: Annotated[
+        bool, Meta(description="Give known hints about a task beforehand (two tasks).")
+    ] = False
+    max_tokens: Annotated[
+        int, Meta(ge=1, description="Maximum number of tokens in a reply (the paper: 128).")
+    ] = 256
     repair: Annotated[
-        bool, Meta(description="a plan that cannot be read is asked for once more, with the error")
+        bool, Meta(description="Ask once more, with the error, if a plan cannot be parsed.")
     ] = False
     reflection_tries: Annotated[
-        int, Meta(ge=1, description="how often a lesson is asked for while it cannot be read")
+        int,
+        Meta(ge=1, description="Maximum number of calls for a lesson while it cannot be parsed."),
     ] = 2
 
 

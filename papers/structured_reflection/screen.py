@@ -108,8 +108,7 @@ def read_screen(text: str | None) -> ElementScreen:
     """
     if text is None or REF not in text:
         raise NoEvidenceError(
-            "structured-reflection reads a page as HTML with numbers: MiniWoB++ gives it with "
-            "text = 'html'"
+            "structured-reflection reads pages as HTML; for MiniWoB++ set text = 'html'"
         )
     nodes = read_html(text)
     refs = (node.attributes.get(REF) for node in nodes if isinstance(node, HtmlElement))

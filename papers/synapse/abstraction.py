@@ -44,8 +44,8 @@ async def abstract(
         messages = (Message("user", (text,)),)
         if window is not None and (tokens := count_tokens(messages)) > window:
             raise ContextTooLongError(
-                f"the page to put into few words has about {tokens} tokens; the model takes "
-                f"{window}"
+                f"the page to abstract has about {tokens} tokens, but the model's context "
+                f"window only {window}"
             )
         return await said_by(model, messages, max_tokens=max_tokens, prompt=prompt)
 

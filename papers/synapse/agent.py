@@ -68,57 +68,64 @@ class SynapseSpec:
     """Options for the source and the format of exemplars."""
 
     memory: Annotated[
-        Path | None, Meta(description="folder with exemplars (default: those that come with prill)")
+        Path | None, Meta(description="Folder with exemplars (default: the built-in ones).")
     ] = None
     embedder: EmbedderName = "tfidf"
     embedder_url: EmbedderUrl = None
     retrieval: Annotated[
         bool,
-        Meta(description="exemplars are looked up; else those of the task's own name are shown"),
+        Meta(description="Retrieve exemplars by similarity, instead of by the task's name."),
     ] = True
     neighbours: Annotated[
-        int, Meta(ge=1, description="keys that vote for a task (the paper: 3)")
+        int, Meta(ge=1, description="Number of nearest keys that vote for a task (the paper: 3).")
     ] = 3
     exemplars: Annotated[
         int | None,
-        Meta(ge=1, description="most exemplars shown, the nearest (default: all of the task)"),
+        Meta(
+            ge=1,
+            description="Maximum number of exemplars shown, nearest first (default: all of the "
+            "task).",
+        ),
     ] = None
     order: Annotated[
         Literal["stored", "nearest_first", "nearest_last"],
-        Meta(description="the order in which exemplars are shown"),
+        Meta(description="Order in which exemplars are shown."),
     ] = "stored"
     abstraction: Annotated[
         Literal["auto", "listed", "none"],
         Meta(
-            description="pages in few words: where the exemplars have them so, on the paper's 20 "
-            "tasks, or never"
+            description="Abstract pages into few words: if the exemplars do, on the "
+            "paper's 20 tasks, or never."
         ),
     ] = "auto"
     max_turns: Annotated[
         int | None,
         Meta(
             ge=1,
-            description="how often the model may look (default: the paper's number for the task, "
-            "else 1)",
+            description="Maximum number of turns of the model (default: the paper's number "
+            "for the task, else 1).",
         ),
     ] = None
     failed_call: Annotated[
         Literal["go_on", "end_turn"],
         Meta(
-            description="after a call that finds nothing: the rest of its block, or the next turn"
+            description="After a call that finds nothing: continue with the rest of its "
+            "block, or with the next turn."
         ),
     ] = "go_on"
     context: Annotated[
         int | None,
         Meta(
             ge=1,
-            description="most tokens of a request, at four characters each (default: the model's "
-            "window)",
+            description="Maximum number of tokens of a request, at four characters each "
+            "(default: the model's context window).",
         ),
     ] = None
-    max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 1024
+    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
+        1024
+    )
     repair: Annotated[
-        bool, Meta(description="a reply without a block is asked for once more, with the error")
+        bool, Meta(description="Ask once more, with the error, if a reply has no code block.")
     ] = False
 
 
@@ -141,7 +148,8 @@ class Synapse:
         spec: SynapseSpec = SynapseSpec(),
         *,
         opened: Annotated[
-            ExemplarMemory | None, Meta(description="a memory that is open already, from Python")
+            ExemplarMemory | None,
+            Meta(description="A memory that is already open, for use from Python."),
         ] = None,
     ) -> None:
         self.model = model
@@ -197,7 +205,7 @@ class Synapse:
         """
         if not observation.text or not is_html(observation.text):
             raise NoEvidenceError(
-                "synapse reads the page as HTML, but this state has none: MiniWoB++ gives it with "
+                "synapse reads pages as HTML, but this state has none; for MiniWoB++ set "
                 "text = 'html'"
             )
         page = Page(observation.text)
@@ -227,7 +235,7 @@ class Synapse:
                 if name is None
                 else f"the memory holds no exemplar of {name!r}"
             )
-            raise NoEvidenceError(f"{what}: add some (docs/agents.md), or name another folder")
+            raise NoEvidenceError(f"{what}; add some (docs/agents.md), or choose another folder")
         on = (
             entry.abstracts
             if spec.abstraction == "auto"
@@ -281,8 +289,8 @@ class Synapse:
             count = len(self._shown)
             advice = "; the option `exemplars` shows fewer" if count > 1 else ""
             raise ContextTooLongError(
-                f"the request has about {tokens} tokens (exemplars: {count}); the model takes "
-                f"{window}{advice}"
+                f"the request has about {tokens} tokens (exemplars: {count}), but the "
+                f"model's context window only {window}{advice}"
             )
         ask = partial(said_by, self.model, max_tokens=self.spec.max_tokens, prompt=prompt)
         self._empty += 1
@@ -298,7 +306,7 @@ class Synapse:
         try:
             done = await run_block(block)
         except NoSandboxError as problem:
-            raise UsageError(f"synapse acts by code that the model writes, and {problem}") from None
+            raise UsageError(f"synapse runs code that the model writes, but {problem}") from None
         except CodeFailedError as problem:
             self._notes.append(f"The block was left out: {problem}.")
             return

@@ -61,49 +61,49 @@ class RecordedSpec:
     mode: Annotated[
         Literal["full", "no_memory", "no_trajectory"],
         Meta(
-            description="trajectories of similar tasks, the same ones for all tasks, or single "
-            "steps"
+            description="Exemplars: trajectories of similar tasks, the same trajectories "
+            "for all tasks, or single steps."
         ),
     ] = "full"
     memory: Annotated[
         Path | None,
         Meta(
-            description="recorded training turns (JSON lines), or a folder with exemplars made of "
-            "them"
+            description="Recorded training turns (JSON Lines), or a folder with exemplars "
+            "made from them."
         ),
     ] = None
     embedder: EmbedderName = "tfidf"
     embedder_url: EmbedderUrl = None
-    exemplars: Annotated[int, Meta(ge=0, description="most trajectories that are shown")] = 3
+    exemplars: Annotated[int, Meta(ge=0, description="Maximum number of trajectories shown.")] = 3
     order: Annotated[
         Literal["nearest_first", "nearest_last"],
-        Meta(description="the order in which they are shown"),
+        Meta(description="Order in which trajectories are shown."),
     ] = "nearest_first"
     k_current: Annotated[
-        int, Meta(ge=1, description="best candidates around which the page is cut")
+        int, Meta(ge=1, description="Number of best candidates around which the page is cut.")
     ] = 5
     k_previous: Annotated[
-        int, Meta(ge=1, description="the same for earlier pages and in the memory")
+        int, Meta(ge=1, description="The same for earlier pages and in the memory.")
     ] = 3
     context: Annotated[
         int | None,
         Meta(
             ge=1,
-            description="most tokens of a request and its reply, at four characters each "
-            "(default: the window)",
+            description="Maximum number of tokens of a request and its reply, at four "
+            "characters each (default: the model's context window).",
         ),
     ] = None
     step_match: Annotated[
         Literal["parsed", "exact_text"] | None,
         Meta(
-            description="a step is right when what it says is, or when its text is the same "
-            "(default, as in the paper: parsed for a trained model, exact_text for "
-            "others)"
+            description="A step is correct if its parsed action is, or if its text is "
+            "equal (default, as in the paper: parsed for a trained model, exact_text for "
+            "others)."
         ),
     ] = None
-    max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 100
+    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = 100
     repair: Annotated[
-        bool, Meta(description="a reply without an action is asked for once more, with the error")
+        bool, Meta(description="Ask once more, with the error, if a reply has no action.")
     ] = False
 
 
@@ -121,7 +121,8 @@ class RecordedSynapse:
         spec: RecordedSpec = RecordedSpec(),
         *,
         opened: Annotated[
-            ExemplarMemory | None, Meta(description="a memory that is open already, from Python")
+            ExemplarMemory | None,
+            Meta(description="A memory that is already open, for use from Python."),
         ] = None,
     ) -> None:
         if (
@@ -131,7 +132,7 @@ class RecordedSynapse:
             and opened is None
         ):
             raise UsageError(
-                "synapse-mind2web needs training tasks: name a file of recorded turns",
+                "synapse-mind2web needs training tasks; give a file of recorded turns as memory",
                 parameters=("memory",),
             )
         self.model, self.spec, self._opened = model, spec, opened

@@ -29,27 +29,29 @@ class ExemplarsConfig(Config):
     """
 
     trajectories: Annotated[
-        Sequence[str | Path], Meta(min_length=1, description="trajectory files")
+        Sequence[str | Path], Meta(min_length=1, description="Trajectory files.")
     ]
-    verdicts: Annotated[
-        str | Path, Meta(description="verdicts of one judge, as prill score writes them")
+    verdicts: Annotated[str | Path, Meta(description="Verdicts of one judge, from `prill score`.")]
+    output: Annotated[
+        str | Path, Meta(description="Folder of the memory. Exemplars already in it are kept.")
     ]
-    output: Annotated[str | Path, Meta(description="the memory's folder; what is in it stays")]
     calibration: Annotated[
-        str | Path | None, Meta(description="accept by its threshold; prill calibrate writes it")
+        str | Path | None, Meta(description="File of `prill calibrate`. Accept by its threshold.")
     ] = None
     threshold: Annotated[
-        float | None, Meta(ge=0, le=1, description="accept what has this score at least")
+        float | None, Meta(ge=0, le=1, description="Minimum score of an accepted trajectory.")
     ] = None
     embedder: EmbedderName = "tfidf"
     embedder_url: EmbedderUrl = None
-    per_task: Annotated[int, Meta(ge=1, description="most of one task")] = PER_TASK
+    per_task: Annotated[int, Meta(ge=1, description="Maximum number of exemplars per task.")] = (
+        PER_TASK
+    )
     shipped: Annotated[
-        bool, Meta(description="a new memory begins with the exemplars that come with prill")
+        bool, Meta(description="Start a new memory with the built-in exemplars.")
     ] = False
     labels: Annotated[
         str | Path | None,
-        Meta(description="label file: tells how many of the new exemplars are wrong"),
+        Meta(description="Label file, used to report how many of the new exemplars are wrong."),
     ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"
@@ -58,7 +60,7 @@ class ExemplarsConfig(Config):
         """Refuses incompatible options."""
         if self.calibration is not None and self.threshold is not None:
             raise UsageError(
-                "calibration and threshold: the file has a threshold; give one of them",
+                "give either calibration, whose file has a threshold, or threshold",
                 parameters=("calibration", "threshold"),
             )
 
@@ -168,13 +170,13 @@ def _memory(folder: Path, config: ExemplarsConfig) -> ExemplarMemory:
     if (folder / EXEMPLARS).is_file():
         if config.shipped:
             raise UsageError(
-                f"{folder} already holds a memory: only a new one can start with the exemplars "
-                "of prill"
+                f"{folder} already contains a memory; only a new one can start with the "
+                "built-in exemplars"
             )
         return ExemplarMemory.load(folder, embedder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
-            f"{folder} exists without {EXEMPLARS}: name a new folder or an exemplar memory"
+            f"{folder} exists without {EXEMPLARS}; give a new folder, or an exemplar memory"
         )
     shipped = ExemplarMemory.load(None, embedder)
     return (
@@ -189,7 +191,7 @@ def _verdicts(config: ExemplarsConfig) -> tuple[dict[str, Verdict], float | None
     found = {verdict.id: verdict for verdict in read_verdicts(config.verdicts)}
     if len({comparable(verdict.evaluator) for verdict in found.values()}) > 1:
         raise UsageError(
-            f"{config.verdicts}: the file has verdicts of several judges; name a file of one judge"
+            f"{config.verdicts}: contains verdicts of several judges; give a file of one judge"
         )
     if config.calibration is None or not found:
         return found, config.threshold
@@ -199,8 +201,8 @@ def _verdicts(config: ExemplarsConfig) -> tuple[dict[str, Verdict], float | None
         return found, calibration.threshold
     if comparable(judge) != comparable(calibration.evaluator):
         raise UsageError(
-            f"{config.calibration}: this calibration is of another judge, or of other settings of "
-            f"{judge.name}"
+            f"{config.calibration}: this calibration is for another judge, or for other "
+            f"settings of {judge.name}"
         )
     mapped = {
         id: replace(

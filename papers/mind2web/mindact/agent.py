@@ -70,25 +70,29 @@ _TRAINED_TOKENS, _PROMPTED_TOKENS = 50, 256  # of an answer; chat models write a
 _MAX_VIEWS = 32  # cached: those of a conversation
 _T = TypeVar("_T")
 FormOption = Annotated[
-    Form, Meta(description="the model answers with a letter, or writes the element")
+    Form, Meta(description="The model answers with a letter, or writes the element.")
 ]
 HistoryOption = Annotated[
     History,
     Meta(
-        description="earlier steps shown: none, all, those of the first 3 turns, of the most "
-        "similar turns, or the matched"
+        description="Earlier steps shown: none, all, those of the first 3 turns, of the "
+        "most similar turns, or the matched ones."
     ),
 ]
 SimplificationOption = Annotated[
-    bool, Meta(description="earlier pages are cut around a few candidates, not all")
+    bool,
+    Meta(description="Cut earlier pages around a few candidates instead of showing them in full."),
 ]
 RationaleModel = Annotated[
     LanguageModel | None,
-    Meta(description="writes why an earlier answer was right (memory refinement)"),
+    Meta(description="Model that writes why an earlier answer was correct (memory refinement)."),
 ]
 RewriteModel = Annotated[
     LanguageModel | None,
-    Meta(description="makes an instruction stand alone; earlier turns are then not shown (CAR)"),
+    Meta(
+        description="Model that rewrites an instruction so that it stands alone; earlier turns "
+        "are then not shown (CAR)."
+    ),
 ]
 
 
@@ -101,14 +105,18 @@ class MindActSpec:
     form: FormOption = "choice"
     history: HistoryOption = "all"
     snippets: Annotated[
-        int, Meta(ge=1, description="most turns, or groups of like steps, that are matched")
+        int,
+        Meta(
+            ge=1,
+            description="Maximum number of turns, or groups of similar steps, that are matched.",
+        ),
     ] = 3
     history_order: Annotated[
         Order,
-        Meta(description="the order of what was matched: the nearest first, last, or by time"),
+        Meta(description="Order of the matched steps: nearest first, nearest last, or by time."),
     ] = "relevance"
     match_pages: Annotated[
-        bool, Meta(description="pages count when steps are matched (the paper: worse)")
+        bool, Meta(description="Use pages when steps are matched (the paper: worse).")
     ] = False
     embedder: EmbedderName = "tfidf"
     embedder_url: EmbedderUrl = None
@@ -116,73 +124,80 @@ class MindActSpec:
     refinement: Annotated[
         bool | None,
         Meta(
-            description="earlier answers have a sentence why (default: where those come from is "
-            "named)"
+            description="Add a rationale to earlier answers (default: if its model or file "
+            "is given)."
         ),
     ] = None
     rationales: Annotated[
-        Path | None, Meta(description="JSON-lines file that keeps these sentences")
+        Path | None, Meta(description="JSON Lines file that stores the rationales.")
     ] = None
     rewrites: Annotated[
-        Path | None, Meta(description="JSON-lines file that keeps instructions that stand alone")
+        Path | None, Meta(description="JSON Lines file that stores the rewritten instructions.")
     ] = None
     prompted: Annotated[
         bool | None,
         Meta(
-            description="for a chat model: with three examples; else for one trained on this form "
-            "(default: trained for local: and adapters, prompted for others)"
+            description="Prompt a chat model with three examples, instead of a model "
+            "trained on this form (default: trained for local: and adapters, prompted for "
+            "others)."
         ),
     ] = None
     numbers: Annotated[
         bool,
         Meta(
-            description="elements carry numbers (the papers); without, they are found by their "
-            "text: soon learnt"
+            description="Number the elements, as in the papers. Otherwise they are "
+            "identified by their text, which is learnt sooner."
         ),
     ] = True
-    group: Annotated[int, Meta(ge=2, le=25, description="candidates that are shown together")] = 5
-    pool: Annotated[int, Meta(ge=1, description="best candidates that take part")] = 50
+    group: Annotated[int, Meta(ge=2, le=25, description="Number of candidates shown together.")] = 5
+    pool: Annotated[int, Meta(ge=1, description="Number of best candidates that take part.")] = 50
     previous: Annotated[
-        int, Meta(ge=0, description="earlier actions of the turn that are told")
+        int, Meta(ge=0, description="Number of earlier actions of the turn that are shown.")
     ] = 5
     part_tokens: Annotated[
         int | None,
         Meta(
             ge=16,
-            description="most tokens of a page, a question or an answer (default: 512; prompted: "
-            "any)",
+            description="Maximum number of tokens of a page, a question or an answer "
+            "(default: 512; prompted: unlimited).",
         ),
     ] = None
     total_tokens: Annotated[
         int,
         Meta(
-            ge=32, description="tokens of all together, which bounds what is shown of earlier steps"
+            ge=32,
+            description="Maximum number of tokens in total, which limits the earlier steps shown.",
         ),
     ] = 2048
     truncate: Annotated[
         Literal["token", "snippet"],
-        Meta(description="the earliest go token by token, or step by step"),
+        Meta(description="Drop the earliest steps token by token, or step by step."),
     ] = "token"
     tokenizer: Annotated[
         str | None,
         Meta(
-            description="folder of a tokenizer for transformers (default: that of the model's "
-            "folder, else about)"
+            description="Folder of a tokenizer for transformers (default: that of the "
+            "model's folder, else an estimate)."
         ),
     ] = None
     max_tokens: Annotated[
-        int | None, Meta(ge=1, description="tokens of one answer (default: 50; prompted: 256)")
+        int | None,
+        Meta(
+            ge=1, description="Maximum number of tokens in an answer (default: 50; prompted: 256)."
+        ),
     ] = None
     repair: Annotated[
         bool,
-        Meta(description="an answer that cannot be read is asked for once more, with the error"),
+        Meta(description="Ask once more, with the error, if an answer cannot be parsed."),
     ] = False
     neg_ratio: Annotated[
         float,
-        Meta(ge=0, le=1, description="training: share of the draws without the right element"),
+        Meta(ge=0, le=1, description="Training: share of samples without the correct element."),
     ] = 0.2
-    draw: Annotated[int, Meta(ge=0, description="training: another draw has other candidates")] = 0
-    seed: Annotated[int, Meta(description="another seed shuffles otherwise")] = 123
+    draw: Annotated[
+        int, Meta(ge=0, description="Training: number of the sample, which varies the candidates.")
+    ] = 0
+    seed: Annotated[int, Meta(description="Seed of the shuffling.")] = 123
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,8 +238,7 @@ class MindAct:
         self.rationale_model, self.rewrite_model = rationale_model, rewrite_model
         if spec.refinement and rationale_model is None and spec.rationales is None:
             raise UsageError(
-                "refinement needs sentences: name a rationale_model, or rationales, a file that "
-                "keeps them"
+                "refinement needs rationales; give a rationale_model, or a file of rationales"
             )
         self._refines = spec.refinement is not False and (
             rationale_model is not None or spec.rationales is not None
@@ -354,7 +368,7 @@ class MindAct:
         chosen = None if without or not positives else random.choice(positives)
         view = self._cut(page, _drawn(random, chosen, others, spec.group))
         if not view.choices:
-            raise UnparsableError(f"step {index + 1}: the page has none of its candidates")
+            raise UnparsableError(f"step {index + 1}: none of its candidates is on the page")
         answer = self._wording.answer(view.choices, chosen, *to_operation(step.action))
 
         async def asked() -> Sequence[Message]:

@@ -49,9 +49,9 @@ class Snippet:
         """Returns the page state. Raises NoEvidenceError if it was not kept."""
         if self.observed is None:
             raise NoEvidenceError(
-                f"turn {self.turn + 1} of the conversation has no page at step {self.step + 1}: "
-                "give earlier turns with their "
-                "pages (prill.papers.mind2web.pages.conversations.rejoined)"
+                f"turn {self.turn + 1} of the conversation has no page at step "
+                f"{self.step + 1}; give earlier turns with their pages "
+                "(prill.papers.mind2web.pages.conversations.rejoined)"
             )
         return build_state(self.observed)
 

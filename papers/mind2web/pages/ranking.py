@@ -146,7 +146,7 @@ async def rank_step(trajectory: Trajectory, index: int, ranker: Ranker) -> Ranke
     # a non-finite score cannot be ordered or written to a file
     if not all(map(math.isfinite, found)):
         raise InputError(
-            f"{trajectory.id}, step {index}: {ranker.name} gave a score that is not a number"
+            f"{trajectory.id}, step {index}: {ranker.name} returned a score that is not a number"
         )
     return ranked(trajectory, index, texts, dict(zip(different, found, strict=True)))
 
@@ -292,7 +292,7 @@ async def rank_file(
             Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
     if is_stream(gold):
         raise UsageError(
-            f"{gold}: trajectories are read more than once; name a file",
+            f"{gold}: expected a file, because trajectories are read more than once",
             parameters=("trajectories",),
         )
     check_output(output, "scores of candidates", [gold])

@@ -29,7 +29,7 @@ class TrainRankerConfig(TrainConfig):
     trains: ClassVar[Trained] = "ranker"
     preset: Annotated[
         PresetLike,
-        Meta(description="settings to start from: a preset's name, or a .toml file of settings"),
+        Meta(description="Settings to start from: the name of a preset, or a .toml file."),
     ] = _RANKER
 
 
@@ -43,13 +43,13 @@ class TrainPlannerConfig(TrainConfig):
     policy: Annotated[
         TeacherLike,
         Meta(
-            description="the policy that will ask it, for its questions and answers: mindact, "
-            "self-map, module:Object"
+            description="Policy that will call the planner, which sets its questions and "
+            "answers: mindact, self-map, or module:Object."
         ),
     ]
     preset: Annotated[
         PresetLike,
-        Meta(description="settings to start from: a preset's name, or a .toml file of settings"),
+        Meta(description="Settings to start from: the name of a preset, or a .toml file."),
     ] = _PLANNER
 
     def check(self) -> None:
@@ -59,7 +59,10 @@ class TrainPlannerConfig(TrainConfig):
             UsageError: The policy is the plain prompt, which no policy uses.
         """
         if isinstance(self.policy, TeacherConfig) and self.policy.name == PLAIN:
-            raise UsageError("a planner learns to answer a policy; name it", parameters=("policy",))
+            raise UsageError(
+                "policy is missing; name the policy that the planner answers",
+                parameters=("policy",),
+            )
 
     def teacher(self) -> tuple[Teacher | None, dict[str, Any] | None]:
         """Returns the policy whose prompts the planner answers.

@@ -74,7 +74,8 @@ class GoldTurns:
     ) -> None:
         if is_stream(path):
             raise UsageError(
-                f"{path}: trajectories are read several times; name a file", parameters=("rows",)
+                f"{path}: expected a file, because trajectories are read several times",
+                parameters=("rows",),
             )
         expect_unchanged(path)
         self.path = Path(path)
@@ -108,7 +109,8 @@ class GoldTurns:
             raise UsageError("\n  ".join(problems[:_MAX_NAMED]) + more)
         if not steps:
             raise UsageError(
-                f"{path}: has no step with a right candidate; make it with `prill convert mind2web`"
+                f"{path}: no step has a correct candidate; make the file with `prill "
+                "convert mind2web`"
             )
         self.steps, self.digest = tuple(steps), digest.hexdigest()
 

@@ -63,7 +63,8 @@ class PlannerRecipe(PageRecipe):
         """
         if teacher is None:
             raise UsageError(
-                "a planner learns to answer a policy; name the policy", parameters=("policy",)
+                "policy is missing; name the policy that the planner answers",
+                parameters=("policy",),
             )
         base = open_page_base(spec)
         turns = GoldTurns(rows, lambda done: say("turns", done, done))
@@ -84,9 +85,9 @@ class PlannerRecipe(PageRecipe):
         if not fitting or (spec.overlong == "error" and len(fitting) < len(lengths)):
             longest = max(lengths, key=lambda step: lengths[step])
             raise UsageError(
-                f"{turns.place(longest)}: {len(lengths) - len(fitting)} of {len(lengths)} steps "
-                f"are longer than {limit} tokens, this one has {lengths[longest][0]}; raise "
-                "max_length, or have the policy show less",
+                f"{turns.place(longest)}: {len(lengths) - len(fitting)} of {len(lengths)} "
+                f"steps are longer than {limit} tokens, this one has {lengths[longest][0]}; "
+                "raise max_length, or let the policy show less",
                 parameters=("max_length", "overlong"),
             )
         learnt, held_out = split(fitting, spec.held_out)

@@ -68,7 +68,7 @@ class RankerRecipe(PageRecipe):
                 fitting.append(step)
             say("pages", done, len(turns.steps))
         if not fitting:
-            raise UsageError(f"{rows}: no page has both a right and a wrong candidate")
+            raise UsageError(f"{rows}: no page has both a correct and a wrong candidate")
         learnt, held_out = split(fitting, spec.held_out)
         limit = min(filter(None, (spec.max_length or MAX_TOKENS, base.window)))
         draws = Draws(learnt, spec.negatives + 1, 1, spec.seed)

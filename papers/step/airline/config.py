@@ -35,10 +35,11 @@ class AirlineConfig(PagesConfig, AirlineSpec):
     _told: ClassVar[frozenset[str]] = PagesConfig._told | {"elsewhere"}
 
     tasks: Annotated[
-        Names, Meta(description=f"all, or some of {', '.join(Airline.tasks())}; seeds 0 to 19")
+        Names, Meta(description=f"all, or some of {', '.join(Airline.tasks())}; seeds 0 to 19.")
     ] = None
     elsewhere: Annotated[
-        bool, Meta(description="play the desk at $AIRLINE instead of one here ($AIRLINE_TOKEN)")
+        bool,
+        Meta(description="Use the service at $AIRLINE instead of a local one ($AIRLINE_TOKEN)."),
     ] = False
 
     def check(self) -> None:
@@ -53,7 +54,7 @@ class AirlineConfig(PagesConfig, AirlineSpec):
         names = task_names(self.tasks, Airline.tasks())
         if max(run.seeds, default=0) >= SCENARIOS:  # report this before the run starts
             raise UsageError(
-                f"seeds: each task has scenarios 0 to {SCENARIOS - 1}", parameters=("seeds",)
+                f"seeds: each task has the scenarios 0 to {SCENARIOS - 1}", parameters=("seeds",)
             )
         if self.elsewhere and run.attempts > 1 and run.copies > 1:
             raise UsageError(
@@ -83,7 +84,7 @@ class AirlineConfig(PagesConfig, AirlineSpec):
 
         if self.elsewhere:
             raise UsageError(
-                "the scripted policy knows the scenarios of this process only: leave out elsewhere",
+                "the scripted policy only knows the scenarios of this process; leave out elsewhere",
                 parameters=("elsewhere",),
             )
 

@@ -61,12 +61,13 @@ class Service:
             ):
                 if answer.status != 200:
                     raise EnvironmentFailedError(
-                        f"the airline at {self.address} answers {path} with status {answer.status}"
+                        f"the airline at {self.address} responds to {path} with status "
+                        f"{answer.status}"
                     )
                 return msgspec.json.decode(await answer.read())
         except (aiohttp.ClientError, TimeoutError) as error:
             raise EnvironmentFailedError(
-                f"the airline at {self.address} does not answer {path}: {type(error).__name__}"
+                f"the airline at {self.address} does not respond to {path}: {type(error).__name__}"
             ) from None
         except msgspec.DecodeError:
             raise EnvironmentFailedError(
@@ -98,10 +99,7 @@ class AirlineSpec(PageSpec):
 
     limited: Annotated[
         bool,
-        Meta(
-            description="an episode ends after 25 actions where a flight is to be booked, else "
-            "after 15"
-        ),
+        Meta(description="End an episode after 25 actions for bookings, and after 15 otherwise."),
     ] = True
 
 
@@ -146,8 +144,8 @@ class Airline:
         """
         if name not in LIMITS or not 0 <= seed < SCENARIOS:
             raise UsageError(
-                f"no scenario {seed} of {name!r}: the tasks are {', '.join(LIMITS)}, with seeds 0 "
-                f"to {SCENARIOS - 1}"
+                f"unknown scenario {seed} of {name!r}; the tasks are {', '.join(LIMITS)}, "
+                f"with seeds 0 to {SCENARIOS - 1}"
             )
         answer = await self._service.ask(
             "get-random-scenario", task=f"TASK_{name.replace('-', '_').upper()}", seed=str(seed)
@@ -244,8 +242,8 @@ def read_service(environ: Mapping[str, str]) -> Service:
     address = environ.get("AIRLINE", "").strip().rstrip("/")
     if not address.startswith(("http://", "https://")):
         raise UsageError(
-            "AIRLINE is not set to an address: export AIRLINE=…; python -m "
-            "prill.papers.step.airline.desk has one"
+            "AIRLINE is not set; export AIRLINE=URL; python -m "
+            "prill.papers.step.airline.desk starts a service"
         )
     return Service(address, environ.get("AIRLINE_TOKEN", ""))
 

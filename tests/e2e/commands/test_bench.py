@@ -283,13 +283,13 @@ def test_the_shop_has_no_figures_beside(tmp_path: Path) -> None:
         (("miniwob", "--tasks", "43"), "policy is missing"),
         (
             ("miniwob", "--policy", "react"),
-            "tasks is missing: react is not a paper's agent, so name a list (45, 43, 64), tasks, "
-            "or all (--tasks)",
+            "tasks is missing; react is not a paper's agent, so give a list (45, 43, 64), "
+            "tasks, or all (--tasks)",
         ),
         (("miniwob", "--policy", "react", "--tasks", "44"), "tasks: unknown task 44"),
         (
             ("miniwob", "--policy", "react", "--tasks", "45", "--beside", "stepp"),
-            "no figures 'stepp'",
+            "unknown figures 'stepp'",
         ),
         (
             ("miniwob", "--policy", "react", "--tasks", "45", "--beside", "step-webarena"),
@@ -301,7 +301,7 @@ def test_the_shop_has_no_figures_beside(tmp_path: Path) -> None:
         ),
         (
             ("miniwob", "--policy", "react", "--tasks", "45", "--lessons.model", "M"),
-            "there is no lesson to draw; give more trials (--lessons.model, --trials)",
+            "there are no lessons with one trial; give more trials (--lessons.model, --trials)",
         ),
         (
             ("webarena", "--policy", "scripted", "--shop", "--oracle", "none"),
@@ -309,11 +309,11 @@ def test_the_shop_has_no_figures_beside(tmp_path: Path) -> None:
         ),
         (
             ("web", "--policy", "scripted", "--goal", "x"),
-            "environment web: the benchmarks are miniwob, webarena,",
+            "environment web: expected one of miniwob, webarena,",
         ),
         (
             ("mind2web", "--policy", "scripted", "--recordings", "x.jsonl", "--trials", "2"),
-            "trials: recorded steps are played once",
+            "trials: recorded steps can only be played once",
         ),
     ],
 )

@@ -239,7 +239,9 @@ def test_recordings_hold_places_not_pages(gold: Path) -> None:
 def test_bad_recordings_say_where(gold: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="gold.jsonl:1: the turn 'c1-0' is recorded twice"):
         Recordings([gold, gold])
-    with pytest.raises(UsageError, match="no turn 'nope' is recorded; there are 3, such as c1-0"):
+    with pytest.raises(
+        UsageError, match="unknown turn 'nope'; expected one of 3, for example c1-0"
+    ):
         Recordings([gold]).turn("nope")
     (tmp_path / "bad.jsonl").write_text('{"id": 3}\n')
     with pytest.raises(InputError, match="bad.jsonl:1: "):

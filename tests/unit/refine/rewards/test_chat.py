@@ -188,7 +188,7 @@ def test_openenv_episodes_become_trajectories() -> None:
     ]
     assert seen.steps[0].observation == Observation() and seen.steps[1].observation.screenshot
     assert seen.final == Observation(url="u")
-    with pytest.raises(InputError, match="no goal is known"):
+    with pytest.raises(InputError, match="the goal is unknown"):
         episode_trajectory([("click [1]", Page(text="A cart"))])
     with pytest.raises(InputError, match="base64"):
         episode_trajectory([("click [1]", Page(screenshot="/etc/hosts"))], goal="g")
