@@ -124,7 +124,7 @@ async def caption_files(
         UsageError: No trajectory could be read, the captioner does not read images, or the output
             contains other data, cannot be written or is a pipe.
     """
-    expect_file(output, "captions, which are continued,")
+    expect_file(output, "captions")
     with screenshots_in(paths, last=last, limit=limit) as (pictures, tally):
         check_output(output, "captions", paths, continued=asking.get("resume", True))
         await caption_pictures(pictures(), captioner, output, tally, **asking)

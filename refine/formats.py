@@ -62,7 +62,7 @@ def make_format(name: str, **options: Any) -> RowFormat:
     """Creates the format of that name or `module:Object`. Raises UsageError for an unknown one."""
     maker = FORMATS.maker(name)
     made = maker(**read_options(maker, options, f"row format {name!r}"))
-    if not all(callable(getattr(made, method, None)) for method in ("row", "beside")):
+    if not all(callable(getattr(made, method, None)) for method in ("row", "other_files")):
         raise UsageError(
             f"row format {name!r} returned a {type(made).__name__}, which has no row(kind, "
             "row) and other_files(kinds)"

@@ -234,7 +234,9 @@ def get_threshold(spec: RetrySpec, judge: Evaluator) -> float | None:
         return spec.threshold
     if spec.threshold is not None:
         both = ("threshold", "false_negative_cost")
-        raise UsageError("give either a threshold, or the cost that chooses one", parameters=both)
+        raise UsageError(
+            "give either a threshold, or the cost that chooses one, not both", parameters=both
+        )
     if not any(isinstance(part, Calibrated) for part in every_judge(judge)):
         raise UsageError(
             "choosing a threshold by cost needs scores that are probabilities; give the "

@@ -223,7 +223,7 @@ def _trajectory(path: Path, root: Path) -> Trajectory:
         final=final,
         answer=answer,
         metadata={key: value for key, value in extra.items() if value is not None},
-        error=summary.broke_off,
+        error=summary.failure,
     )
 
 

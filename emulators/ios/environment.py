@@ -144,7 +144,7 @@ class Ios:
         )
         self._images = images
         self._spec = spec
-        self._begun: Counter[str] = Counter()
+        self._episodes_of: Counter[str] = Counter()
         self._random = random.Random(spec.seed)
         self._companion: Companion | None = None
         self._screen = PreparedScreen((0, 0), (0, 0))
@@ -164,7 +164,7 @@ class Ios:
                 "app:com.apple.Preferences, or a URL"
             )
         self._random = random.Random(f"{self._spec.seed} {task.id} {self._begun[task.id]}")
-        self._begun[task.id] += 1
+        self._episodes_of[task.id] += 1
         self._companion = None
         async with self._episode():
             self._companion, self._screen = await self._phone.fresh()
@@ -220,14 +220,14 @@ class Ios:
         return self._companion
 
     async def _perform(self, action: Action) -> None:
-        place = action_point(action, self._elements)
-        if action.target is not None and place is None:
+        point = action_point(action, self._elements)
+        if action.target is not None and point is None:
             return
-        if finger := finger_path(self._on_home_screen(action), place):
+        if finger := finger_path(self._on_home_screen(action), point):
             await self._touch(*finger)
         elif action.kind == "type" and action.value:
-            if place is not None:
-                await self._touch(place, place)
+            if point is not None:
+                await self._touch(point, point)
                 await asyncio.sleep(self._spec.after_action)
             await self._type(action.value)
         elif action.kind == "press" and action.value and (keys := combination(action.value)):
@@ -256,8 +256,10 @@ class Ios:
             or not is_home_screen(self._elements)
         ):
             return action
-        way = "right" if self._spec.swipe_up == "right" else self._random.choice(("left", "right"))
-        return replace(action, value=way)
+        direction = (
+            "right" if self._spec.swipe_up == "right" else self._random.choice(("left", "right"))
+        )
+        return replace(action, value=direction)
 
     async def _touch(self, touch: Point, lift: Point) -> None:
         start, end = self._points(touch), self._points(lift)

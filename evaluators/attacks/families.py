@@ -164,7 +164,7 @@ def families(images: Path) -> dict[str, tuple[Variant, ...]]:
     made: dict[str, tuple[Variant, ...]] = {
         name: (Variant(name, 1.0, name, attack),) for name, attack in _with_strength(images).items()
     }
-    for name, attack in _by_strength(images).items():
+    for name, attack in _attacks_by_strength(images).items():
         made[name] = tuple(
             Variant(name, strength, _name(name, strength), one) for strength, one in attack.items()
         )
@@ -195,7 +195,7 @@ def _with_strength(images: Path) -> dict[str, Attack]:
     }
 
 
-def _by_strength(images: Path) -> dict[str, dict[float, Attack]]:
+def _attacks_by_strength(images: Path) -> dict[str, dict[float, Attack]]:
     return {
         "stop-early": {
             share: partial(agent.stop_early, left_out=share) for share in (0.0, 0.25, 0.5, 0.75)
@@ -249,28 +249,28 @@ def own_attacks(reference: str) -> tuple[Variant, ...]:
     A function becomes a family with one strength and the function's name. Raises UsageError for any
     other object, and for a name that is not a valid file name.
     """
-    made = load_object(reference)
-    if isinstance(made, Variant):
-        variants: tuple[object, ...] = (made,)
-    elif callable(made):
+    loaded = load_object(reference)
+    if isinstance(loaded, Variant):
+        variants: tuple[object, ...] = (loaded,)
+    elif callable(loaded):
         name = reference.rpartition(":")[2]
-        variants = (Variant(name, 1.0, name, made),)
+        variants = (Variant(name, 1.0, name, loaded),)
     else:
-        variants = tuple(made) if isinstance(made, Sequence) else ()
+        variants = tuple(loaded) if isinstance(loaded, Sequence) else ()
     own = tuple(variant for variant in variants if isinstance(variant, Variant))
     if not own or len(own) < len(variants):
         raise UsageError(
             f"{reference} is not an attack; expected a function of a trajectory, or a list "
             "of Variant"
         )
-    if odd := next(
+    if invalid := next(
         (variant.name for variant in own if not _FILE_NAME.fullmatch(variant.name)), None
     ):
         raise UsageError(
-            f"{reference}: {odd!r} cannot be used in the name of a verdict file; use "
+            f"{reference}: {invalid!r} cannot be used in the name of a verdict file; use "
             "letters, digits and hyphens, and not 'before'"
         )
-    place = reference.rpartition(":")[0]
-    path = place if place.endswith(".py") else sys.modules[place].__file__
+    module = reference.rpartition(":")[0]
+    path = module if module.endswith(".py") else sys.modules[module].__file__
     source = content_hash(Path(path).read_text(encoding="utf-8")) if path else reference
     return tuple(replace(variant, source=source) for variant in own)

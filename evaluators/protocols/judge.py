@@ -29,7 +29,12 @@ from prill.evaluators.protocols.readers import (
     StageReader,
     VerdictReader,
 )
-from prill.evaluators.protocols.rubric import conditional, in_order, process, select_relevant
+from prill.evaluators.protocols.rubric import (
+    complete_scores,
+    compute_points,
+    conditional_criteria,
+    select_relevant,
+)
 from prill.evaluators.protocols.texts import SLOTS, Scene
 from prill.io.images import file_hash
 from prill.models.calls import Room, ask, gather_calls, planned
@@ -273,7 +278,7 @@ class ProtocolJudge(ModelJudge):
             if unread := sum(not grade.score for grade in grades):
                 notes.append(f" [{unread} of {len(pairs)} frames without a grade were left out]")
         if "rubric" in results:
-            criteria, share = process(results)
+            criteria, share = compute_points(results)
             effects = tuple(effect.description for effect in results["effects"].side_effects)
             findings = replace(findings, criteria=criteria, process=share, side_effects=effects)
         return Judgement(
@@ -311,7 +316,7 @@ class ProtocolJudge(ModelJudge):
     def _program(self, scene: Scene) -> _Program:
         """Yields the calls of each stage and takes their results; the last has the verdict."""
         for stage in self.protocol.stages:
-            if stage.when == "rivals" and len(conditional(scene.results)) < 2:
+            if stage.when == "rivals" and len(conditional_criteria(scene.results)) < 2:
                 continue
             if stage.per == "last" and scene.frames[-1].image is None:
                 scene.results[stage.name] = scene.frames[-1].text  # a captioner described it
@@ -322,7 +327,7 @@ class ProtocolJudge(ModelJudge):
                 continue
             results = yield calls
             if stage.per in ("goal", "run", "last"):
-                scene.results[stage.name] = in_order(results[0], scene.results)
+                scene.results[stage.name] = complete_scores(results[0], scene.results)
             else:
                 scene.results[stage.name] = results
         return None

@@ -309,7 +309,7 @@ async def _labelled(
 ) -> AnnotateResult:
     trajectories = opened_folders(config.trajectories)
     output = config.decisions
-    expect_file(output, "labels, which are continued,")
+    expect_file(output, "labels")
     check_output(output, "labels", [*trajectories, *config.verdicts], continued=True)
     with contextlib.closing(
         Worklist(
@@ -377,7 +377,7 @@ async def _captions(
     config: AnnotateConfig, stop: asyncio.Event, opened: Callable[[Opened], object]
 ) -> AnnotateResult:
     output, captions = config.decisions, str(config.captions)
-    expect_file(output, "decisions, which are continued,")
+    expect_file(output, "decisions")
     check_output(output, "captions", [captions], continued=True)
     site, decisions = open_site(captions, output, config.annotator)
     with decisions:

@@ -200,7 +200,7 @@ async def caption_async(
         EndpointError: The model's endpoint accepts no call.
     """
     engine = make_engine(config.engine) if config.engine is not None else None
-    asking: dict[str, Any] = {
+    options: dict[str, Any] = {
         "last": config.last,
         "limit": config.limit,
         "concurrency": config.concurrency,
@@ -211,16 +211,16 @@ async def caption_async(
     }
     with (
         opened_trajectories(config) as trajectories,
-        run_budget(config.budget_usd, **_place(config), begin_again=not config.resume),
+        run_budget(config.budget_usd, **_spending_location(config), begin_again=not config.resume),
     ):
         captioner = _captioner(config, engine)
         if not config.for_training:
             tally = await caption_files(
-                trajectories, captioner, config.output, engine=engine, **asking
+                trajectories, captioner, config.output, engine=engine, **options
             )
             return CaptionResult(tally, str(config.output))
         spec = TrainingSpec.read(config.training)
-        made = await training_data(trajectories, captioner, config.output, spec, **asking)
+        made = await training_data(trajectories, captioner, config.output, spec, **options)
         rows = None if made.asked.stopped else made.rows
         return CaptionResult(
             made.asked, str(config.output), rows, made.mended, dict(made.dropped), for_training=True
@@ -247,18 +247,21 @@ def plan_caption(config: CaptionConfig) -> RunPlan:
     with (
         opened_trajectories(config) as trajectories,
         run_budget(
-            config.budget_usd, **_place(config), begin_again=not config.resume, planned=True
+            config.budget_usd,
+            **_spending_location(config),
+            begin_again=not config.resume,
+            planned=True,
         ),
     ):
         captioner = _captioner(config, engine)
         file = Path(config.output) / CAPTIONS if config.for_training else Path(config.output)
-        expect_file(config.output, "captions, which are continued,")
+        expect_file(config.output, "captions")
         about: dict[str, Any] = {"last": config.last, "limit": config.limit}
         about |= {"resume": config.resume, "retry_unscored": config.retry_unscored}
         plan = plan_captions(trajectories, captioner, file, **about)
         usage = plan.usage
         if usage is not None:
-            usage = replace(usage, usd=compute_cost(usage, *_priced(config)))
+            usage = replace(usage, usd=compute_cost(usage, *_model_and_prices(config)))
     return RunPlan(
         work=(
             f"{plan.todo} images to caption, {plan.kept} already in the file, {plan.equal} "
@@ -277,7 +280,7 @@ def plan_caption(config: CaptionConfig) -> RunPlan:
     )
 
 
-def _place(config: CaptionConfig) -> dict[str, Any]:
+def _spending_location(config: CaptionConfig) -> dict[str, Any]:
     return {"folder" if config.for_training else "file": str(config.output)}
 
 
@@ -294,7 +297,7 @@ def _captioner(config: CaptionConfig, engine: Engine | None) -> Captioner:
                 raise UsageError(
                     f"model is missing; the captioner {made.name} needs a vision model"
                 )
-            if "concurrency" in model_options(get_name(table["model"])) and not _says_concurrency(
+            if "concurrency" in model_options(get_name(table["model"])) and not _sets_concurrency(
                 table["model"]
             ):
                 table.setdefault("concurrency", config.concurrency)
@@ -309,7 +312,7 @@ def _captioner(config: CaptionConfig, engine: Engine | None) -> Captioner:
     return captioner
 
 
-def _says_concurrency(model: Any) -> bool:
+def _sets_concurrency(model: Any) -> bool:
     options = (
         model.options
         if isinstance(model, ModelConfig)
@@ -320,7 +323,7 @@ def _says_concurrency(model: Any) -> bool:
     return "concurrency" in options
 
 
-def _priced(config: CaptionConfig) -> tuple[str | None, str | None]:
+def _model_and_prices(config: CaptionConfig) -> tuple[str | None, str | None]:
     """Returns the name of the captioner's model, and its price table."""
     if not isinstance(config.captioner, CaptionerConfig):
         return None, None

@@ -187,7 +187,7 @@ async def view_async(
     )
     if config.output is not None:
         inputs = [*config.trajectories, *config.verdicts]
-        expect_file(str(config.output), "labels, which are continued,")
+        expect_file(str(config.output), "labels")
         check_output(config.output, "labels", inputs, continued=True)
     for path in map(Path, config.verdicts):
         if not path.exists() and not path.parent.is_dir():

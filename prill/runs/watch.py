@@ -20,10 +20,10 @@ from prill.refine.rewards.watch.page import headline, watch_page
 from prill.refine.rewards.watch.records import (
     WatchRecord,
     get_name,
-    of_verdicts,
+    read_valid_verdicts,
     read_watch,
+    records_from_verdicts,
     to_opinion,
-    whole_verdicts,
 )
 from prill.refine.rewards.watch.signs import WatchReport, WatchTally
 from prill.refine.rewards.watch.spec import WatchLimits
@@ -138,7 +138,7 @@ watch_async = asynchronous(watch)
 
 
 def _opinions(path: str, problems: list[str]) -> Iterator[tuple[str, Opinion]]:
-    for verdict in whole_verdicts(path, problems.append):
+    for verdict in read_valid_verdicts(path, problems.append):
         yield verdict.id, to_opinion(verdict, get_name(verdict.evaluator))
 
 
@@ -163,7 +163,7 @@ def _records(path: str, students: dict[str, Opinion], problems: list[str]) -> It
     """Yields observations from either of the two file types."""
     first = next((line.data for line in read_lines(path) if detect_line_content(line.data)), b"")
     if detect_line_content(first) == "verdicts":
-        return of_verdicts(path, students, problems.append)
+        return records_from_verdicts(path, students, problems.append)
     if students:
         raise UsageError(
             f"{path}: second: only for verdict files; observations already contain the "

@@ -31,8 +31,8 @@ from prill.refine.rewards.watch.records import (
     WatchLog,
     WatchRecord,
     get_name,
+    read_valid_verdicts,
     to_opinion,
-    whole_verdicts,
 )
 from prill.refine.rewards.watch.signs import WatchReport, WatchTally
 from prill.refine.rewards.watch.spec import FEWEST, WatchSpec
@@ -363,7 +363,7 @@ def read_scores(path: str | Path | None) -> Sequence[float]:
         raise UsageError(problem, parameters=("reference",))
 
     values = []
-    for verdict in whole_verdicts(path, broken):
+    for verdict in read_valid_verdicts(path, broken):
         if verdict.success is not None:
             values.append(float(verdict.success) if verdict.score is None else verdict.score)
     if len(values) < FEWEST:

@@ -80,7 +80,7 @@ class WatchLog(AppendLog[WatchRecord]):
                 )
             known(record)
 
-        def passed_over(problem: str) -> None:
+        def count_broken(problem: str) -> None:
             self.broken += 1
 
         super().__init__(
@@ -88,7 +88,7 @@ class WatchLog(AppendLog[WatchRecord]):
             WatchRecord,
             take,
             what="observation",
-            broken=passed_over,
+            broken=count_broken,
             parameter="observations",
         )
 
@@ -100,7 +100,7 @@ def read_watch(
 
     Args:
         path: The file.
-        broken: Called with the problem of each broken line; reading goes on.
+        broken: Called with the problem of each broken line; reading continues.
 
     Returns:
         The observations.
@@ -111,20 +111,20 @@ def read_watch(
     return _read(path, WatchRecord, "observations", broken)
 
 
-def of_verdicts(
+def records_from_verdicts(
     path: str | os.PathLike[str], students: Mapping[str, Opinion], broken: Callable[[str], object]
 ) -> Iterator[WatchRecord]:
     """Converts the lines of a verdict file to observations, in order; `students` has the second
     judge's verdicts by id.
     """
-    for verdict in whole_verdicts(path, broken):
-        said = to_opinion(verdict, get_name(verdict.evaluator))
+    for verdict in read_valid_verdicts(path, broken):
+        opinion = to_opinion(verdict, get_name(verdict.evaluator))
         yield WatchRecord(
-            kind="verdict", at="", id=verdict.id, verdict=said, student=students.get(verdict.id)
+            kind="verdict", at="", id=verdict.id, verdict=opinion, student=students.get(verdict.id)
         )
 
 
-def whole_verdicts(
+def read_valid_verdicts(
     path: str | os.PathLike[str], broken: Callable[[str], object]
 ) -> Iterator[Verdict]:
     """Reads the verdicts of a file; `broken` is called for each invalid line. Raises UsageError for

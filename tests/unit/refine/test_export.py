@@ -117,7 +117,10 @@ def test_manifest_names_its_files(tmp_path: Path) -> None:
             lambda text: text.replace("prill rows 1", "prill rows 9"),
             "manifest.json: its format is 'prill rows 9'",
         ),
-        (None, "holds README.md, checksums.jsonl, report.html and 1 more, which this would remove"),
+        (
+            None,
+            "contains README.md, checksums.jsonl, report.html and 1 more, which would be deleted",
+        ),
     ],
 )
 def test_damaged_manifest_replaces_nothing(

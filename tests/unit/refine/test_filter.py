@@ -66,7 +66,7 @@ def test_scores_meet_the_threshold() -> None:
 
 
 def test_threshold_without_scores_is_an_error() -> None:
-    with pytest.raises(UsageError, match="verdict of a by vlm has no score") as error:
+    with pytest.raises(UsageError, match="verdict on a by vlm has no score") as error:
         filter_steps([attempt("a", *THREE)], [verdict("a")], FilterSpec(threshold=0.5))
     assert error.value.parameters == ("threshold",)
 
@@ -203,7 +203,7 @@ def test_calibrated_scores_are_taken_as_they_are(tmp_path: Path) -> None:
 
 def test_calibration_of_others_is_refused(tmp_path: Path) -> None:
     file = calibration(tmp_path / "c.json", EvaluatorInfo("vlm", "1", "another"))
-    with pytest.raises(UsageError, match="of another judge"):
+    with pytest.raises(UsageError, match="for another judge"):
         filter_steps(
             [attempt("a", *THREE)], [verdict("a", True, 0.9)], FilterSpec(calibration=file)
         )

@@ -172,6 +172,6 @@ def test_broken_figures_name_their_place(tmp_path: Path, old: str, new: str, pro
 def test_an_unknown_paper_names_those_there_are() -> None:
     with pytest.raises(
         UsageError,
-        match="unknown figures 'stepp'; expected one of self-map, step, step-airline, step-webarena, ",
+        match="unknown figures 'stepp'; expected one of self-map, step, step-airline, ",
     ):
         read_paper("stepp")

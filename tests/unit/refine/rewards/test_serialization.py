@@ -166,8 +166,8 @@ def test_half_a_character_is_told_with_place(root: str | None) -> None:
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        (None, "nothing stands where"),
-        (3, "a int stands where"),
+        (None, "expected a trajectory, got nothing"),
+        (3, "expected a trajectory, got a int"),
         ("t.jsonl", "neither the JSON"),
         ("{", "not valid JSON"),
         ('{"id": "a"}', "task"),
@@ -182,7 +182,7 @@ def test_half_a_character_is_told_with_place(root: str | None) -> None:
             {"id": "a", "task": {"goal": "b"}, "metadata": {"c": object()}},
             "cannot be written as JSON",
         ),
-        ("packed.jsonl.gz#a", "unpack it"),
+        ("packed.jsonl.gz#a", "decompress it"),
         (
             {"id": "a", "task": {"goal": "b"}, "final": {"screenshot": "../a.png"}},
             "leaves the folder",
@@ -259,7 +259,7 @@ def test_every_image_of_a_prompt_is_shown() -> None:
         ([{"role": "system", "content": "x"}], "no user text"),
         (
             [{"role": "user", "content": [{"type": "image_url", "image_url": "https://x/y.png"}]}],
-            "no text|URL",
+            "no user text|URL",
         ),
         (
             [{"role": "user", "content": [{"image_url": "file:///etc/x"}, {"text": "a"}]}],

@@ -327,7 +327,7 @@ def test_canaries_without_labels_are_errors(tmp_path: Path) -> None:
     settings["canaries"].write_text("broken\n")
     with pytest.raises(UsageError, match=r"canaries.jsonl:1: not valid JSON"):
         Watch(Says(), WatchSpec(**settings))
-    with pytest.raises(UsageError, match="labels.jsonl: holds labels, not observations"):
+    with pytest.raises(UsageError, match="labels.jsonl: contains labels, not observations"):
         Watch(Says(), WatchSpec(observations=settings["canary_labels"]))
 
 
