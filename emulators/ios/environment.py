@@ -163,7 +163,7 @@ class Ios:
                 f"start_url {start!r}: expected app:<bundle id>, such as "
                 "app:com.apple.Preferences, or a URL"
             )
-        self._random = random.Random(f"{self._spec.seed} {task.id} {self._begun[task.id]}")
+        self._random = random.Random(f"{self._spec.seed} {task.id} {self._episodes_of[task.id]}")
         self._episodes_of[task.id] += 1
         self._companion = None
         async with self._episode():

@@ -105,7 +105,7 @@ def read_action(text: str) -> Action:
         )
     if verb not in _ARGUMENTS:
         raise UnreadableActionError(
-            f"{_short(text)} is not an action; expected one of {', '.join(dict.fromkeys(_KINDS))}"
+            f"{_short(text)} is not an action; the actions are {', '.join(dict.fromkeys(_KINDS))}"
         )
     if (
         (named := _NAMED.fullmatch(rest))

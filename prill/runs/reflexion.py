@@ -447,7 +447,7 @@ def _model_name(learner: Learner, model: LanguageModel | None) -> str:
     return (
         (model or learner.reflector.model).name
         if isinstance(learner, Reflective)
-        else "the policy's model"
+        else "the policy's own"
     )
 
 

@@ -68,10 +68,7 @@ class TrainJudgeConfig(TrainConfig):
     ] = None
     soft_labels: Annotated[
         bool,
-        Meta(
-            description="Learn the teacher's probability of success instead of only its verdict. "
-            "The judge then replies with one word (form = word)."
-        ),
+        Meta(description="Learn the teacher's probability of success, with form = word."),
     ] = False
     judge: Annotated[
         JudgeConfig | str | Mapping[str, Any],

@@ -160,8 +160,8 @@ class TrainSpec:
     balance: Annotated[
         bool,
         Meta(
-            description="judge: repeat rows of rarer verdicts until all verdicts are "
-            "equally frequent. The held-out split is unchanged."
+            description="judge: repeat training rows of rarer verdicts until all are "
+            "equally frequent."
         ),
     ] = True
     held_out: Annotated[

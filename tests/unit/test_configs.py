@@ -1138,7 +1138,7 @@ def read(name: str, argv: list[str]) -> tuple[Config, Switches]:
     derived, rest = derive(
         load_object(command.config),
         argv,
-        command.words,
+        command.layout,
         prog=f"prill {name}",
         dry_run=command.dry_run,
     )
@@ -1302,7 +1302,7 @@ def test_words_without_a_place_are_refused() -> None:
         ),
         (
             ["--judge", "vlm", "--reasoning-effort", "lots"],
-            "--model.reasoning-effort: Invalid enum value 'lots'; write one of none, minimal, "
+            "--model.reasoning-effort: Invalid enum value 'lots'; expected one of none, minimal, "
             "low, medium, high",
         ),
         (

@@ -214,7 +214,10 @@ def chosen(*words: str) -> tuple[Played, list[str]]:
     """What is played, and whose figures stand next to it."""
     command = COMMANDS["papers bench"]
     derived, rest = derive(
-        load_object(command.config), [*words, "-o", "out"], command.words, prog="prill papers bench"
+        load_object(command.config),
+        [*words, "-o", "out"],
+        command.layout,
+        prog="prill papers bench",
     )
     config, _ = derived.read(rest)
     assert isinstance(config, BenchConfig)

@@ -236,7 +236,7 @@ def test_python_does_what_the_command_does(prill: Prill, tmp_path: Path) -> None
     ("words", "message"),
     [
         (["-o", "-"], "cannot be written to a pipe"),
-        (["-o", "t.jsonl"], "an input too"),
+        (["-o", "t.jsonl"], "also an input"),
         (["-o", "c.jsonl", "--captioner", "text"], "reads no images"),
         (["-o", "c.jsonl", "--captioner", "eye"], "unknown captioner"),
     ],

@@ -70,7 +70,7 @@ def test_every_known_verb_is_read(
         ("press []", "expected press"),
         ("goto []", "expected goto"),
         ("tab_focus [next]", "expected tab_focus"),
-        ("Click [7]", "is not an action; expected one of click"),
+        ("Click [7]", "is not an action; the actions are click"),
         ("I click [7]", "is not an action"),
         ("none", "is not an action"),
         ("", "is not an action"),

@@ -211,7 +211,7 @@ async def test_folder_of_others_is_left_alone(tmp_path: Path) -> None:
         await training_data([tmp_path / "t.jsonl"], captioner({}), tmp_path / ("x" * 300))
     (tmp_path / "data/rows.jsonl").unlink()
     (tmp_path / "data" / CAPTIONS).write_text('{"id": "t", "success": true}\n')
-    with pytest.raises(UsageError, match="holds labels, not captions"):
+    with pytest.raises(UsageError, match="contains labels, not captions"):
         await make(tmp_path, captioner({}))
 
 

@@ -261,7 +261,7 @@ def test_python_compares_as_the_command_does(
         part["value"] for part in found["slices"]["site"]
     ]
     assert result.table().to_rows()[0]["figure"] == "accuracy"
-    with pytest.raises(UsageError, match="it has: site, agent"):
+    with pytest.raises(UsageError, match="it has site, agent"):
         result.table("colour")
     shown = result._repr_html_()
     assert "McNemar" in shown and "\x1b" not in shown

@@ -188,7 +188,7 @@ def test_what_is_not_compared_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
         "1 recorded episodes without a prediction, left out",
         "1 predicted episodes without a recording",
         "1 predictions after the last recorded step",
-        "1 episodes without boxes",
+        "1 episodes without bounding boxes",
     ):
         assert words in shown
     broken = written(tmp_path / "q.jsonl", ("a", "g", []), error="the phone is gone")
@@ -206,7 +206,7 @@ def test_options_of_verdicts_are_refused(
     one = written(tmp_path / "r.jsonl", ("a", "g", [UP]))
     assert main(["agree", one, one, "--metric", "aitw", *words]) == 2
     shown = capsys.readouterr().err
-    assert f"{words[0][2:]} is about verdicts" in shown and f"({words[0]})" in shown
+    assert f"{words[0][2:]} : only for verdicts" in shown and f"({words[0]})" in shown
 
 
 def test_python_matches_as_the_command_does(

@@ -227,7 +227,7 @@ def test_misuse_of_batch_is_one_error(
         ),
         (
             lambda record: record | {"judge": record["judge"] | {"modell": {}}},
-            "batch.json: judge.modell: is unknown here",
+            "batch.json: judge.modell: unknown option",
         ),
         (
             lambda record: record | {"judge": changed(record, "model", timeout="soon")},
@@ -235,7 +235,7 @@ def test_misuse_of_batch_is_one_error(
         ),
         (
             lambda record: record | {"judge": OLD | {"evaluator": ["x"]}},
-            "batch.json: judge.evaluator: expected a text",
+            "batch.json: judge.evaluator: expected a string",
         ),
         (
             lambda record: record | {"judge": OLD | {"model": 5}},

@@ -80,5 +80,5 @@ def test_what_cannot_be_told_is_refused(files: list[str], tmp_path: Path) -> Non
         )
     other = tmp_path / "other.jsonl"
     prill.write_trajectories(other, [Trajectory(id="x", task=Task(goal="g"))])
-    with pytest.raises(UsageError, match="others than those judged"):
+    with pytest.raises(UsageError, match="do not match the verdicts"):
         prill.best(prill.BestConfig(verdicts=verdicts, trajectories=other))

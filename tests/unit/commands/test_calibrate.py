@@ -57,7 +57,7 @@ def test_calibration_is_told_and_written(files: tuple[Path, Path, Path], prill: 
     done = prill("calibrate", verdicts, labels, "-o", "c.json", *words)
     assert done.returncode == 0, done.stderr
     assert "299 scored runs" in done.stdout
-    assert "left out 1 unscored" in done.stdout
+    assert "1 unscored left out" in done.stdout
     assert "5 folds by task" in done.stdout
     assert re.search(
         r"Method: (platt|isotonic) \(Brier score held out: platt 0\.\d+, isotonic 0\.\d+; ",
@@ -211,7 +211,7 @@ def test_trajectories_must_match_verdicts(files: tuple[Path, Path, Path], prill:
         "--trajectories",
         trajectories,
     )
-    assert (done.returncode, "others than those judged" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "do not match the verdicts" in done.stderr) == (2, True), done.stderr
 
 
 def test_python_calibrates_as_the_command_does(

@@ -167,7 +167,10 @@ def test_policy_gives_prompt_and_language(prill: Prill, runs: Path, tmp_path: Pa
         "replay",
         "--policy.trajectories=[]",
     )
-    assert (refused.returncode, "those that do: react, screen, cogagent" in refused.stderr) == (
+    assert (
+        refused.returncode,
+        "policies with this method: react, screen, cogagent" in refused.stderr,
+    ) == (
         2,
         True,
     )
@@ -293,7 +296,7 @@ def test_the_same_again_is_the_same(prill: Prill, runs: Path, tmp_path: Path) ->
         ),
         (
             ["--rows", "dpo", "--per-task", "1", "--seed", "3", "--policy", "cogagent"],
-            "no kept step",
+            "no pair of a kept and a rejected step",
         ),
         (
             ["--policy", "cogagent"],
@@ -335,7 +338,10 @@ def test_folders_of_others_are_left_alone(prill: Prill, runs: Path, tmp_path: Pa
     assert prill("filter", runs, "--verdicts", "v.jsonl", "-o", "rows").returncode == 0
     (tmp_path / "rows/notes.txt").write_text("mine")
     done = prill("filter", runs, "--verdicts", "v.jsonl", "-o", "rows")
-    assert (done.returncode, "holds notes.txt, which this would remove" in done.stderr) == (2, True)
+    assert (done.returncode, "contains notes.txt, which would be deleted" in done.stderr) == (
+        2,
+        True,
+    )
     assert prill("filter", runs, "--verdicts", "v.jsonl", "-o", tmp_path).returncode == 2
     assert prill("filter", runs, "--verdicts", "v.jsonl", "-o", runs).returncode == 2
     assert (tmp_path / "rows/notes.txt").exists() and runs.exists()

@@ -52,7 +52,7 @@ def test_fit_gives_a_card_and_a_usable_judge(files: tuple[Path, Path], prill: Pr
     assert done.returncode == 0, done.stderr
     assert "Fitted on 60 runs of 30 tasks, 30 successes; labels: human" in done.stdout
     assert "site0, fitted on the other sites" in done.stdout
-    assert "like those it was fitted on" in done.stdout
+    assert "It was fitted on these sites" in done.stdout
     scored = prill("score", files[0], "-o", "v.jsonl", "--judge", "student", "--model", "m.json")
     assert scored.returncode == 0, scored.stderr
     compared = prill("agree", "v.jsonl", files[1], "--source", "human", "--json")
@@ -183,7 +183,7 @@ def test_broken_line_is_named_rest_is_fitted(files: tuple[Path, Path], prill: Pr
     done = prill("fit", *files, "-o", "m.json", "--source", "human")
     assert done.returncode == 3
     assert "t.jsonl:61" in done.stderr
-    assert "left out 1" in done.stdout
+    assert "1 without label or steps left out" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_figures_of_fitted_runs_say_so_everywhere(files: tuple[Path, Path], pril
     rows = prill(
         "filter", files[0], "--verdicts", "v.jsonl", "-o", "rows", "--labels", *compared, "--json"
     )
-    assert json.loads(rows.stdout)["fitted"]["run"] == 60 and "flatter" in rows.stderr
+    assert json.loads(rows.stdout)["fitted"]["run"] == 60 and "too good" in rows.stderr
     assert " run |\n" in prill("table", "v.jsonl").stdout
 
 
@@ -257,7 +257,7 @@ def test_held_out_figures_are_no_flattery(files: tuple[Path, Path], prill: Prill
     prill("fit", *files, "-o", "m.json", "--source", "human", "--out-of-fold", "held.jsonl")
     compared = (files[1], "--source", "human")
     assert "Warning" not in prill("agree", "held.jsonl", *compared).stdout
-    assert "flatter" not in prill("calibrate", "held.jsonl", *compared, "-o", "c.json").stdout
+    assert "too good" not in prill("calibrate", "held.jsonl", *compared, "-o", "c.json").stdout
     Path("u.jsonl").write_text(files[0].read_text().replace('"id": "k', '"id": "other k'))
     done = prill("score", "u.jsonl", "-o", "v.jsonl", "--judge", "student", "--model", "m.json")
     assert done.returncode == 0 and "fitted on" not in done.stderr

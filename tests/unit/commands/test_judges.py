@@ -312,7 +312,7 @@ def test_printed_prompt_can_be_used(prill: Prill, tmp_path: Path, attempts: Path
     bad = prill(
         "score", attempts, "-o", tmp_path / "x.jsonl", *words, "--prompt", tmp_path / "bad.md"
     )
-    assert (bad.returncode, "placeholder actions is missing" in bad.stderr) == (2, True), bad.stderr
+    assert (bad.returncode, "placeholder actions" in bad.stderr) == (2, True), bad.stderr
     assert prill("judges", "self-report", "--prompt").returncode == 2
 
 

@@ -79,7 +79,7 @@ def test_a_folder_that_is_no_utf8_is_named(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"d\xff")
     folder.mkdir()
     write_trajectories(folder / "t.jsonl", 1, screenshot="x.png")
-    with pytest.raises(InputError, match=r"d\\xff' is not valid UTF-8"):
+    with pytest.raises(InputError, match=r"d\\xff is not valid UTF-8"):
         list(read_trajectories(folder / "t.jsonl"))
 
 

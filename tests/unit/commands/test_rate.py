@@ -112,7 +112,7 @@ def test_labels_of_an_informative_draw_count_by_their_chance(
     with caplog.at_level("WARNING"):
         prill.agree(prill.AgreeConfig(verdicts=verdicts, labels=labels))
     assert "only `prill rate` weights them" in caplog.text
-    with pytest.raises(UsageError, match="width: how many more labels"):
+    with pytest.raises(UsageError, match="width: only available for labels"):
         prill.rate(prill.RateConfig(verdicts=verdicts, labels=labels, width=0.1))
 
 

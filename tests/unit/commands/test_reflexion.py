@@ -167,7 +167,10 @@ def test_runs_of_earlier_versions_are_continued(prill: Prill, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("--policy", "counter.py:Mute", "--judge", "oracle"), "the policy Mute takes no lessons"),
+        (
+            ("--policy", "counter.py:Mute", "--judge", "oracle"),
+            "the policy Mute does not accept lessons",
+        ),
         (("--judge", "oracle", "--second", "vlm"), "second: not available with the judge oracle"),
         (
             ("--judge", "self-report", "--threshold", "2"),
@@ -234,4 +237,4 @@ def test_simulation_takes_judge_and_runs(prill: Prill, tmp_path: Path) -> None:
     ]
     assert [row["success"] for row in figures[:3]] == pytest.approx([1 / 3, 2 / 3, 1.0])
     alone = prill("simulate-retries", "--verdicts", "verdicts.jsonl", "-o", "sim")
-    assert (alone.returncode, alone.stderr.count("\n")) == (2, 1) and "go together" in alone.stderr
+    assert (alone.returncode, alone.stderr.count("\n")) == (2, 1) and "give both" in alone.stderr

@@ -98,7 +98,7 @@ def test_score_says_where_transcripts_go(
         score("--transcripts", "calls")
         assert len(list(read_transcripts(tmp_path / "calls"))) == 3
         assert (
-            "transcript: v.transcripts is not there"
+            "transcript: v.transcripts does not exist"
             in prill("show", "t1", "--verdicts", "v.jsonl").stdout
         )
         assert (
@@ -108,7 +108,7 @@ def test_score_says_where_transcripts_go(
     elif way == "not kept":
         score("--no-transcripts")
         assert not (tmp_path / "v.transcripts").exists()
-        assert "v.transcripts is not there" in prill("show", "t1", "--verdicts", "v.jsonl").stdout
+        assert "v.transcripts does not exist" in prill("show", "t1", "--verdicts", "v.jsonl").stdout
     else:
         score()
         for part in (tmp_path / "v.transcripts").iterdir():

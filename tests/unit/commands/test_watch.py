@@ -81,7 +81,8 @@ def test_an_alarm_is_an_exit_code(prill: Prill, hacked: Path, steady: Path, tmp_
     assert text.count("<svg") == 6 and "2 alarms" in text and "<script" not in text
     assert prill("watch", hacked, "-o", page).returncode == 1  # its own page may be written over
     assert (
-        "holds observations, not a page of a watch" in prill("watch", hacked, "-o", steady).stderr
+        "contains observations, not a page of a watch"
+        in prill("watch", hacked, "-o", steady).stderr
     )
 
 
@@ -150,7 +151,7 @@ def test_other_files_are_refused(prill: Prill, steady: Path, tmp_path: Path) -> 
     empty = tmp_path / "e.jsonl"
     empty.touch()
     for path, words in (
-        (labels, "holds labels, not observations"),
+        (labels, "contains labels, not observations"),
         (garbage, "no line could be read"),
         (empty, "these files are empty"),
         (tmp_path / "none", "no such file"),

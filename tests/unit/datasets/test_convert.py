@@ -88,7 +88,7 @@ def test_nothing_is_overwritten(
         main(["convert", "agentrewardbench-webjudge", str(shop(recording)), "-o", str(tmp_path)])
         == 2
     )
-    assert "exists already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert (tmp_path / "labels.jsonl").read_text(encoding="utf-8") == "mine"
 
 

@@ -51,7 +51,7 @@ BROKEN: list[tuple[bytes, str]] = [
     ),
     (
         json.dumps({**GOOD, "task": {"goal": "g", "platform": "andriod"}}).encode(),
-        "at `$.task.platform`; write one of web, android, ios, desktop, other (did you mean "
+        "at `$.task.platform`; expected one of web, android, ios, desktop, other (did you mean "
         "'android'?)",
     ),
     (
@@ -92,7 +92,7 @@ def test_labels_and_verdicts_say_the_same(tmp_path: Path) -> None:
             read_labels,
             label,
             label.replace(b'"unsure"', b'"unsur"'),
-            "write one of not_executable, unsure (did you mean 'unsure'?)",
+            "expected one of not_executable, unsure (did you mean 'unsure'?)",
         ),
         (read_labels, label, b'{"id": "b", "success": NaN}\n', "NaN is no JSON"),
     )
@@ -171,6 +171,6 @@ def test_two_faults_of_a_line_are_one_error(tmp_path: Path) -> None:
         '{"id": "a", "success": null, "undecided": "perhaps", "note": 1e999}\n'
     )
     with pytest.raises(
-        InputError, match="Invalid enum value 'perhaps'.*; write one of not_executable, unsure"
+        InputError, match="Invalid enum value 'perhaps'.*; expected one of not_executable, unsure"
     ):
         list(read_labels(tmp_path / "l.jsonl"))

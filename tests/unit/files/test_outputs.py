@@ -110,7 +110,7 @@ LONG = b'{"id":"a","task":{"goal":"%s"}}' % (b"x" * 100_000)
 
 def test_a_long_line_is_known(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_bytes(LONG)
-    with pytest.raises(UsageError, match="holds trajectories, not a report"):
+    with pytest.raises(UsageError, match="contains trajectories, not a report"):
         check_output(tmp_path / "t.jsonl", "a report")
 
 

@@ -97,7 +97,7 @@ async def test_9b_is_told_its_machine(platform: Platform, machine: str) -> None:
 
 
 async def test_cogagent_needs_screen_and_model() -> None:
-    with pytest.raises(NoEvidenceError, match="looks at screenshots"):
+    with pytest.raises(NoEvidenceError, match="needs screenshots"):
         await CogAgent(ScriptedModel([])).act(Observation(text="[1] button 'OK'"))
     trajectory = await run_episode(
         CogAgent(ScriptedModel([RefusalError("no")])), world(), TASK, id="a"

@@ -163,9 +163,14 @@ def test_without_grade_there_are_no_labels(own: str, tmp_path: Path) -> None:
         ("Ecko", "Says", (), "has no 'Ecko' (did you mean 'Echo'?)"),
         ("Says", "Says", (), "returned a Says, which has no reset(task), step(action) and close()"),
         ("Echo", "Echo", (), "images is missing: policy"),
-        ("Broken", "Says", (), "has the platform 'mainframe'; there are web, android"),
+        ("Broken", "Says", (), "has the platform 'mainframe'; expected one of web, android"),
         ("Echo", "Says", ("--start", "many"), "--environment.start: Expected `int`, got 'many'"),
-        ("Echo", "Says", ("--size", "3"), "say which one: --environment.size or --policy.size"),
+        (
+            "Echo",
+            "Says",
+            ("--size", "3"),
+            "ambiguous option; write --environment.size or --policy.size",
+        ),
         ("Echo", "Says", ("--policy.start", "3"), "--policy.start: unknown option"),
         (
             "Echo",

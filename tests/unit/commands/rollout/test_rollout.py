@@ -128,7 +128,7 @@ def test_bad_plan_is_one_clear_error(
         ),
         (["--tasks", "click-link", "--seeds", "1-x"], "numbers and ranges"),
         (["--tasks", "click-link", "--seeds", "0,4-2"], "the range 4-2 is descending"),
-        (["--tasks", "click-link", "--behaviour", "cheat"], "choose from solve"),
+        (["--tasks", "click-link", "--behaviour", "cheat"], "expected solve"),
         (
             ["--tasks", "click-link", "--policy", "scripted", "--reasoning"],
             "--reasoning: policy 'scripted' has no such option; policies with this option: react",
