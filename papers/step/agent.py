@@ -248,7 +248,7 @@ class StepAgent:
             load_library(spec.library)  # reports errors in the library before any episode is played
         if spec.flat_tokens is not None and not spec.flat:
             raise UsageError(
-                "flat_tokens is the size of the flat prompt: set flat, too",
+                "flat_tokens: only with flat",
                 parameters=("flat_tokens",),
             )
 
@@ -307,8 +307,7 @@ class StepAgent:
         around = library.surroundings
         if around.html and not is_html(observation.text):
             raise NoEvidenceError(
-                f"library {library.name} reads pages as HTML: MiniWoB++ gives them with text = "
-                "'html'"
+                f"library {library.name} needs pages as HTML; for MiniWoB++ set text = 'html'"
             )
         limit = around.max_steps if self.spec.max_steps is None else self.spec.max_steps
         self.limit_exceeded = bool(limit) and self._taken >= limit

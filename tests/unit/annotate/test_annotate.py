@@ -626,5 +626,5 @@ def test_another_draw_does_not_continue_a_file(tmp_path: Path) -> None:
     )
     with pytest.raises(UsageError, match="'a' was drawn with a different probability"):
         annotate(config)
-    with pytest.raises(UsageError, match="give both"):
+    with pytest.raises(UsageError, match="needs limit and verdicts"):
         config.copy_with(limit=None)

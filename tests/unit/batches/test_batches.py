@@ -148,7 +148,7 @@ async def test_writing_asks_nothing(
 
 
 async def test_model_of_this_machine_is_refused(trajectories: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="answers on this machine"):
+    with pytest.raises(UsageError, match="runs on this machine"):
         await write(
             [trajectories],
             prill.judge("modular", captioner="given", model=ScriptedModel([])),
@@ -688,6 +688,6 @@ async def test_refused_certificate_has_its_advice(
             batch.update(entry)
             with pytest.raises(
                 EndpointError,
-                match=r"not accepted \(self.signed certificate\); .* set \$SSL_CERT_FILE",
+                match=r"not trusted \(self.signed certificate\); .* set \$SSL_CERT_FILE",
             ):
                 await submit(batch, api=api)  # type: ignore[arg-type]

@@ -205,7 +205,7 @@ async def test_folder_of_others_is_left_alone(tmp_path: Path) -> None:
     write(tmp_path, [(draw(tmp_path / "a.png", 1), ENGLISH)])
     (tmp_path / "data").mkdir()
     (tmp_path / "data/rows.jsonl").write_text("mine\n")
-    with pytest.raises(UsageError, match="something else"):
+    with pytest.raises(UsageError, match="of another kind"):
         await make(tmp_path, captioner({}))
     with pytest.raises(UsageError, match="File name too long"):
         await training_data([tmp_path / "t.jsonl"], captioner({}), tmp_path / ("x" * 300))

@@ -126,7 +126,7 @@ async def test_paper_preset_draws_as_the_paper(shot: Observation) -> None:
         == (1.0, 3, {"top_p": 0.3, "top_k": 0, "repetition_penalty": 1.2})
     )
     assert "in detail" in str(model.seen[0][0].parts[1])
-    with pytest.raises(UsageError, match="cannot be sampled"):
+    with pytest.raises(UsageError, match="does not support sampling"):
         VLMCaptioner(ScriptedModel([]), preset="paper")
 
 

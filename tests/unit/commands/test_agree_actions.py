@@ -206,7 +206,7 @@ def test_options_of_verdicts_are_refused(
     one = written(tmp_path / "r.jsonl", ("a", "g", [UP]))
     assert main(["agree", one, one, "--metric", "aitw", *words]) == 2
     shown = capsys.readouterr().err
-    assert f"{words[0][2:]} : only for verdicts" in shown and f"({words[0]})" in shown
+    assert f"{words[0][2:]}: only for verdicts" in shown and f"({words[0]})" in shown
 
 
 def test_python_matches_as_the_command_does(

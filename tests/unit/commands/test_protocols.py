@@ -221,7 +221,7 @@ def test_bad_input_is_told(runs: Path, endpoint: MockServer) -> None:
         prill.ProtocolsConfig(
             trajectories=[runs], output="o", model="m", protocols=["webjudgee"]
         ).check()
-    with pytest.raises(UsageError, match="named twice"):
+    with pytest.raises(UsageError, match="listed twice"):
         prill.ProtocolsConfig(
             trajectories=[runs], output="o", model="m", protocols=["uv", "uv"]
         ).check()

@@ -214,9 +214,7 @@ def test_a_decorator_without_name_says_what_to_write() -> None:
     def f(trajectory: Trajectory) -> bool:
         return True
 
-    with pytest.raises(
-        prill.UsageError, match=r"decorate it with @prill\.as_judge\('name', version='1'\)"
-    ):
+    with pytest.raises(prill.UsageError, match=r"write @prill\.as_judge\('name', version='1'\)"):
         prill.as_judge(f, version="1")  # type: ignore[arg-type]
     with pytest.raises(prill.UsageError, match="not empty"):
         prill.as_judge("x", version="")

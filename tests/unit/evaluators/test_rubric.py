@@ -512,7 +512,7 @@ def test_rubrics_read_from_json_and_toml(tmp_path: Path) -> None:
     [
         ("{", r"r.jsonl:1: not JSON"),
         ("[1]", r"r.jsonl:1: expected an object"),
-        ('{"criteria": [{"text": "x"}]}', r"r.jsonl:1: give a \"task_id\" or a \"goal\""),
+        ('{"criteria": [{"text": "x"}]}', r"r.jsonl:1: expected a \"task_id\" or a \"goal\""),
         ('{"task_id": "a", "goal": "b", "criteria": [{"text": "x"}]}', r"one of them"),
         ('{"task_id": "a"}', r"Expected `array`, got `null` - at `\$.criteria`"),
         ('{"task_id": "a", "criteria": []}', r"0 criteria: expected 1 to 20"),

@@ -257,7 +257,7 @@ async def test_thinking_model_gets_more_tokens(endpoint: ScriptedEndpoint) -> No
         1024 + 16_384,
     ]
     endpoint.script = [said("", "length")]
-    with pytest.raises(TruncatedError, match="thought for 66560 tokens"):
+    with pytest.raises(TruncatedError, match="used all 66560 tokens"):
         await status(asked)
 
 

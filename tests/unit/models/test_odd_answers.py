@@ -426,7 +426,7 @@ async def test_certificate_is_held_against_trust(
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     async with bytes_served(GOOD_BYTES, tls=context) as url:
         with pytest.raises(
-            EndpointError, match=r"not accepted \(self.signed certificate\); .* set \$SSL_CERT_FILE"
+            EndpointError, match=r"not trusted \(self.signed certificate\); .* set \$SSL_CERT_FILE"
         ) as caught:
             await reply(url)
         monkeypatch.setenv("SSL_CERT_FILE", str(own_certificate))

@@ -176,7 +176,7 @@ async def test_too_many_items_are_told(visiting: Visiting, record: Record) -> No
 
 def test_other_addresses_need_a_good_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     for host in ("0.0.0.0", "::", "192.168.1.2", "example.org"):
-        with pytest.raises(UsageError, match="name a token"):
+        with pytest.raises(UsageError, match="set token_env"):
             ServiceSpec(host=host).tokens()
     assert ServiceSpec().is_loopback
     for host in ("127.0.0.1", "::1", "localhost", "127.8.8.8"):

@@ -327,8 +327,8 @@ async def test_from_python(files: Path) -> None:
     ("options", "problem"),
     [
         ({"annotator": "ada"}, "give both or neither"),
-        ({"blind": True}, "name the annotator"),
-        ({"annotator": " ", "output": "l.jsonl"}, "is empty"),
+        ({"blind": True}, "only for annotators"),
+        ({"annotator": " ", "output": "l.jsonl"}, "expected a name"),
     ],
 )
 def test_options_that_depend_on_each_other(options: dict[str, Any], problem: str) -> None:

@@ -165,7 +165,7 @@ def test_platform_meta_json_before_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "problem"), [("runs", "names no platform"), ("web_and_ios", "names web and ios")]
+    ("path", "problem"), [("runs", "contains no platform"), ("web_and_ios", "matches web and ios")]
 )
 def test_platform_unknown_is_one_error(tmp_path: Path, path: str, problem: str) -> None:
     with pytest.raises(UsageError, match=rf"{problem}; write the platform to .*meta\.json"):

@@ -238,7 +238,7 @@ def test_screenshot_outside_is_refused(recording: Recording) -> None:
 
 
 def test_folder_without_rows_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"expected a folder with trajectories\.jsonl"):
+    with pytest.raises(UsageError, match=r"expected a folder that contains trajectories\.jsonl"):
         list(load(tmp_path))
 
 

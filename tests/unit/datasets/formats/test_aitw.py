@@ -303,7 +303,7 @@ def test_bad_steps_break_only_their_episode(tmp_path: Path) -> None:
     [
         (lambda data: data[:-7], "record 2: the file ends in the middle of it"),
         (lambda data: data[:-1] + b"\x00", "record 2: the checksum of the data is wrong"),
-        (lambda data: data + b"\x05", "record 3: no TFRecord here"),
+        (lambda data: data + b"\x05", "record 3: not a TFRecord"),
         (lambda data: data + tfrecord(b"\x0b"), "record 3: not a tf.train.Example"),
     ],
     ids=["cut", "flipped", "trailing", "no example"],
@@ -345,7 +345,7 @@ def test_archive_cut_at_start_is_a_bad_line(tmp_path: Path, data: bytes) -> None
 def test_record_of_absurd_length_is_not_read() -> None:
     length = struct.pack("<Q", 2**60)
     data = length + struct.pack("<I", masked_crc(length))
-    with pytest.raises(InputError, match="record 1: 1152921504606846976 bytes are more"):
+    with pytest.raises(InputError, match="record 1: 1152921504606846976 bytes, more"):
         list(read_records(BytesIO(data), "x"))
 
 

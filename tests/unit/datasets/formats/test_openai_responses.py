@@ -289,7 +289,7 @@ def test_a_run_without_words_of_a_user_has_no_goal(tmp_path: Path) -> None:
         ('{"object": "response", "output": [5]}', "expected an item as an object"),
         (
             '{"object": "response", "output": [{"type": "message", "content": 5}]}',
-            "content is broken",
+            "invalid item content",
         ),
         ('{"object": "response", "output": [], "id"', "truncated"),
     ],

@@ -342,7 +342,7 @@ def test_evaluations_are_labels_only(tmp_path: Path) -> None:
     ("content", "problem"),
     [
         ("[1, 2]", "expected spans"),
-        ('{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "t"}]}]}]}', "has no id"),
+        ('{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "t"}]}]}]}', "has no span id"),
         ('{"resourceSpans": [{"scopeSpans": [{"spans": [3]}]}]}', "expected an object"),
         ('{"resourceSpans": [{"scopeSpans"', "truncated"),
     ],

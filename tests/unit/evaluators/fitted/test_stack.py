@@ -247,5 +247,5 @@ def test_verdicts_of_a_judge_fitted_on_these_runs_are_refused(files: dict[str, P
 
 
 def test_kappa_needs_verdicts_of_others(files: dict[str, Path]) -> None:
-    with pytest.raises(UsageError, match="verdict files are missing (with)"):
+    with pytest.raises(UsageError, match="verdict files are missing"):
         config(files).copy_with(kappa=0.5)

@@ -229,17 +229,17 @@ def test_label_sources_are_never_mixed() -> None:
 
 def test_evaluators_are_never_mixed() -> None:
     other = Verdict(id="b", success=True, evaluator=EvaluatorInfo("vlm", "1", "another"))
-    with pytest.raises(UsageError, match="several evaluators"):
+    with pytest.raises(UsageError, match="several judges"):
         agreement([verdict("a", True), other], [LabelRecord(id="a", success=True)])
     same_id = Verdict(id="a", success=False, evaluator=other.evaluator)
-    with pytest.raises(UsageError, match="several evaluators"):
+    with pytest.raises(UsageError, match="several judges"):
         agreement([verdict("a", True), same_id], [LabelRecord(id="a", success=True)])
 
 
 def test_no_common_id_is_refused() -> None:
     with pytest.raises(UsageError, match=r"'mine'.*'theirs'"):
         agreement([verdict("mine", True)], [LabelRecord(id="theirs", success=True)])
-    with pytest.raises(UsageError, match="none has id 'mine'"):
+    with pytest.raises(UsageError, match="none has the id 'mine'"):
         agreement(
             [verdict("mine", True)], [LabelRecord(id="mine", success=True)], tasks={"theirs": "t"}
         )

@@ -118,6 +118,6 @@ def test_agree_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert (record["id"], record["label"], record["judges"][0]["reason"]) == ("a", True, "by vlm")
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["suspects"] == 1
-    with pytest.raises(UsageError, match="not of steps"):
+    with pytest.raises(UsageError, match="not for steps"):
         prill.AgreeConfig(verdicts=v, labels=known, suspects=out, steps=True).check()
     assert main(["agree", str(v), str(known), "--suspects", str(known)]) == 2

@@ -149,7 +149,7 @@ def test_figures_of_a_file_of_ones_own(tmp_path: Path) -> None:
     ("old", "new", "problem"),
     [
         ("[1.0, 0.5]", "[1.0]", r"tasks\.click-link: 1 figures for 2 columns"),
-        ("[1.0, 0.5]", "[96.4, 0.5]", r"tasks\.click-link: give shares from 0 to 1"),
+        ("[1.0, 0.5]", "[96.4, 0.5]", r"tasks\.click-link: expected shares from 0 to 1"),
         ('"click-tab"]', '"click-link"]', "categories: click-link is listed twice"),
         ('"click-link", ', "", r"tasks\.click-link: belongs to no category"),
         (

@@ -348,7 +348,7 @@ def test_bench_counts_what_could_not_begin(
         0,
         3,
     )
-    assert "could not begin: " in capsys.readouterr().err
+    assert "could not start: " in capsys.readouterr().err
 
 
 def test_a_file_belongs_to_one_split(
@@ -356,7 +356,7 @@ def test_a_file_belongs_to_one_split(
 ) -> None:
     words = ["--policy", f"{tmp_path / 'actor.py'}:Actor", "-o", str(tmp_path / "out")]
     assert main(["papers", "bench", "mind2web", "--recordings", f"a={gold},b={gold}", *words]) == 2
-    assert "gold.jsonl is named twice" in capsys.readouterr().err
+    assert "gold.jsonl is listed twice" in capsys.readouterr().err
 
 
 def test_bench_goes_on_where_it_was_stopped(

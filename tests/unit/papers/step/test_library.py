@@ -107,7 +107,7 @@ def test_marks_of_editors_are_read_over(folder: Path) -> None:
 def test_a_missing_folder_names_the_others() -> None:
     with pytest.raises(
         UsageError,
-        match=r"'miniwop': neither a folder .*did you mean 'miniwob'.*there are: .*miniwob",
+        match=r"'miniwop': neither a folder .*did you mean 'miniwob'.*built-in: .*miniwob",
     ):
         make_policy("step", model=ScriptedModel([]), library="miniwop")
 
