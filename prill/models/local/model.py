@@ -202,7 +202,9 @@ class LocalModel:
         adapter: Annotated[
             str | None, Meta(description="Folder with a LoRA adapter in PEFT's format.")
         ] = None,
-        device: Annotated[str | None, Meta(description="Device: cuda, cpu, mps, …")] = None,
+        device: Annotated[
+            str | None, Meta(description="Device, for example cuda, cpu or mps.")
+        ] = None,
         dtype: Annotated[
             str | None, Meta(description="Data type: float32, bfloat16 or float16.")
         ] = None,

@@ -473,7 +473,7 @@ async def test_page_of_a_proxy_is_one_clear_error(folder: Path, kind: str) -> No
         entry = replace(
             batch.manifest.files[0], base_url=f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
         )
-        for moment, change in (("submitted", None), ("fetched", "batch_1")):
+        for moment, change in (("submitted", None), ("downloaded", "batch_1")):
             batch.update(replace(entry, batch=change))
             with pytest.raises(
                 EndpointError,
@@ -488,8 +488,8 @@ async def test_id_at_a_server_names_no_place(
 ) -> None:
     places: list[Path] = []
 
-    async def look(self: object, batch: BatchFolder, entry: object) -> jobs._Looked:
-        return jobs._Looked("completed", "", (str(folder.parent / "elsewhere"), "../elsewhere"))
+    async def look(self: object, batch: BatchFolder, entry: object) -> jobs._BatchState:
+        return jobs._BatchState("completed", "", (str(folder.parent / "elsewhere"), "../elsewhere"))
 
     async def download(self: object, id: str, target: Path) -> None:
         places.append(target)

@@ -240,7 +240,7 @@ async def test_of_a_cut_reply_a_whole_block_counts(cut: str, kinds: list[str]) -
 
 async def test_thoughts_alone_are_no_answer() -> None:
     with pytest.raises(TruncatedError, match="did not answer"):
-        await steps(ScriptedModel([TruncatedError("and did not answer")]))
+        await steps(ScriptedModel([TruncatedError("it did not answer")]))
 
 
 async def test_turns_are_the_papers_for_the_task() -> None:
