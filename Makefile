@@ -224,14 +224,14 @@ with_axolotl   = transformers==5.16.1 datasets==4.8.4 peft==0.20.0 trl==1.9.0 ac
 with_browser-use     = browser-use==0.13.14
 with_browser-use-old = browser-use==0.1.48
 # What writes logs of agents, for tests of the formats: what does not contradict one another. Of util-genai the version that fits.
-with_tracers   = opentelemetry-sdk==1.45.2 opentelemetry-exporter-otlp-proto-http==1.45.2 opentelemetry-util-genai==1.0b0 opentelemetry-instrumentation-openai-v2==2.4b0 openinference-instrumentation-openai==0.1.66 openai-agents==0.24.0 langsmith==0.15.1 langchain-core==1.8.3 langgraph playwright==1.65.2
+with_tracers   = opentelemetry-sdk==1.45.2 opentelemetry-exporter-otlp-proto-http==1.45.2 opentelemetry-util-genai==1.0b0 opentelemetry-instrumentation-openai-v2==2.4b0 openinference-instrumentation-openai==0.1.66 openai-agents==0.24.0 langsmith==0.15.1 langchain-core==1.8.3 langgraph playwright==1.65.2 anthropic==2.13.0
 with_ray       = ray==2.60.0 pytest pytest-asyncio hypothesis
 $(VENV)/frameworks/%/.installed: $(VENV)/.created
 	@mkdir -p $(@D)
 	@if timeout 1200 sh -exc '$(PYTHON) -m venv $(@D); pip="$(@D)/bin/python -m pip --disable-pip-version-check install --no-compile"; $$pip uv; \
 	        uv="$(@D)/bin/uv pip install --python $(@D)/bin/python"; \
 	        $(if $(filter verl ms-swift llama-factory axolotl,$*),$$pip torch==2.13.0+cpu;) $(if $(alone_$*),$$uv --no-deps $(alone_$*);) \
-	        $$uv $(with_$*) msgspec numpy scipy pillow pybase64 tqdm aiohttp "openai>=2.54"; \
+	        $$uv $(with_$*) msgspec numpy scipy pillow pybase64 tqdm aiohttp $(if $(filter browser-use-old,$*),,"openai>=2.54"); \
         $(if $(filter ms-swift,$*),$$uv --no-deps torchvision==0.28.0 qwen-vl-utils==0.0.14; $(@D)/bin/python tests/support/models/vllm_environment.py)' >$(@D)/install.log 2>&1; \
 	then touch $@; else echo '$* cannot be installed here (see $(@D)/install.log): its tests will be skipped'; fi
 

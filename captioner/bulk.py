@@ -99,6 +99,7 @@ async def caption_files(
     *,
     last: int | None = None,
     limit: int | None = None,
+    keep: Callable[[str], str] | None = None,
     **asking: Unpack[CaptionOptions],
 ) -> CaptionTally:
     """Captions the screenshots of trajectory files into a caption file. The same call resumes.
@@ -112,6 +113,8 @@ async def caption_files(
         output: The caption file.
         last: Maximum number of states per trajectory, counted from its end. None: all.
         limit: Maximum number of trajectories to read, from the first. None: all.
+        keep: Returns the path that the caption file names for a screenshot, which may be that of a
+            copy. None: the screenshot's own.
         **asking: `concurrency` (None: the captioner's own, else 16), `resume` (keep existing
             captions in the file; default True), `retry_unscored` (retry recorded failures), `stop`
             (an event; once it is set, no new screenshot is started), `progress` (called with the
@@ -125,7 +128,7 @@ async def caption_files(
             contains other data, cannot be written or is a pipe.
     """
     expect_file(output, "captions")
-    with screenshots_in(paths, last=last, limit=limit) as (pictures, tally):
+    with screenshots_in(paths, last=last, limit=limit, keep=keep) as (pictures, tally):
         check_output(output, "captions", paths, continued=asking.get("resume", True))
         await caption_pictures(pictures(), captioner, output, tally, **asking)
     return tally
@@ -143,12 +146,16 @@ class ScreenshotFile(NamedTuple):
 
 @contextmanager
 def screenshots_in(
-    paths: Sequence[str | os.PathLike[str]], *, last: int | None = None, limit: int | None = None
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    last: int | None = None,
+    limit: int | None = None,
+    keep: Callable[[str], str] | None = None,
 ) -> Iterator[tuple[Callable[[], Iterator[ScreenshotFile]], CaptionTally]]:
     """Yields the distinct screenshot files of trajectories in order of appearance, and a new tally.
 
-    The file names are kept in a temporary database; no picture is opened. Raises UsageError if no
-    state has a screenshot.
+    The file names are kept in a temporary database; no picture is opened. `keep` maps each path
+    when its picture is taken. Raises UsageError if no state has a screenshot.
     """
     tally = CaptionTally()
     with closing(scratch_database()) as files, closing(TrajectoryReader(paths, limit)) as reader:
@@ -175,8 +182,10 @@ def screenshots_in(
             )
         yield (
             lambda: (
-                ScreenshotFile(*row)
-                for row in files.execute("SELECT path, text, caption FROM files ORDER BY number")
+                ScreenshotFile(keep(path) if keep else path, text, caption)
+                for path, text, caption in files.execute(
+                    "SELECT path, text, caption FROM files ORDER BY number"
+                )
             ),
             tally,
         )

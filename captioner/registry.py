@@ -8,19 +8,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from prill.config.registry import (
-    Maker,
-    Option,
-    OptionError,
-    Registry,
-    RegistryEntry,
-    list_options,
-    read_options,
-)
-from prill.config.values import PartConfig, get_name
+from prill.config.registry import Option, OptionError, Registry, RegistryEntry
 from prill.errors import UsageError
 from prill.io.store import BadLine, read_trajectories
-from prill.models.registry import ModelConfig, make_model, model_options
+from prill.models.registry import AskingConfig, part_model, take_model_options
 from prill.protocols import Captioner, LanguageModel
 
 CAPTIONERS = Registry(
@@ -46,6 +37,7 @@ CAPTIONERS = Registry(
         ),
     },
     "prill.captioners",
+    ("name", "__call__(observation)"),
 )
 # A name with one of these endings is that of a caption file.
 CAPTION_FILES = (".jsonl", ".jsonl.gz")
@@ -54,7 +46,7 @@ _Threads = Annotated[
 ]
 
 
-class CaptionerConfig(PartConfig):
+class CaptionerConfig(AskingConfig):
     """Configuration of a captioner: its name, its options and those of its model.
 
     Example: `CaptionerConfig("vlm", model="gpt-4o-mini")`.
@@ -63,21 +55,17 @@ class CaptionerConfig(PartConfig):
     __slots__ = ()
     kind = "captioner"
     kinds = "captioners"
+    registry = CAPTIONERS
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
         """Returns the options of the captioner that a table names."""
-        name = str(table.get("name"))
-        return list_options(CAPTIONERS.maker("file" if name.endswith(CAPTION_FILES) else name))
+        return super().options_for({**table, "name": _registered(str(table.get("name")))})
 
     @classmethod
     def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """Returns the options of its model, which may be given next to the captioner's own."""
-        return (
-            ModelConfig.options_for({"name": get_name(table.get("model"))})
-            if "model" in cls.options_for(table)
-            else {}
-        )
+        """Returns the options of its model."""
+        return super().model_options_for({**table, "name": _registered(str(table.get("name")))})
 
     @classmethod
     def names_with(cls, option: str) -> list[str]:
@@ -88,6 +76,10 @@ class CaptionerConfig(PartConfig):
             for table in tables
             if option in {*cls.options_for(table), *cls.model_options_for(table)}
         ]
+
+
+def _registered(name: str) -> str:
+    return "file" if name.endswith(CAPTION_FILES) else name
 
 
 CaptionerLike = CaptionerConfig | str | Mapping[str, Any] | Captioner
@@ -115,24 +107,8 @@ def make_captioner(
         OptionError: An option is unknown, missing or of the wrong type.
         UsageError: No captioner has that name, or the object is not a captioner.
     """
-    if isinstance(captioner, CaptionerConfig):
-        captioner = captioner.mapping()
-    if isinstance(captioner, Mapping):
-        table = dict(captioner)
-        if odd := next((key for key in table if key in ("captioner", "place", "lax")), None):
-            raise OptionError(
-                f"{place}: unknown option {odd!r}; the option for the captioner's name is `name`",
-                odd,
-            )
-        name = table.pop("name", None)
-        if not isinstance(name, str) or not name:
-            raise OptionError(
-                f"{place}.name: expected the name of a captioner, got {name!r}", "captioner"
-            )
-        return make_captioner(name, place=place, lax=lax, **{**options, **table})
+    captioner, options = CaptionerConfig.described(captioner, options, place)
     if not isinstance(captioner, str):
-        if options:
-            raise UsageError(f"{place}: a captioner object takes no options ({', '.join(options)})")
         if not (callable(captioner) and hasattr(captioner, "name")):
             raise OptionError(
                 f"{place}: expected a captioner or its name, got {captioner!r}", "captioner"
@@ -140,45 +116,18 @@ def make_captioner(
         return captioner
     if captioner.endswith(CAPTION_FILES):
         captioner, options = "file", {"path": captioner, **options}
-    maker = _maker(captioner, place)
-    own = list_options(maker)
-    of_model = [
-        name for name in model_options(options.get("model")) if name in options and name not in own
-    ]
-    settings = {name: options.pop(name) for name in of_model} if "model" in own else {}
-    parts = {LanguageModel: lambda model, at: _model(model, at, place, lax, settings)}
-    made: Captioner = maker(
-        **read_options(
-            maker, options, f"captioner {captioner!r}", place=f"{place}.", parts=parts, lax=lax
-        )
-    )
-    if not (callable(made) and hasattr(made, "name")):
-        raise UsageError(
-            f"{place}: {captioner} returned a {type(made).__name__}; a captioner has a name "
-            "and __call__"
-        )
-    return made
-
-
-def _maker(captioner: str, place: str) -> Maker:
     try:
-        return CAPTIONERS.maker(captioner)
+        maker = CAPTIONERS.maker(captioner)
     except UsageError as error:
         if place == "captioner":  # the command's own option
             raise
         raise UsageError(f"{place}: {error}") from None
-
-
-def _model(
-    model: Any, at: str, place: str, lax: bool, settings: Mapping[str, Any]
-) -> LanguageModel:
-    """Returns the captioner's model; its options may be given next to the captioner's own."""
-    try:
-        return make_model(model, place=at, lax=lax, **settings)
-    except OptionError as error:
-        if str(error).startswith(place):
-            raise
-        raise OptionError(f"{place}.{error}", error.option) from None
+    settings = take_model_options(maker, options.get("model"), options)
+    parts = {LanguageModel: lambda model, at: part_model(model, at, f"{place}.", lax, settings)}
+    made: Captioner = CAPTIONERS.make(
+        captioner, options, place=f"{place}.", prefix=f"{place}: ", parts=parts, lax=lax
+    )
+    return made
 
 
 def captioner_for(paths: Iterable[str | os.PathLike[str]]) -> str:

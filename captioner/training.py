@@ -124,6 +124,7 @@ async def training_data(
     *,
     last: int | None = None,
     limit: int | None = None,
+    keep: Callable[[str], str] | None = None,
     **asking: Unpack[CaptionOptions],
 ) -> TrainingTally:
     """Captions the screenshots of trajectory files and writes training rows.
@@ -140,6 +141,7 @@ async def training_data(
         spec: Settings that select the rows. None: the defaults.
         last: Maximum number of states per trajectory, counted from its end. None: all.
         limit: Maximum number of trajectories to read, from the first. None: all.
+        keep: As in `caption_files`.
         **asking: As in `caption_files`.
 
     Returns:
@@ -152,7 +154,7 @@ async def training_data(
     spec, root = spec or TrainingSpec(), Path(folder)
     expect_file(folder, "training data, a folder,")
     _check_folder(root)
-    with screenshots_in(paths, last=last, limit=limit) as (pictures, tally):
+    with screenshots_in(paths, last=last, limit=limit, keep=keep) as (pictures, tally):
         check_output(root / CAPTIONS, "captions", paths, continued=asking.get("resume", True))
         make_folder(root / CAPTIONS)
         sieve, stop, progress = _Sieve(spec), asking.get("stop"), asking.get("progress")

@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 
 from prill.datasets.convert import ConversionReport, convert
-from prill.datasets.formats import FormatConfig, FormatLike, find_format, open_recording, recognise
+from prill.datasets.formats import FormatConfig, FormatLike, only_format, open_recording, recognise
 from prill.datasets.reading.records import UNREADABLE, read_file
 from prill.datasets.reading.sources import Source
 from prill.errors import InputError, UsageError
 from prill.io.kinds import TRAJECTORIES
 from prill.io.lines import is_stream
-from prill.temporary.folders import TempFolder, remove_abandoned
+from prill.temporary import TempFolder, remove_abandoned
 
 _PREFIX = "prill-recording-"
 _MAX_PROBLEMS = 20
@@ -70,9 +70,10 @@ def recording_format(path: str | os.PathLike[str], format: FormatLike | None = N
     if format is not None:
         described = FormatConfig.read(format, "format")
         return str(described.name)
-    if is_native(path) or not Path(path).exists() or not recognise(path):
+    if is_native(path) or not Path(path).exists():
         return None
-    return find_format(path)
+    found = recognise(path)
+    return only_format(path, found) if found else None
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from msgspec import Meta
 from prill.config.registry import Option, OptionError, list_options
 from prill.config.values import config_options, plain
 from prill.emulators.registry import ENVIRONMENTS, make_environment
-from prill.emulators.settings import Playing, Setting, as_text, task_setting
-from prill.emulators.task_source import GoalsConfig, task_contents
+from prill.emulators.settings import Playing, Setting, as_text
+from prill.emulators.task_source import GoalsConfig
 from prill.errors import UsageError
 from prill.types import LabelRecord, Platform, Trajectory
 
@@ -93,11 +93,9 @@ class OwnEnvironmentConfig(GoalsConfig):
                 f"{self.name} has the platform {platform!r}; expected one of "
                 f"{', '.join(get_args(Platform))}"
             )
-        tasks = self.read_tasks(platform)
-        return task_setting(
+        return self.goal_setting(
             environments,
-            tasks,
-            task_contents(tasks),
+            platform,
             {key: as_text(value) for key, value in self.options.items()},
             oracle=_grade if hasattr(environments[0], "grade") else None,
             patience=3,

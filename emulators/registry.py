@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from prill.config.registry import Registry, RegistryEntry, list_options, read_options
-from prill.errors import UsageError
+from prill.config.registry import Registry, RegistryEntry, list_options
 from prill.protocols import Environment
 
 ENVIRONMENTS = Registry(
@@ -42,6 +41,7 @@ ENVIRONMENTS = Registry(
         ),
     },
     "prill.environments",
+    ("reset(task)", "step(action)", "close()"),
 )
 
 
@@ -64,13 +64,6 @@ def make_environment(
         OptionError: An option is unknown, missing or of the wrong type.
         UsageError: No environment has that name, or the object is not an environment.
     """
-    maker, what = ENVIRONMENTS.maker(name), f"environment {name!r}"
-    if images is not None and "images" in list_options(maker):
+    if images is not None and "images" in list_options(ENVIRONMENTS.maker(name)):
         options["images"] = Path(images)
-    made = maker(**read_options(maker, options, what, lax=lax))
-    if not all(callable(getattr(made, method, None)) for method in ("reset", "step", "close")):
-        raise UsageError(
-            f"{what} returned a {type(made).__name__}, which has no reset(task), "
-            "step(action) and close()"
-        )
-    return made  # type: ignore[no-any-return]
+    return ENVIRONMENTS.make(name, options, lax=lax)  # type: ignore[no-any-return]

@@ -24,10 +24,10 @@ E = TypeVar("E", bound=Environment)
 _CONFIGS = {
     "miniwob": "prill.emulators.miniwob.environment:MiniWobConfig",
     "webarena": "prill.emulators.webarena.config:WebArenaConfig",
-    "airline": "prill.papers.step.airline.config:AirlineConfig",
+    "airline": "prill.papers.step.airline.environment:AirlineConfig",
     "web": "prill.emulators.browser.config:WebConfig",
     "browsergym": "prill.emulators.browsergym.config:BrowserGymConfig",
-    "mind2web": "prill.papers.mind2web.config:Mind2WebConfig",
+    "mind2web": "prill.papers.mind2web.environment:Mind2WebConfig",
     "android": "prill.emulators.android.config:AndroidConfig",
     "ios": "prill.emulators.ios.config:IosConfig",
 }
@@ -263,24 +263,3 @@ def as_text(value: Any) -> Any:
     if isinstance(value, int | float):
         return f"{value:.15g}"
     return str(value) if isinstance(value, Path) else plain(value)
-
-
-def task_setting(
-    environments: Sequence[E],
-    tasks: Mapping[str, Task],
-    contents: Mapping[str, object],
-    fingerprint: Mapping[str, Any],
-    *,
-    oracle: Callable[[E, Trajectory], Awaitable[LabelRecord]] | None = None,
-    close: Callable[[], Awaitable[None]] = nothing,
-    patience: int = 30,
-    leftovers: str | None = None,
-) -> Setting[E]:
-    """Makes a setting with a fixed set of tasks by id; seeds do not change the tasks."""
-
-    async def task(environment: E, name: str, seed: int) -> Task:
-        return tasks[name]
-
-    return Setting(
-        environments, list(tasks), task, oracle, fingerprint, close, contents, patience, leftovers
-    )

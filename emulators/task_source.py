@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from prill.config.registry import OptionError, nearest
-from prill.emulators.settings import EnvironmentConfig
-from prill.emulators.task_lists import NAMES, task_list
+from prill.emulators.settings import EnvironmentConfig, Setting
 from prill.errors import UsageError
 from prill.io.store import read_lines
 from prill.models.replies import excerpt
@@ -191,6 +190,31 @@ class GoalsConfig(EnvironmentConfig):
             raise UsageError(f"{place}: duplicate task id")
         return by_id
 
+    def goal_setting(
+        self,
+        environments: Sequence[Any],
+        platform: Platform,
+        fingerprint: Mapping[str, Any],
+        **more: Any,
+    ) -> Setting[Any]:
+        """Returns the setting of the tasks in these environments; seeds do not change the tasks.
+
+        `more` are further fields of the setting.
+        """
+        tasks = self.read_tasks(platform)
+
+        async def task(environment: Any, name: str, seed: int) -> Task:
+            return tasks[name]
+
+        return Setting(
+            environments,
+            list(tasks),
+            task,
+            fingerprint=fingerprint,
+            contents=task_contents(tasks),
+            **more,
+        )
+
 
 def task_contents(tasks: Mapping[str, Task]) -> dict[str, object]:
     """Returns fingerprints that distinguish tasks with equal ids, for example after an edit."""
@@ -233,3 +257,37 @@ def _task_file(path: str) -> list[Task]:
             raise UsageError(f"{path}:{line.number}: {error}") from None
         tasks.append(_task(row))
     return tasks
+
+
+NAMES = ("android", "ios_train", "ios_eval")
+_FOLDER = Path(__file__).resolve().parent / "tasks"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedTask:
+    """A row of a list. `in_both`: the same goal is in the training and in the evaluation list."""
+
+    id: str
+    goal: str
+    platform: Literal["android", "ios"]
+    site: str | None
+    split: Literal["train", "eval", "test"]
+    in_both: bool = False
+
+
+def task_list(name: str) -> tuple[Task, ...]:
+    """Returns the tasks of a list: `android`, `ios_train` or `ios_eval`. Raises UsageError for
+    another name.
+    """
+    return tuple(
+        Task(id=row.id, goal=row.goal, platform=row.platform, site=row.site)
+        for row in listed_tasks(name)
+    )
+
+
+def listed_tasks(name: str) -> Iterator[ListedTask]:
+    """Yields the rows of a list."""
+    if name not in NAMES:
+        raise UsageError(f"unknown task list {name!r}; expected one of {', '.join(NAMES)}")
+    decoder = msgspec.json.Decoder(ListedTask)
+    return (decoder.decode(line.data) for line in read_lines(_FOLDER / f"{name}.jsonl"))

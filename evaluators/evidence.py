@@ -184,11 +184,17 @@ def _place(point: Point) -> str:
     return f"({point[0]:.2f}, {point[1]:.2f})"
 
 
-def action_history(trajectory: Trajectory, max_chars: int = 24_000, *, paper: bool = False) -> str:
-    """Returns all actions as numbered lines, `1: …`, shortened to about `max_chars` in total."""
+def action_history(
+    trajectory: Trajectory, max_chars: int = 24_000, *, paper: bool = False, cited: bool = False
+) -> str:
+    """Returns all actions as numbered lines, `1: …`, shortened to about `max_chars` in total.
+
+    With `cited`, the numbers are the labels of citations, `S1: …`.
+    """
     texts = [_flat(_history_text(trajectory, i, paper=paper)) for i in range(len(trajectory.steps))]
     share = min(_ACTION_CHARS, max(_MIN_ACTION_CHARS, max_chars // max(1, len(texts))))
-    lines = [f"{i}: {shorten(text, share)}" for i, text in enumerate(texts, 1)]
+    mark = "S" if cited else ""
+    lines = [f"{mark}{i}: {shorten(text, share)}" for i, text in enumerate(texts, 1)]
     return "\n".join(lines) or "(no actions)"
 
 
@@ -291,21 +297,19 @@ def endings(trajectory: Trajectory) -> frozenset[int]:
 def select_frames(
     trajectory: Trajectory, count: int | None, distinct: Distinct = BYTES
 ) -> list[State]:
-    """Returns the states whose screenshots are shown, oldest first: the last `count` or the key
-    states.
+    """Returns the states whose screenshots are shown, oldest first: those of the last `count`
+    distinct pictures, or the key states.
 
     The key states are the first, the one before the action that submitted something, and the last
-    two; of equal pictures only the latest is used. The result is empty if no state that can show
-    the outcome has a screenshot. With `region`, only the latest of consecutive pictures of the same
-    screen counts, also among the last `count`.
+    two. Of equal pictures only the latest is used; with `region`, also only the latest of
+    consecutive pictures of the same screen. The result is empty if no state that can show the
+    outcome has a screenshot.
     """
     every = states(trajectory)
     if not any(every[i][1].screenshot for i in endings(trajectory)):
         return []
     frames = [i for i, (_, state) in enumerate(every) if state.screenshot]
     platform = trajectory.task.platform if distinct == "region" else None
-    if count is not None and platform is None:
-        return [every[i] for i in frames[-count:]]
     if count is not None:
         return _distinct([every[i] for i in frames], platform, count)
     places = {frames[0], *frames[-2:]}

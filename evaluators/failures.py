@@ -47,6 +47,7 @@ FINDINGS: dict[str, str] = {
     "other": "only the judge's reason",
 }
 Source = Literal["judge", "rule"]
+MAX_REASONS = 2000  # that are clustered at once
 _STUCK = 3  # actions without effect at the end
 _TEXT = 100_000  # characters of a state that are read
 _CAPTCHA = re.compile(
@@ -240,7 +241,7 @@ def cluster_failures(
         UsageError: There are more than 2,000 reasons, or a number is too small.
     """
     ids = list(reasons)
-    if len(ids) > 2000:
+    if len(ids) > MAX_REASONS:
         raise UsageError(
             f"{len(ids):,} reasons are too many; cluster at most 2,000, sampled at random"
         )

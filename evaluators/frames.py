@@ -19,6 +19,7 @@ from msgspec import Meta
 from prill.config.values import Config
 from prill.errors import NoEvidenceError, UnparsableError
 from prill.evaluators.changes import same_screen
+from prill.evaluators.citations import CitationsOption, label, with_citations
 from prill.evaluators.evidence import (
     BYTES,
     DistinctOption,
@@ -162,8 +163,8 @@ def best_frames(scores: Sequence[int | None], count: int, least: int = 1) -> lis
     )
 
 
-def title(frame: Frame, trajectory: Trajectory) -> str:
-    """Returns a description of the states that a frame shows."""
+def title(frame: Frame, trajectory: Trajectory, *, cited: bool = False) -> str:
+    """Returns a description of the states that a frame shows, with labels if it may be cited."""
     *same, last = frame.states
     when = (
         "the start"
@@ -173,11 +174,18 @@ def title(frame: Frame, trajectory: Trajectory) -> str:
         else f"after action {last}"
     )
     words = f"State {last} ({when})"
+    if cited:
+        words = f"{words} {''.join(map(label, frame.states))}"
     return f"{words}; it looked the same in state {', '.join(map(str, same))}" if same else words
 
 
 def frame_block(
-    frames: Sequence[Frame], descriptions: Sequence[str], trajectory: Trajectory, room: int
+    frames: Sequence[Frame],
+    descriptions: Sequence[str],
+    trajectory: Trajectory,
+    room: int,
+    *,
+    cited: bool = False,
 ) -> tuple[str, list[Image]]:
     """Returns a text of the frames in at most `room` characters, and their images in the same
     order.
@@ -185,7 +193,7 @@ def frame_block(
     share = room // max(1, len(frames))
     pieces, images = [], []
     for frame, description in zip(frames, descriptions, strict=True):
-        heading = title(frame, trajectory)
+        heading = title(frame, trajectory, cited=cited)
         if frame.image is not None:
             images.append(Image(frame.image))
             where = f"\n{quoted('address', frame.address)}" if frame.address else ""
@@ -243,17 +251,18 @@ def verdict_blocks(
     room: int,
     *,
     answer: bool,
+    cited: bool = False,
 ) -> tuple[dict[str, str], Sequence[Image]]:
     """Returns the quoted request, actions, claims and frames for a verdict's prompt, and the
     images.
 
     Without `answer`, the texts of the agent's messages are removed from the actions too.
     """
-    block, images = frame_block(frames, descriptions, trajectory, room)
+    block, images = frame_block(frames, descriptions, trajectory, room, cited=cited)
     history = trajectory if answer else without_claims(trajectory)
     values = {
         "goal": request(trajectory),
-        "actions": quoted("actions", action_history(history, room)),
+        "actions": quoted("actions", action_history(history, room, cited=cited)),
         "claims": claims(trajectory, room // 4, answer=answer, thoughts=False),
         "frames": block,
     }
@@ -278,6 +287,16 @@ class Rating:
 
     description: str
     scores: tuple[int, ...]
+
+
+def _texts(judgement: Judgement) -> list[str]:
+    """Returns what the model wrote: a rubric's reasons, without the texts of its criteria."""
+    found = judgement.findings or Findings()
+    return [
+        *(criterion.reason for criterion in found.criteria),
+        *found.side_effects,
+        *([found.not_executable] if found.not_executable else []),
+    ]
 
 
 def _grade(frame: Frame, rating: Rating | UnparsableError) -> FrameGrade:
@@ -322,6 +341,7 @@ class FrameSpec(Config):
             "careful ratings.",
         ),
     ] = 1
+    citations: CitationsOption = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -430,9 +450,12 @@ class FrameJudge(ModelJudge, Generic[C]):
                 trajectory, criteria, [frames[i] for i in places], descriptions, room.chars
             )
 
-        judgement = await self._conclude(
-            criteria, messages, lambda: {state for i in places for state in frames[i].states}
-        )
+        def shown() -> set[int]:
+            return {state for i in places for state in frames[i].states}
+
+        judgement = await self._conclude(criteria, messages, shown)
+        if self._cites:
+            judgement = with_citations(judgement, trajectory, shown(), _texts(judgement))
         left_out = len(self._places(ratings, criteria, Room())) - len(places)
         grades = tuple(_grade(frame, rating) for frame, rating in zip(frames, ratings, strict=True))
         return replace(
@@ -520,12 +543,13 @@ class FrameJudge(ModelJudge, Generic[C]):
         room: int,
     ) -> tuple[Message, ...]:
         values, images = verdict_blocks(
-            trajectory, frames, descriptions, room, answer=self.spec.answer
+            trajectory, frames, descriptions, room, answer=self.spec.answer, cited=self._cites
         )
         values["goal"] += reference_block(trajectory, self._references)
-        return filled(
+        messages = filled(
             self.prompts[self.prompt_names[2]], images, **self._block(criteria, room), **values
         )
+        return self._asking(messages)
 
     def _columns(self, criteria: C) -> int:
         """Returns the number of scores in a rating."""

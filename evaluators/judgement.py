@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
@@ -16,14 +16,18 @@ from prill.errors import UnscoredError
 from prill.evaluators.evidence import BYTES
 from prill.evaluators.references import hash_references, read_references
 from prill.models.ledger import Meter, metered
-from prill.models.prompts import Prompt, content_hash, prompt_set
-from prill.protocols import Bounded, Evaluator, Form, LanguageModel
+from prill.models.prompts import Prompt, content_hash, load_prompt, prompt_set
+from prill.protocols import Bounded, Evaluator, Form, LanguageModel, Message
 from prill.types import EvaluatorInfo, Findings, StepVerdict, Trajectory, Verdict
 
-_LATER = {"references": None, "frames_per_call": 1, "distinct": BYTES}
+_LATER = {"references": None, "frames_per_call": 1, "distinct": BYTES, "citations": False}
 MAX_TOKENS = 1024  # of a reply, unless a judge needs more
 # A path for the judge's main prompt, or a table of prompt names and paths.
 PromptFiles = str | dict[str, str] | None
+
+
+def _citing() -> str:
+    return load_prompt("prill.evaluators", "citations").text.strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,9 @@ class ModelJudge(ABC):
     def info(self) -> EvaluatorInfo:
         """The judge's identity, which changes whenever its verdicts could."""
         prompt = content_hash(
-            *(self.prompts[name].text for name in self._names()), *self._form_texts()
+            *(self.prompts[name].text for name in self._names()),
+            *self._form_texts(),
+            *([_citing()] if self._cites else []),
         )
         return EvaluatorInfo(self.name, self._version(), self.model.name, prompt, self._params())
 
@@ -191,6 +197,19 @@ class ModelJudge(ABC):
         """The reference answers, for judges that support them."""
         given: str | Mapping[str, str] | None = getattr(self.spec, "references", None)
         return read_references(given) if isinstance(given, str) else given
+
+    @property
+    def _cites(self) -> bool:
+        """Whether the model is asked to cite steps."""
+        return bool(getattr(self.spec, "citations", False))
+
+    def _asking(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """Returns the messages, the first with the instruction to cite steps if it is requested."""
+        if not self._cites:
+            return tuple(messages)
+        first, *others = messages
+        text, *images = first.parts
+        return replace(first, parts=(f"{text}\n\n{_citing()}", *images)), *others
 
     def _params(self) -> dict[str, Any]:
         params = {part.name: getattr(self.spec, part.name) for part in fields(self.spec)}

@@ -11,7 +11,7 @@ remaining differences.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -20,6 +20,7 @@ from msgspec import Meta
 from prill.actions.phone import DEVICE_NAMES
 from prill.config.values import Config
 from prill.errors import NoEvidenceError, UsageError
+from prill.evaluators.citations import CitationsOption, label, with_citations
 from prill.evaluators.evidence import (
     BYTES,
     DistinctOption,
@@ -100,8 +101,8 @@ class OutcomeSpec(Config):
     frames: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(
-            description="Number of last states shown (default: the first, the last two, "
-            "and the one before a form was submitted)."
+            description="last different pictures shown (default: the first, the last two, the "
+            "one before something was submitted)"
         ),
     ] = None
     answer: Annotated[
@@ -132,6 +133,7 @@ class OutcomeSpec(Config):
         MAX_TOKENS
     )
     references: ReferencesOption = None
+    citations: CitationsOption = False
 
     def check(self) -> None:
         """Raises UsageError for options that the preset or the reply format does not support."""
@@ -146,6 +148,10 @@ class OutcomeSpec(Config):
                 "the paper's protocol has a fixed reply form; use probability and form "
                 "with preset prill"
             )
+        if self.citations and self.preset == "paper":
+            raise UsageError("the paper's protocol asks for no citations: use preset prill")
+        if self.citations and self.form != "thoughts":
+            raise UsageError("a reply of one word cites nothing: leave form at thoughts")
         if self.form != "thoughts" and self.probability == "stated":
             raise UsageError(
                 "a reply of one word contains no number; set probability to token, or form "
@@ -241,14 +247,15 @@ class OutcomeJudge(ModelJudge):
         )
         device = {"device": _DEVICES[trajectory.task.platform]} if "device" in prompt.slots else {}
         turns = prompt.fill({**values, **device, **blocks})
-        return Message("system", (turns["system"],)), Message("user", (turns["user"], *images))
+        messages = Message("system", (turns["system"],)), Message("user", (turns["user"], *images))
+        return self._asking(messages)
 
     def _values(self, trajectory: Trajectory, room: int) -> dict[str, str]:
         history = without_claims(trajectory) if self.spec.answer is False else trajectory
         answer = self._preset.shows_answer(trajectory, self.spec.answer)
         return {
             "goal": request(trajectory) + reference_block(trajectory, self._references),
-            "actions": quoted("actions", action_history(history, room)),
+            "actions": quoted("actions", action_history(history, room, cited=self._cites)),
             "claims": claims(trajectory, room // 4, answer=answer, thoughts=self.spec.thoughts),
             "code": NONCE,
         }
@@ -270,15 +277,25 @@ class OutcomeJudge(ModelJudge):
             "claims": "\n\n".join(lines),
         }
 
+    def _label(self, trajectory: Trajectory, when: str) -> str:
+        """Returns the label of a state for citations, if they are requested."""
+        return f" {label(_numbers(trajectory)[when])}" if self._cites else ""
+
     async def _ask(
         self,
         trajectory: Trajectory,
         messages: Callable[[Room], Sequence[Message]],
+        shown: Callable[[], Iterable[State]],
         room: int = ROOM,
     ) -> Judgement:
+        """Makes the call and checks its citations; `shown` returns the states that were sent."""
         judgement = await judge_outcome(
             self.model, messages, self._prompt(trajectory), self._reply_tokens, room, self._form
         )
+        if self._cites:
+            numbers = _numbers(trajectory)
+            states = {numbers[when] for when, _ in shown()}
+            judgement = with_citations(judgement, trajectory, states)
         return replace(
             judgement, rewards=compute_rewards(judgement.success, len(trajectory.steps)) or None
         )
@@ -327,15 +344,15 @@ class VLMJudge(OutcomeJudge):
                 "the last state has no screenshot, so the outcome is not visible; the "
                 "modular judge reads captions or page text"
             )
-        shown = len(frames)
+        shown = frames
 
         def messages(room: Room) -> tuple[Message, ...]:
             nonlocal shown
-            shown = len(fewer(frames, room.images))
+            shown = fewer(frames, room.images)
             return self._request(trajectory, frames, room)
 
-        judgement = await self._ask(trajectory, messages)
-        return replace(judgement, reason=judgement.reason + not_all(shown, len(frames)))
+        judgement = await self._ask(trajectory, messages, lambda: shown)
+        return replace(judgement, reason=judgement.reason + not_all(len(shown), len(frames)))
 
     def _request(
         self, trajectory: Trajectory, every: Sequence[State], room: Room
@@ -346,7 +363,10 @@ class VLMJudge(OutcomeJudge):
             return self._messages(
                 trajectory, room.chars, [Image(path, detail="high") for path in paths]
             )
-        lines = "\n".join(f"Image {i}: the state {when}." for i, (when, _) in enumerate(frames, 1))
+        lines = "\n".join(
+            f"Image {i}{self._label(trajectory, when)}: the state {when}."
+            for i, (when, _) in enumerate(frames, 1)
+        )
         if missing := [when for when, _ in every if when not in dict(frames)]:
             lines += (
                 "\nNot shown, since the request has no room for more: the state "
@@ -411,6 +431,7 @@ class CaptionJudge(OutcomeJudge):
         return await self._ask(
             trajectory,
             lambda room: self._request(trajectory, captioned, room.chars),
+            lambda: (state for state, _ in captioned),
             self.spec.max_chars,
         )
 
@@ -458,7 +479,8 @@ class CaptionJudge(OutcomeJudge):
     ) -> tuple[Message, ...]:
         if self.spec.preset == "paper":
             return self._messages(trajectory, room, state=shorten(clean(captioned[-1][1]), room))
-        return self._messages(trajectory, room, state=_state_block(captioned, room))
+        labels = [self._label(trajectory, when) for (when, _), _ in captioned]
+        return self._messages(trajectory, room, state=_state_block(captioned, room, labels))
 
 
 async def judge_outcome(
@@ -507,11 +529,19 @@ def compute_rewards(success: bool, steps: int) -> tuple[float, ...]:
     return tuple(float(success and i == steps - 1) for i in range(steps))
 
 
-def _state_block(captioned: Sequence[tuple[State, str]], max_chars: int) -> str:
+def _numbers(trajectory: Trajectory) -> dict[str, int]:
+    """Returns the indices of the states by their descriptions."""
+    return {when: i for i, (when, _) in enumerate(states(trajectory))}
+
+
+def _state_block(
+    captioned: Sequence[tuple[State, str]], max_chars: int, labels: Sequence[str]
+) -> str:
     """Returns the text of the last states, the latest last, in at most `max_chars` in total."""
     share = max_chars // max(1, len(captioned))
     blocks = []
     for i, ((when, state), text) in enumerate(captioned, 1):
         name = "state" if len(captioned) == 1 else f"state-{i}"
-        blocks.append(f"The state {when}:\n{quoted(name, shorten(state_text(text, state), share))}")
+        quotation = quoted(name, shorten(state_text(text, state), share))
+        blocks.append(f"The state {when}{labels[i - 1]}:\n{quotation}")
     return "\n\n".join(blocks)

@@ -32,7 +32,6 @@ from msgspec import Meta
 from prill.captioner.registry import CaptionerConfig, captioner_for, make_captioner
 from prill.checks import expect_judge
 from prill.config.registry import (
-    Maker,
     Option,
     OptionError,
     Registry,
@@ -42,7 +41,7 @@ from prill.config.registry import (
     read_options,
 )
 from prill.config.toml import read_table
-from prill.config.values import PartConfig, get_name
+from prill.config.values import get_name
 from prill.errors import UsageError
 from prill.evaluators.baselines import Constant, LabelOracle, NoiseSpec, NoisyLabels, oracle
 from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, sampled_judges
@@ -54,7 +53,15 @@ from prill.io.cache import DiskCache
 from prill.io.store import read_labels, read_verdicts
 from prill.models.devices import used_together
 from prill.models.ledger import Budget, spending_from
-from prill.models.registry import ModelConfig, ModelLike, cache_in, make_model, model_options
+from prill.models.registry import (
+    AskingConfig,
+    ModelConfig,
+    ModelLike,
+    asks_a_model,
+    cache_in,
+    model_options,
+    part_model,
+)
 from prill.protocols import Captioner, Evaluator, LanguageModel
 
 _HERE = "prill.evaluators.registry"
@@ -178,7 +185,7 @@ class JudgeWrappers:
 WRAPPER_OPTIONS = tuple(part.name for part in fields(JudgeWrappers))
 
 
-class JudgeConfig(PartConfig):
+class JudgeConfig(AskingConfig):
     """Configuration of a judge: its name, its options, and those of its model and wrappers.
 
     Example: `JudgeConfig("vlm", model="gpt-4o")`.
@@ -189,6 +196,7 @@ class JudgeConfig(PartConfig):
     __slots__ = ()
     kind = "judge"
     kinds = "judges"
+    registry = JUDGES
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
@@ -203,9 +211,11 @@ class JudgeConfig(PartConfig):
     def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
         """Returns the options of its model, which may be given next to the judge's own."""
         name = str(table.get("name"))
-        if name.endswith(DESCRIPTIONS) or not asks_a_model(JUDGES.maker(name)):
+        if name.endswith(DESCRIPTIONS):
             return {}
-        return ModelConfig.options_for({"name": get_name(table.get("model")) or "NAME"})
+        return super().model_options_for(
+            {"name": name, "model": get_name(table.get("model")) or "NAME"}
+        )
 
     @classmethod
     def names_with(cls, option: str) -> list[str]:
@@ -382,12 +392,6 @@ def judge_options(name: str) -> Mapping[str, Option]:
     return list_options(JUDGES.maker(name))
 
 
-def asks_a_model(maker: Maker) -> bool:
-    """Returns whether a judge's maker takes a language model."""
-    option = list_options(maker).get("model")
-    return option is not None and option.type_name != "str"  # a fitted judge's model is a file
-
-
 def takes_a_model(name: str) -> bool:
     """Returns whether the named judge calls a model, itself or through its parts."""
     maker = JUDGES.maker(name)
@@ -461,7 +465,7 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
     around = {key: table.pop(key) for key in WRAPPER_OPTIONS if key in table and key not in own}
     settings = {key: table.pop(key) for key in of_model if key in table}
     parts = {
-        LanguageModel: lambda model, at: _model(model, at, place, context.lax, settings),
+        LanguageModel: lambda model, at: part_model(model, at, place, context.lax, settings),
         Captioner: lambda captioner, at: make_captioner(captioner, place=at, lax=context.lax),
         Evaluator: lambda part, at: _part(part, context, at),
         DiskCache: lambda folder, at: cache_in(folder, at, "goals.sqlite"),
@@ -480,18 +484,6 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
     return JudgeWrappers(
         **read_options(JudgeWrappers, around, what, place=place, lax=context.lax)
     ).apply(judge)
-
-
-def _model(
-    model: Any, at: str, place: str, lax: bool, settings: Mapping[str, Any]
-) -> LanguageModel:
-    """Returns the judge's model; its options may be given next to the judge's own."""
-    try:
-        return make_model(model, place=at, lax=lax, **settings)
-    except OptionError as error:
-        if str(error).startswith((at, place or "\0")):
-            raise
-        raise OptionError(f"{place}{error}", error.option) from None
 
 
 def _part(part: object, context: _Context, place: str) -> Evaluator:

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from prill.config.values import Config
 from prill.errors import NoEvidenceError, UnparsableError, UsageError
+from prill.evaluators.citations import CitationsOption, add_citations, check_citations, label
 from prill.evaluators.evidence import action_text, request, state_text
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import Judgement, ModelJudge
@@ -61,6 +62,18 @@ class StepsSpec(Config):
     max_chars: Annotated[
         int, Meta(ge=1, description="Maximum number of characters for both states together.")
     ] = ROOM
+    citations: CitationsOption = False
+
+    def check(self) -> None:
+        """Validates that the reply can contain citations if they are requested.
+
+        Raises:
+            UsageError: It cannot.
+        """
+        if self.citations and self.preset == "paper":
+            raise UsageError("the paper's protocol asks for no citations: use preset prill")
+        if self.citations and self.form != "thoughts":
+            raise UsageError("a reply of one word cites nothing: leave form at thoughts")
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,8 +168,20 @@ class StepJudge(ModelJudge):
             raise UnparsableError(f"no reply contains a label; the first: {steps[0].reason}")
         reached = any(step.label == "reached" for step in steps)
         score = round(min(1.0, max(probability for _, probability in results)), 6)
-        return Judgement(
+        judgement = Judgement(
             reached, score, _summary(steps), steps, tuple(step.reward for step in steps)
+        )
+        if not self._cites:
+            return judgement
+        known = {i for i, state in enumerate(states) if state is not None}
+        return add_citations(
+            judgement,
+            (
+                citation
+                for i, step in enumerate(steps)
+                if not step.flagged
+                for citation in check_citations(step.reason, trajectory, known & {i, i + 1}, {i})
+            ),
         )
 
     async def _step(
@@ -200,7 +225,9 @@ class StepJudge(ModelJudge):
                 ),
             )
         turns = prompt.fill(self._values(trajectory, i, states, room // 2))
-        return Message("system", (turns["system"],)), Message("user", (turns["user"],))
+        return self._asking(
+            (Message("system", (turns["system"],)), Message("user", (turns["user"],)))
+        )
 
     def _values(
         self, trajectory: Trajectory, i: int, states: Sequence[str | None], share: int
@@ -210,7 +237,8 @@ class StepJudge(ModelJudge):
             shown = (
                 _NOT_RECORDED if text is None else state_text(text, trajectory.observations[number])
             )
-            return quoted(name, shorten(shown, share))
+            mark = f"{label(number)}\n" if self._cites else ""
+            return mark + quoted(name, shorten(shown, share))
 
         step = trajectory.steps[i]
         action = action_text(step.action, trajectory.task.platform, step.observation.text or "")

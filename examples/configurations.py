@@ -52,8 +52,8 @@ runs: list[object] = [
     ),
     prill.JudgesConfig(judge="vlm"),
     prill.ShowConfig(id="tea-1", verdicts=["v.jsonl"], trajectories=["t.jsonl"]),
-    # evaluating judges: agree, rate, compare, compare_protocols, best, calibrate, fit, redteam,
-    # annotate, report, view
+    # evaluating judges: agree, rate, compare, compare_protocols, best, failures, calibrate, fit,
+    # redteam, annotate, report, view
     prill.AgreeConfig(verdicts="v.jsonl", labels="l.jsonl", trajectories="t.jsonl", by=["site"]),
     prill.RateConfig(verdicts="v.jsonl", labels="l.jsonl", trajectories="t.jsonl", width=0.1),
     prill.CompareConfig(a="old.jsonl", b="new.jsonl", require="B >= A - 0.02", junit="c.xml"),
@@ -61,6 +61,7 @@ runs: list[object] = [
         trajectories=["t.jsonl"], output="protocols", model=model, protocols=["webjudge", "uv"]
     ),
     prill.BestConfig(verdicts="v.jsonl", trajectories="t.jsonl", output="best.jsonl"),
+    prill.FailuresConfig(trajectories=["t.jsonl"], verdicts=["v.jsonl"], clusters=5),
     prill.CalibrateConfig(
         verdicts="v.jsonl", labels="l.jsonl", output="c.json", target_precision=0.9
     ),

@@ -13,20 +13,17 @@ from prill.lazy import lazily
 
 if TYPE_CHECKING:
     from prill.papers.embedders import make_embedder
-    from prill.papers.mind2web.config import Mind2WebConfig
-    from prill.papers.mind2web.environment import Mind2Web, Mind2WebSpec
+    from prill.papers.mind2web.environment import Mind2Web, Mind2WebConfig, Mind2WebSpec
     from prill.papers.mind2web.mindact.agent import MindAct, MindActSpec, SelfMAP, SelfMAPSpec
-    from prill.papers.mind2web.runs import (
+    from prill.papers.mind2web.multi_turn import (
         ConversationsConfig,
-        RankConfig,
         conversations,
         conversations_async,
-        rank,
-        rank_async,
     )
-    from prill.papers.mind2web.training.config import TrainPlannerConfig, TrainRankerConfig
+    from prill.papers.mind2web.pages.ranking import RankConfig, rank, rank_async
+    from prill.papers.mind2web.training import TrainPlannerConfig, TrainRankerConfig
     from prill.papers.step.agent import StepAgent, StepSpec
-    from prill.papers.step.airline.config import AirlineConfig
+    from prill.papers.step.airline.environment import AirlineConfig
     from prill.papers.structured_reflection.agent import StructuredReflection, StructuredSpec
     from prill.papers.synapse.agent import Synapse, SynapseSpec
     from prill.papers.synapse.growth import grow as grow_exemplars

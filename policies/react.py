@@ -19,9 +19,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from prill.actions.elements import element_id
+from prill.actions.elements import element_id, read_target
 from prill.actions.phone import DEVICE_NAMES
-from prill.actions.targets import read_target
 from prill.actions.webarena import (
     UnreadableActionError,
     describe,

@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from prill.config.registry import (
-    Maker,
-    Option,
-    OptionError,
-    Registry,
-    RegistryEntry,
-    list_options,
-    read_options,
-)
-from prill.config.values import PartConfig, get_name
-from prill.errors import UsageError
-from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
+from prill.config.registry import Registry, RegistryEntry
+from prill.models.registry import AskingConfig, ModelLike, make_model, take_model_options
 from prill.protocols import LanguageModel, Policy
 from prill.types import Platform
 
@@ -73,10 +63,11 @@ POLICIES = Registry(
         ),
     },
     "prill.policies",
+    ("reset(task)", "act(observation)"),
 )
 
 
-class PolicyConfig(PartConfig):
+class PolicyConfig(AskingConfig):
     """Configuration of a policy: its name, its options and those of its model.
 
     Example: `PolicyConfig("react", model="gpt-4o", reasoning=False)`.
@@ -85,26 +76,7 @@ class PolicyConfig(PartConfig):
     __slots__ = ()
     kind = "policy"
     kinds = "policies"
-
-    @classmethod
-    def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """Returns the options of the policy that a table names."""
-        return list_options(POLICIES.maker(str(table.get("name"))))
-
-    @classmethod
-    def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """Returns the options of its model, which may be given next to the policy's own."""
-        maker = POLICIES.maker(str(table.get("name")))
-        return (
-            ModelConfig.options_for({"name": get_name(table.get("model"))})
-            if asks_a_model(maker)
-            else {}
-        )
-
-    @classmethod
-    def names_with(cls, option: str) -> list[str]:
-        """Returns the built-in policies that have an option."""
-        return policies_with(option)
+    registry = POLICIES
 
 
 PolicyLike = PolicyConfig | str | Mapping[str, Any] | Policy
@@ -149,47 +121,12 @@ def make_policy(
         OptionError: An option is unknown, missing or of the wrong type.
         UsageError: No policy has that name, or the object is not a policy.
     """
-    if isinstance(name, PolicyConfig):
-        name = name.mapping()
-    if isinstance(name, Mapping):
-        table = dict(name)
-        named = table.pop("name", None)
-        if not isinstance(named, str) or not named:
-            raise OptionError(
-                f"policy.name: expected the name of a policy, got {named!r}", "policy"
-            )
-        return make_policy(named, lax=lax, **{"model": model, **options, **table})
-    if not isinstance(name, str):
-        if options or model is not None:
-            raise UsageError(f"a policy object takes no options ({', '.join([*options, 'model'])})")
-        return name
-    maker, what = POLICIES.maker(name), f"policy {name!r}"
-    own = list_options(maker)
-    of_model = model_options(model) if asks_a_model(maker) else ()
-    settings = {key: options.pop(key) for key in of_model if key in options and key not in own}
-    if model is not None:
-        options["model"] = model
+    more = {} if model is None else {"model": model}
+    named, options = PolicyConfig.described(name, {**more, **options})
+    if not isinstance(named, str):
+        return named  # type: ignore[no-any-return]
+    settings = take_model_options(POLICIES.maker(named), options.get("model"), options)
     parts = {
         LanguageModel: lambda value, place: make_model(value, place=place, lax=lax, **settings)
     }
-    policy = maker(**read_options(maker, options, what, parts=parts, lax=lax))
-    if not all(callable(getattr(policy, method, None)) for method in ("reset", "act")):
-        raise UsageError(
-            f"{what} returned a {type(policy).__name__}, which has no reset(task) and "
-            "act(observation)"
-        )
-    return policy  # type: ignore[no-any-return]
-
-
-def asks_a_model(maker: Maker) -> bool:
-    """Returns whether a policy's maker takes a language model.
-
-    The model of a policy with its own weights is a name or a folder.
-    """
-    option = list_options(maker).get("model")
-    return option is not None and option.type_name != "str"
-
-
-def policies_with(option: str) -> list[str]:
-    """Returns the built-in policies that have the option."""
-    return [name for name in POLICIES.entries if option in list_options(POLICIES.maker(name))]
+    return POLICIES.make(named, options, parts=parts, lax=lax)  # type: ignore[no-any-return]

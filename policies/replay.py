@@ -12,8 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from prill.actions.elements import element_id
-from prill.actions.targets import read_target
+from prill.actions.elements import element_id, read_target
 from prill.actions.webarena import element_line
 from prill.errors import UsageError
 from prill.io.store import read_trajectories

@@ -99,7 +99,14 @@ if TYPE_CHECKING:
         write_table,
         write_table_async,
     )
-    from prill.runs.devices import DevicesConfig, devices, devices_async
+    from prill.runs.devices import (
+        DevicesConfig,
+        SitesResult,
+        check_sites,
+        check_sites_async,
+        devices,
+        devices_async,
+    )
     from prill.runs.export import ExportConfig, export, export_async
     from prill.runs.filter import FilterConfig, TeacherConfig, filter, filter_async
     from prill.runs.filtered_bc import (
@@ -134,7 +141,6 @@ if TYPE_CHECKING:
         simulate_retries,
         simulate_retries_async,
     )
-    from prill.runs.sites import SitesResult, check_sites, check_sites_async
     from prill.runs.train import (
         PresetConfig,
         TrainCaptionerConfig,
@@ -146,6 +152,12 @@ if TYPE_CHECKING:
     from prill.runs.trust.agree import AgreeConfig, AgreeResult, agree, agree_async
     from prill.runs.trust.best import BestConfig, BestResult, best, best_async
     from prill.runs.trust.compare import CompareConfig, CompareResult, compare, compare_async
+    from prill.runs.trust.failures import (
+        FailuresConfig,
+        FailuresResult,
+        failures,
+        failures_async,
+    )
     from prill.runs.trust.fitting import (
         CalibrateConfig,
         CalibrateResult,
@@ -199,6 +211,8 @@ __all__ = [
     "EpisodesConfig",
     "EvaluatorInfo",
     "ExportConfig",
+    "FailuresConfig",
+    "FailuresResult",
     "FilterConfig",
     "FilteredBCConfig",
     "FilteredBCResult",
@@ -296,6 +310,8 @@ __all__ = [
     "environment",
     "export",
     "export_async",
+    "failures",
+    "failures_async",
     "filter",
     "filter_async",
     "filtered_bc",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UNSET, UnsetType
 
-from prill.temporary.images import MemoryImage, image_file
+from prill.temporary import MemoryImage, image_file
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -40,6 +40,12 @@ FittedOn = Literal[
 ]
 ClaimKind = Literal["number", "price", "date", "name", "quotation", "address", "action"]
 ClaimStatus = Literal["seen", "never_seen", "contradicted", "not_checkable"]
+CitationStatus = Literal[
+    "shown",  # the judge was shown the state of the step
+    "action_shown",  # it was shown the action, and not the state before it
+    "not_shown",  # it was shown neither
+    "no_such_step",  # the trajectory has no such step
+]
 Label = Literal["towards", "not_sure", "reached", "away"]
 Point = tuple[float, float]
 
@@ -347,6 +353,22 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Citation:
+    """A step that a judge's reason cites, compared with what the judge was shown.
+
+    Args:
+        text: The citation as it is in the reason: `S3`, `step 3` or a range, `S3–S5`.
+        step: The index of the step, from 0: 2 for `S3`. The state after the last action comes after
+            the last step.
+        status: Whether the step exists and was shown.
+    """
+
+    text: str
+    step: int
+    status: CitationStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
     """A judge's findings besides the outcome.
 
@@ -362,6 +384,7 @@ class Findings:
         answers: The answers to user-defined questions. Absent: there were none.
         official_label: The success by the rule of a published protocol's authors, also for unscored
             verdicts. None: their rule gives no label. Absent: another judge, or no call was made.
+        citations: The steps that the judge's reasons cite. Absent: not requested.
     """
 
     criteria: tuple[Criterion, ...] = ()
@@ -373,6 +396,7 @@ class Findings:
     claims: tuple[CheckedClaim, ...] | UnsetType = UNSET
     answers: tuple[Answer, ...] | UnsetType = UNSET
     official_label: bool | UnsetType | None = UNSET
+    citations: tuple[Citation, ...] | UnsetType = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -500,6 +524,8 @@ class LabelRecord:
         steps: Labels of single steps.
         inclusion: The chance with which the trajectory was drawn for a label, in (0, 1], where
             chances were unequal. Absent: they were equal, or nobody drew.
+        side_effects: Whether the agent changed something that nobody asked for. Absent: nobody
+            said so.
     """
 
     id: str
@@ -510,3 +536,4 @@ class LabelRecord:
     undecided: Literal["not_executable", "unsure"] | None = None
     steps: tuple[StepLabel, ...] | None = None
     inclusion: float | UnsetType = UNSET
+    side_effects: bool | UnsetType = UNSET

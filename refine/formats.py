@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal, Protocol
 
-from prill.config.registry import Registry, RegistryEntry, read_options
+from prill.config.registry import Registry, RegistryEntry
 from prill.errors import UsageError
 from prill.refine.rows import Row
 
@@ -55,19 +55,13 @@ FORMATS = Registry(
         ),
     },
     "prill.rows",
+    ("row(kind, row)", "other_files(kinds)"),
 )
 
 
 def make_format(name: str, **options: Any) -> RowFormat:
     """Creates the format of that name or `module:Object`. Raises UsageError for an unknown one."""
-    maker = FORMATS.maker(name)
-    made = maker(**read_options(maker, options, f"row format {name!r}"))
-    if not all(callable(getattr(made, method, None)) for method in ("row", "other_files")):
-        raise UsageError(
-            f"row format {name!r} returned a {type(made).__name__}, which has no row(kind, "
-            "row) and other_files(kinds)"
-        )
-    return made  # type: ignore[no-any-return]
+    return FORMATS.make(name, options)  # type: ignore[no-any-return]
 
 
 class Trl:

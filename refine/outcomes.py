@@ -18,7 +18,7 @@ from prill.errors import UsageError
 from prill.evaluators.metrics import wilson
 from prill.io.checksums import expect_unchanged
 from prill.io.kinds import TRAJECTORIES
-from prill.io.lines import read_lines
+from prill.io.lines import UNREADABLE, read_json, read_lines
 from prill.io.store import read_labels, read_trajectories
 from prill.refine.retries import ENDS, End, Lesson, answer_among
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, UnscoredReason, Usage
@@ -145,12 +145,7 @@ def read_results(path: str | os.PathLike[str]) -> ReflexionResults:
     """
     place = Path(path) / RESULTS if os.path.isdir(path) else Path(path)
     expect_unchanged(place)
-    try:
-        results = msgspec.json.decode(place.read_bytes(), type=ReflexionResults)
-    except OSError as error:
-        raise UsageError(f"{place}: {error.strerror}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{place}: not results of retries ({error})") from None
+    results = read_json(place, ReflexionResults, "not results of retries", "run the retries again")
     if results.format != FORMAT:
         raise UsageError(
             f"{place}: results of another version ({results.format}); run the retries again"
@@ -164,7 +159,7 @@ def read_lessons(path: Path) -> dict[str, Lesson]:
     for line in read_lines(path) if path.exists() else ():
         try:
             lesson = msgspec.json.decode(line.data, type=Lesson)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             if not line.complete:
                 break
             raise UsageError(

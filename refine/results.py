@@ -20,7 +20,7 @@ from prill.errors import UsageError
 from prill.evaluators.labels import get_template
 from prill.evaluators.metrics import intervals, wilson
 from prill.io.kinds import TRAJECTORIES
-from prill.io.lines import read_lines
+from prill.io.lines import decode_json, read_json, read_lines
 from prill.io.outputs import write_output
 from prill.io.store import read_labels, read_trajectories, read_verdicts
 from prill.io.truth import gold_labels
@@ -30,7 +30,7 @@ from prill.refine.study_files import BASE as BASE
 from prill.refine.study_files import MANIFEST as MANIFEST
 from prill.refine.study_files import ROWS as ROWS
 from prill.refine.study_files import STUDY as STUDY
-from prill.refine.study_files import check_study, decoded, verdicts_suffix
+from prill.refine.study_files import check_study, verdicts_suffix
 from prill.refine.study_files import read_manifest as read_manifest
 from prill.types import Verdict
 from prill.ui.report.lines import Level, PlotLine, PlotPoint, line_chart
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 RESULTS, TABLES = "results.json", "results.md"
 BY_ROUND, BY_PRECISION = "success-by-round.svg", "success-by-precision.svg"
+_REMEDY = "restore the file"
 _JUDGED = (
     "**A judge's figures, not the truth.** Nobody grades what is done in this environment: a "
     "success below is what the judge {} calls one, with its errors. How far it can be trusted is "
@@ -208,7 +209,7 @@ def read_study_results(out: Path) -> StudyResults:
         UsageError: A file was changed since the study wrote it.
     """
     check_study(out)
-    study = decoded((out / STUDY).read_bytes(), _Study, f"{out / STUDY}: not a study")
+    study = read_json(out / STUDY, _Study, "no study", _REMEDY)
     grader = study.evaluation.get("judge")
     base = read_outcomes(out / BASE / "evaluation", grader)
     manifests = [
@@ -337,7 +338,7 @@ def _learnt(out: Path, folder: Path, *, has_rows: bool) -> dict[str, Any]:
         truth |= _truth(folder.with_name(f"round-{earlier}") / "attempts")
     rows = folder / ROWS
     kept = {
-        decoded(line.data, _Row, f"{rows}:{line.number}: not a row").trajectory
+        decode_json(line.data, _Row, f"{rows}:{line.number}: not a row", _REMEDY).trajectory
         for line in (read_lines(rows) if has_rows else ())
     }
     decided = [success for id in kept if (success := truth.get(id)) is not None]

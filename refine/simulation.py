@@ -210,29 +210,6 @@ def simulate(
     }
 
 
-def closed_form(
-    success: float, false_positives: float, false_negatives: float, retries: int, way: str
-) -> float:
-    """Computes the expected success of a retry strategy, for independent attempts and a yes-or-no
-    judge.
-
-    An attempt is accepted with probability a = p (1 - fn) + (1 - p) fp. It is correct and accepted
-    with probability p (1 - fn). After k retries, the answer is the first accepted attempt. If none
-    was accepted, it is the last one; with `keep best` the first, since all scores are equal.
-    """
-    p, fp, fn = success, false_positives, false_negatives
-    if way == "perfect judge":
-        fp = fn = 0.0
-    elif way.startswith("second opinion"):
-        fp, fn = 1 - (1 - fp) ** 2, fn**2
-    right_and_kept, thrown = p * (1 - fn), 1 - p * (1 - fn) - (1 - p) * fp
-    if "keep best" in way:
-        return (
-            sum(thrown**t * right_and_kept for t in range(retries + 1)) + thrown**retries * p * fn
-        )
-    return sum(thrown**t * right_and_kept for t in range(retries)) + thrown**retries * p
-
-
 def simulation_lines(
     outcomes: Mapping[str, Sequence[Outcome]], rates: tuple[float, float, float]
 ) -> Iterator[str]:

@@ -19,6 +19,7 @@ from prill.episodes.run_folder import LABELS
 from prill.errors import UsageError
 from prill.io.checksums import Checksums
 from prill.io.kinds import TRAJECTORIES
+from prill.io.lines import decode_json, read_whole
 
 BASE, ROWS, ADAPTER = "base", "rows.jsonl", "adapter"
 STUDY, MANIFEST, PLAYED = "study.json", "manifest.json", "played.txt"
@@ -148,22 +149,7 @@ def _expect_hashes(file: Path, manifest: Mapping[str, Any]) -> None:
 
 def read_manifest(file: Path) -> dict[str, Any]:
     """Reads the manifest of a round. Raises UsageError that names an invalid field."""
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}") from None
-    decoded(
-        data,
-        _Round,
-        f"{file}: not the manifest of a round",
-        "delete it; the study's command then writes it again",
-    )
-    return decoded(data, dict[str, Any], str(file))
-
-
-def decoded(data: bytes, type_: type[_T], problem: str, remedy: str = "restore the file") -> _T:
-    """Decodes a JSON file. Raises UsageError with the problem and the remedy."""
-    try:
-        return msgspec.json.decode(data, type=type_)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{problem} ({error}); {remedy}") from None
+    data = read_whole(file, "restore the file")
+    remedy = "delete it; the study's command then writes it again"
+    decode_json(data, _Round, f"{file}: not the manifest of a round", remedy)
+    return decode_json(data, dict[str, Any], str(file), remedy)

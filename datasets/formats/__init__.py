@@ -103,6 +103,7 @@ class FormatConfig(PartConfig):
 
     __slots__ = ()
     kind, kinds = "format", "formats"
+    registry = FORMATS
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
@@ -110,18 +111,13 @@ class FormatConfig(PartConfig):
 
         These are the parameters of its `load` after the first, the source.
         """
-        _, *options = list_options(FORMATS.maker(str(table.get("name")))).values()
+        _, *options = super().options_for(table).values()
         return {option.name: option for option in options}
 
     @classmethod
     def knows(cls, name: str) -> bool:
         """Returns whether a word is the name of a format rather than the file to read."""
         return ":" in name or name in FORMATS.names()
-
-    @classmethod
-    def names_with(cls, option: str) -> list[str]:
-        """Returns the formats that have an option."""
-        return [name for name in FORMATS.entries if option in cls.options_for({"name": name})]
 
 
 FormatLike = FormatConfig | str | Mapping[str, Any]
@@ -168,10 +164,12 @@ def _with_goals(
         elif text := goals.get(item.id) or goals.get(item.task.id) or goal:
             yield replace(item, task=replace(item.task, goal=text))
         else:
+            missing = " and the file of goals has none for it" if goals else ""
             yield BadLine(
                 item.id,
                 item.id,
-                "the recording has no goal; give one for all, or a file of goals by id",
+                f"the recording has no goal{missing}; give one for all runs, or a file of goals by "
+                "id",
                 b"",
             )
 
@@ -239,12 +237,21 @@ def find_format(path: str | os.PathLike[str]) -> str:
     """
     if not Path(path).exists():
         raise UsageError(f"{path}: no such file or folder")
-    found = recognise(path)
+    return only_format(path, recognise(path))
+
+
+def only_format(path: str | os.PathLike[str], found: Sequence[str]) -> str:
+    """Returns the format if one was detected.
+
+    Raises:
+        UsageError: None was, or several were.
+    """
     if len(found) == 1:
         return found[0]
     if found:
+        files = "name files of one of them, or " if Path(path).is_dir() else ""
         raise UsageError(
-            f"{path}: matches several formats ({', '.join(found)}); choose one",
+            f"{path}: could be of the formats {', '.join(found)}; {files}say which one",
             parameters=("format",),
         )
     raise UsageError(

@@ -22,8 +22,7 @@ import msgspec
 from msgspec import Meta
 
 from prill.actions.elements import with_element
-from prill.actions.grounded import goal_from_question, split_reply
-from prill.actions.phone import parse_android, parse_ios
+from prill.actions.phone import goal_from_question, parse_android, parse_ios, split_reply
 from prill.actions.webarena import join_sites, parse_action, split_answer
 from prill.datasets.reading.configs import config_values, sites_in
 from prill.datasets.reading.records import decode_json, image_in, read_file, read_record, read_rows

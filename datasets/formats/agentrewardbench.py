@@ -8,7 +8,6 @@ parts, are detected. The human annotations are one table.
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,10 +26,6 @@ from prill.datasets.reading.sources import Source
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
 from prill.types import LabelRecord, Observation, Task, Trajectory
-
-# The required columns of annotations.csv, and the answers that are decided.
-_COLUMNS = ("annotator_name", "benchmark", "task_id", "model_name", "trajectory_success")
-_SUCCESS = {"Successful": True, "Unsuccessful": False}
 
 
 @dataclass(frozen=True)
@@ -102,48 +97,6 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
         label = _label(path)
         if label is not None:
             yield label
-
-
-def load_annotations(path: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """Yields one label of source `human` per line of annotations.csv; the note keeps the other
-    answers.
-
-    Ids are `<benchmark>/<model>/<task>`, as `load_labels` has them. An unknown answer is undecided.
-    Raises UsageError if the file is not such a table.
-    """
-    try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            if missing := [name for name in _COLUMNS if name not in (reader.fieldnames or ())]:
-                raise UsageError(f"{path}: the table has no column {', '.join(missing)}")
-            for row in reader:
-                cells = {
-                    name: (value or "").strip()
-                    for name, value in row.items()
-                    if isinstance(value, str) or value is None
-                }
-                place = f"{path}:{reader.line_num}"
-                if not all(cells[name] for name in ("benchmark", "task_id", "model_name")):
-                    yield BadLine(place, place, "benchmark, task_id or model_name is empty", b"")
-                    continue
-                extra = [
-                    name.removeprefix("trajectory_")
-                    for name in cells
-                    if name.startswith("trajectory_")
-                ]
-                extra = [
-                    f"{name}: {cells[f'trajectory_{name}']}" for name in extra if name != "success"
-                ]
-                yield LabelRecord(
-                    id=f"{cells['benchmark']}/{cells['model_name'].removeprefix('GenericAgent-')}/{cells['task_id']}",
-                    success=_SUCCESS.get(cells["trajectory_success"]),
-                    annotator=cells["annotator_name"] or None,
-                    note="; ".join(extra) or None,
-                )
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path}: not CSV in UTF-8: {error}") from None
 
 
 def _read(path: Path, root: Path) -> Trajectory | BadLine:

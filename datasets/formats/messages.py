@@ -2,7 +2,8 @@
 
 A file is a list of messages, lines of them, an object with `messages` (and `system`, `tools`,
 `model`, and the `response` to them), or lines of such objects. If requests each repeat the
-conversation, the longest counts. A run folder with `transcript.jsonl`, `images/` and `meta.json`
+conversation, the longest counts; if they continue a `thread`, they are joined by
+`previous_message_id`. A run folder with `transcript.jsonl`, `images/` and `meta.json`
 has the form that claude-quickstarts writes. (anthropics/claude-quickstarts,
 computer-use-best-practices/computer_use/trajectory.py)
 """
@@ -10,10 +11,11 @@ computer-use-best-practices/computer_use/trajectory.py)
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
+from pathlib import Path
 
 import msgspec
 
@@ -21,11 +23,12 @@ from prill.actions.ending import with_claim
 from prill.actions.tool_calls import screen_size
 from prill.datasets.reading.anthropic import is_message, messages, read_call
 from prill.datasets.reading.chat import LOOKS, conversation
-from prill.datasets.reading.images import ImageStore, RecordImages, image_store
+from prill.datasets.reading.images import RecordImages, image_store
 from prill.datasets.reading.records import UNREADABLE, date_in, read_record
 from prill.datasets.reading.responses import is_item
-from prill.datasets.reading.sources import Document, Source, read_documents
+from prill.datasets.reading.sources import Source, find_files, read_document
 from prill.errors import InputError
+from prill.io.lines import read_lines
 from prill.io.store import BadLine
 from prill.types import Platform, Task, Trajectory
 
@@ -45,8 +48,14 @@ class _Usage:
 
 
 @dataclass(frozen=True)
+class _Thread:
+    previous_message_id: str | None = None
+
+
+@dataclass(frozen=True)
 class _Record:
     messages: list[object]
+    thread: _Thread | None = None
     id: str | None = None
     tools: list[object] | None = None
     model: str | None = None
@@ -69,6 +78,31 @@ class _Run:
     meta: _Meta = _Meta()
 
 
+@dataclass
+class _Threads:
+    """The runs whose requests send new messages only and name the reply that they follow.
+
+    `ends` are the latest runs by the reply that they follow, `replied` their records by their own.
+    """
+
+    ends: dict[str, tuple[str, _Run]] = field(default_factory=dict)
+    replied: dict[str, tuple[str, _Record]] = field(default_factory=dict)
+
+    def add(self, place: str, record: _Record, name: str) -> None:
+        """Adds a request of a thread; one that is sent again replaces the first."""
+        before = record.thread.previous_message_id if record.thread else None
+        key, id = before or place, record.id or name
+        if before in self.replied:
+            end, earlier = self.replied[before]
+            last = self.ends.pop(end, self.ends.get(before))
+            id = last[1].id if last else id
+            messages = [*_with_response(earlier), *record.messages]
+            record = replace(record, messages=messages, tools=record.tools or earlier.tools)
+        self.ends[key] = place, _Run(id, _with_response(record), record)
+        if isinstance(reply := (record.response or {}).get("id"), str):
+            self.replied[reply] = key, record
+
+
 def load(
     source: str | PathLike[str], *, images: str | PathLike[str] | None = None
 ) -> Iterator[Trajectory | BadLine]:
@@ -82,11 +116,14 @@ def load(
     temporary folder whose images are removed when the next run is requested.
     """
     with image_store(images) as store:
-        for document in read_documents(source, _is_ours, *_PATTERNS):
-            if isinstance(document, BadLine):
-                yield document
-            else:
-                yield from _document(document, store)
+        for path, name in find_files(source, _is_ours, *_PATTERNS):
+            unpacked = RecordImages(store, path.parent)
+            for place, run in _runs(path, name):
+                if isinstance(run, BadLine):
+                    yield run
+                    continue
+                yield read_record(place, partial(_trajectory, run, unpacked))
+                unpacked.next_record()
 
 
 def recognise(source: Source) -> bool:
@@ -120,47 +157,89 @@ def _request(record: dict[str, object]) -> dict[str, object]:
     return request if isinstance(request, dict) else {}
 
 
-def _document(document: Document, store: ImageStore) -> Iterator[Trajectory | BadLine]:
-    unpacked = RecordImages(store, document.path.parent)
-    for place, run in _runs(document):
-        yield (
-            run
-            if isinstance(run, BadLine)
-            else read_record(place, partial(_trajectory, run, unpacked))
-        )
-        unpacked.next_record()
-
-
-def _runs(document: Document) -> Iterator[tuple[str, _Run | BadLine]]:
-    name = document.name
+def _runs(path: Path, name: str) -> Iterator[tuple[str, _Run | BadLine]]:
+    value = Source(path).value
+    if isinstance(value, dict) and _holds_messages(value):
+        yield from _of_records(_lines(path), name)
+        return
+    document = read_record(str(path), partial(read_document, path, name))
+    if isinstance(document, BadLine):
+        yield document.place, document
+        return
+    yield from ((line.place, line) for line in document.broken)
     if _TRANSCRIPT.search(name):
-        name = name.rpartition("/")[0] or document.path.resolve().parent.name
+        name = name.rpartition("/")[0] or path.resolve().parent.name
     values = [value for _, value in document.records]
     if len(values) == 1 and isinstance(values[0], list):
         values = values[0]
     if values and all(map(is_message, values)):
-        yield document.place, _Run(name, values, meta=_meta(document))
+        yield document.place, _Run(name, values, meta=_meta(path))
         return
-    kept: list[tuple[str, _Run | BadLine]] = []
+    yield from _of_records(document.records, name)
+
+
+def _lines(path: Path) -> Iterator[tuple[str, object | BadLine]]:
+    """Yields the JSON values of a file with their places, one in memory at a time."""
+    lines = read_lines(path)
+    while True:
+        try:
+            line = next(lines)
+        except StopIteration:
+            return
+        except InputError as error:
+            yield str(path), BadLine(str(path), str(path), str(error).removeprefix(f"{path}:"), b"")
+            return
+        place = f"{path}:{line.number}"
+        try:
+            yield place, msgspec.json.decode(line.data)
+        except UNREADABLE as error:
+            yield place, BadLine(place, place, str(error), line.data)
+
+
+def _of_records(
+    records: Iterable[tuple[str, object | BadLine]], name: str
+) -> Iterator[tuple[str, _Run | BadLine]]:
+    """Yields the runs of records; of requests that repeat the conversation, the longest."""
+    before: tuple[str, _Run] | None = None
+    threads = _Threads()
     count = 0
-    for place, value in document.records:
-        record = read_record(place, partial(_record, value))
+    for place, value in records:
+        record = (
+            value if isinstance(value, BadLine) else read_record(place, partial(_record, value))
+        )
         if isinstance(record, BadLine):
-            kept.append((place, record))
+            if before is not None:
+                yield before
+            before = None
+            yield place, record
             continue
-        before = kept[-1][1] if kept else None
-        if (
-            isinstance(before, _Run)
-            and _repeats(record.messages, before.record.messages)
-            and record.id in (None, before.record.id)
-        ):
-            kept.pop()
-        else:
-            count += 1
-        id = record.id or (name if count == 1 else f"{name}#{count}")
-        response = [record.response] if record.response and is_message(record.response) else []
-        kept.append((place, _Run(id, [*record.messages, *response], record)))
-    yield from kept
+        if record.thread is not None:
+            count += record.thread.previous_message_id not in threads.replied
+            threads.add(place, record, _numbered(name, count))
+            continue
+        repeats = (
+            before is not None
+            and _repeats(record.messages, before[1].record.messages)
+            and record.id in (None, before[1].record.id)
+        )
+        if before is not None and not repeats:
+            yield before
+        count += not repeats
+        id = record.id or _numbered(name, count)
+        before = place, _Run(id, _with_response(record), record)
+    if before is not None:
+        yield before
+    yield from threads.ends.values()
+
+
+def _numbered(name: str, count: int) -> str:
+    return name if count == 1 else f"{name}#{count}"
+
+
+def _with_response(record: _Record) -> list[object]:
+    """Returns the messages of a request and of its response."""
+    response = record.response
+    return [*record.messages, *([response] if response and is_message(response) else [])]
 
 
 def _repeats(messages: list[object], before: list[object]) -> bool:
@@ -183,9 +262,9 @@ def _record(value: object) -> _Record:
     return record
 
 
-def _meta(document: Document) -> _Meta:
+def _meta(path: Path) -> _Meta:
     try:
-        return msgspec.json.decode((document.path.parent / "meta.json").read_bytes(), type=_Meta)
+        return msgspec.json.decode((path.parent / "meta.json").read_bytes(), type=_Meta)
     except (OSError, *UNREADABLE):
         return _Meta()
 
@@ -215,10 +294,18 @@ def _trajectory(run: _Run, images: RecordImages) -> Trajectory:
         steps=chat.steps,
         final=chat.final,
         answer=chat.answer,
+        error=_error(record.response),
         metadata=with_claim(
             {key: value for key, value in metadata.items() if value is not None}, chat.claimed
         ),
     )
+
+
+def _error(response: dict[str, object] | None) -> str | None:
+    """Returns the message of a response that is an error of the API."""
+    held = (response or {}).get("error")
+    message = held.get("message") if isinstance(held, dict) else None
+    return message if isinstance(message, str) and message else None
 
 
 def _platform(values: list[object]) -> Platform:

@@ -15,12 +15,12 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from prill.errors import InputError, UsageError
+from prill.io.lines import UNREADABLE as UNREADABLE
 from prill.io.store import BadLine, open_lines, read_lines
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")
 # RecursionError is for deeply nested brackets.
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 # The limit for archives that are unpacked in memory; an archive of 1 MB can hold as much.
 _LARGEST = 2**30
 # "2024-10-26_05-28-49" of AgentLab's folders, "20240419@115711" of OSWorld's rows, "2023-08-09

@@ -222,7 +222,7 @@ def read_documents(
         UsageError: There is no such file, or none of the format.
     """
     for path, name in find_files(source, is_ours, *patterns):
-        document = read_record(str(path), partial(_document, path, name))
+        document = read_record(str(path), partial(read_document, path, name))
         if isinstance(document, BadLine):
             yield document
             continue
@@ -262,7 +262,8 @@ def find_files(
         raise UsageError(f"{source}: contains no file of this format")
 
 
-def _document(path: Path, name: str) -> Document:
+def read_document(path: Path, name: str) -> Document:
+    """Reads and parses a file. Raises InputError if nothing in it is JSON."""
     data = read_file(path).removeprefix(b"\xef\xbb\xbf")
     try:
         return Document(path, name, ((str(path), msgspec.json.decode(data)),))

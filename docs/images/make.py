@@ -16,13 +16,14 @@ from PIL import Image
 
 from prill.cli import main
 from prill.emulators.browser.chromium import Chromium
-from prill.io.store import encode, read_labels, read_verdicts
+from prill.io.store import encode, read_labels
 from prill.types import LabelRecord, StepLabel
-from prill.ui.annotate.label_log import LabelLog
-from prill.ui.annotate.session import LabelSession
-from prill.ui.annotate.site import SessionSite
-from prill.ui.annotate.worklist import Worklist
 from prill.ui.serving import serving
+from prill.ui.view.label_log import LabelLog
+from prill.ui.view.library import Library
+from prill.ui.view.queue import keep_queue
+from prill.ui.view.session import LabelSession
+from prill.ui.view.site import ViewSite
 
 HERE = Path(__file__).parent
 SAMPLES = HERE.parents[1] / "datasets" / "samples" / "miniwob"
@@ -82,16 +83,20 @@ async def pictures(folder: Path, page: Path) -> None:
         await tab.keyboard.press("ArrowRight")
         await asyncio.sleep(0.5)
         save(await tab.screenshot(), "report.png")
-        worklist = Worklist([TRAJECTORIES])
+        library = Library([TRAJECTORIES], [folder / "student.jsonl"])
+        for _ in library.refresh():
+            pass
+        keep_queue(library)
         with LabelLog(folder / "mine.jsonl", "Cleo") as log:
-            for label in ann()[: worklist.ids.index(SHOWN)]:
+            for label in ann()[: library.places[SHOWN]]:
                 success = not label.success if label.id.endswith("9") else label.success
                 log.put(LabelRecord(id=label.id, success=success, annotator="Cleo"))
-            verdicts = read_verdicts(folder / "student.jsonl")
-            session = LabelSession(worklist, log, earlier=ann(), verdicts=verdicts)
-            async with serving(SessionSite(session)) as url:
+            library.begin_labels(log, [folder / "ann.jsonl"])
+            session = LabelSession(library, log)
+            site = ViewSite(library, session, reveal="after", title="prill annotate")
+            async with serving(site) as url:
                 await tab.goto(url)
-                await tab.locator("#picture").wait_for()
+                await tab.locator("#outcomes").wait_for()
                 for key in ("t", "ArrowRight", "a", "f"):
                     await tab.keyboard.press(key)
                 await asyncio.sleep(1)

@@ -20,7 +20,7 @@ from pathlib import Path
 from prill.emulators.android.adb import AdbServer, sdk_program
 from prill.emulators.android.phone import PhoneLostError
 from prill.errors import EnvironmentFailedError, UsageError
-from prill.temporary.folders import TempFolder, abandoned, taken_over
+from prill.temporary import TempFolder, abandoned, taken_over
 
 # The prefix of a copy's folder, which holds the emulator's output and its process id.
 PREFIX = "prill-avd-"

@@ -8,18 +8,15 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from prill.config.registry import list_options
 from prill.emulators.android.environment import AndroidSpec
-from prill.emulators.phones import join_devices, one_a_worker
-from prill.emulators.registry import make_environment
-from prill.emulators.settings import Playing, Setting, task_setting
-from prill.emulators.task_source import GoalsConfig, task_contents
+from prill.emulators.phones import PhoneConfig
+from prill.emulators.settings import Playing, Setting
 from prill.errors import UsageError
 from prill.types import Platform
 
 
 @dataclass(frozen=True, kw_only=True)
-class AndroidConfig(GoalsConfig, AndroidSpec):
+class AndroidConfig(PhoneConfig, AndroidSpec):
     """Android devices and emulators: `AndroidConfig(avd="Pixel_4_API_33", tasks="android")`."""
 
     name: ClassVar[str] = "android"
@@ -58,29 +55,18 @@ class AndroidConfig(GoalsConfig, AndroidSpec):
 
     def check(self) -> None:
         """Checks that at most one of a running and a virtual device is given."""
-        object.__setattr__(self, "device", join_devices(self.device))
+        super().check()
         if self.avd and self.device:
             raise UsageError("give either avd or device", parameters=("avd", "device"))
 
     def setting(self, run: Playing) -> Setting[Any]:
         """Makes a phone for each worker."""
-        options = {
-            name: getattr(self, name) for name in list_options(AndroidSpec) if name != "device"
-        }
-        named = join_devices(self.device)
-        devices = [None] * run.copies if self.avd else one_a_worker(run.workers, named, "device")
-        environments = [
-            make_environment("android", images=run.images, device=device, **options)
-            for device in devices
-        ]
-        told = {"avd": self.avd, "snapshot": self.snapshot, "backend": self.backend, **self.more()}
+        devices = [None] * run.copies if self.avd else self.one_a_worker(run.workers)
+        told = {"avd": self.avd, "snapshot": self.snapshot, "backend": self.backend}
         leftovers = (
             None
             if self.avd
             else "the device keeps what an earlier attempt changed; with a virtual device it "
             "would not"
         )
-        tasks = self.read_tasks("android")
-        return task_setting(
-            environments, tasks, task_contents(tasks), told, patience=3, leftovers=leftovers
-        )
+        return self.phones(run, AndroidSpec, devices, told, leftovers)

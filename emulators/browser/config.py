@@ -11,8 +11,8 @@ from prill.config.registry import OptionError, list_options
 from prill.config.values import config_options
 from prill.emulators.browser.environment import PageSpec
 from prill.emulators.registry import make_environment
-from prill.emulators.settings import EnvironmentConfig, Playing, Setting, task_setting
-from prill.emulators.task_source import GoalsConfig, task_contents
+from prill.emulators.settings import EnvironmentConfig, Playing, Setting
+from prill.emulators.task_source import GoalsConfig
 from prill.errors import UsageError
 
 _VIEWPORT = "1280x720"
@@ -83,8 +83,7 @@ class WebConfig(GoalsConfig, PagesConfig):
         """Creates a browser, and a window for each worker."""
         from prill.emulators.browser.chromium import Chromium
 
-        tasks = self.read_tasks("web")
-        for task in tasks.values():
+        for task in self.read_tasks("web").values():
             if not task.start_url:
                 raise UsageError(
                     f"task {task.id}: start_url is missing; add it to the task, or set one "
@@ -98,11 +97,6 @@ class WebConfig(GoalsConfig, PagesConfig):
         ]
         leftovers = "the sites keep what an earlier attempt changed there"
         told = {**self.shown(), **self.more()}
-        return task_setting(
-            environments,
-            tasks,
-            task_contents(tasks),
-            told,
-            close=browser.close,
-            leftovers=leftovers,
+        return self.goal_setting(
+            environments, "web", told, close=browser.close, leftovers=leftovers
         )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from prill.actions.targets import read_target
+from prill.actions.elements import read_target
 from prill.emulators.browser.actions import BrowserElement
 from prill.emulators.browser.axtree import Box, Key, Node, TreeLine, build_lines, written
 

@@ -8,21 +8,19 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from prill.config.registry import list_options
 from prill.emulators.ios.environment import IosSpec
-from prill.emulators.phones import join_devices, one_a_worker
-from prill.emulators.registry import make_environment
-from prill.emulators.settings import Playing, Setting, task_setting
-from prill.emulators.task_source import GoalsConfig, task_contents
+from prill.emulators.phones import PhoneConfig
+from prill.emulators.settings import Playing, Setting
 from prill.types import Platform
 
 
 @dataclass(frozen=True, kw_only=True)
-class IosConfig(GoalsConfig, IosSpec):
+class IosConfig(PhoneConfig, IosSpec):
     """iOS simulators: `IosConfig(simulator="iPhone 14", tasks="ios_eval")`."""
 
     name: ClassVar[str] = "ios"
     platform: ClassVar[Platform] = "ios"
+    _device: ClassVar[str] = "simulator"
     usual_steps: ClassVar[int] = 10  # the limit of the paper's code
     _told: ClassVar[frozenset[str]] = frozenset(
         {"tasks", "goal", "start_url", "simulator", "companion", "simctl", "restore", "swipe_up"}
@@ -40,39 +38,14 @@ class IosConfig(GoalsConfig, IosSpec):
         ),
     ] = None  # type: ignore[assignment]
 
-    def check(self) -> None:
-        """Converts the device names to one text."""
-        object.__setattr__(self, "simulator", join_devices(self.simulator))
-
     def setting(self, run: Playing) -> Setting[Any]:
         """Makes a phone for each worker."""
-        named = join_devices(self.simulator)
-        if self.restore == "clone" and "," not in (named or ""):
-            # every worker has copies of its own of the one simulator
-            simulators = [named] * run.copies
-        else:
-            simulators = one_a_worker(run.workers, named, "simulator")
-        options = {
-            name: getattr(self, name) for name in list_options(IosSpec) if name != "simulator"
-        }
-        environments = [
-            make_environment("ios", images=run.images, simulator=simulator, **options)
-            for simulator in simulators
-        ]
+        named: Any = self.simulator
+        # With clones, every worker has copies of its own of the one simulator.
+        shared = self.restore == "clone" and "," not in (named or "")
+        devices = [named] * run.copies if shared else self.one_a_worker(run.workers)
         # A clone depends on the prepared simulator; erased simulators are interchangeable.
         clone = named if self.restore == "clone" else None
-        told = {
-            "simulator": clone,
-            "restore": self.restore,
-            "swipe_up": self.swipe_up,
-            **self.more(),
-        }
-        leftovers = (
-            "the simulator keeps what an earlier attempt changed"
-            if self.restore == "none"
-            else None
-        )
-        tasks = self.read_tasks("ios")
-        return task_setting(
-            environments, tasks, task_contents(tasks), told, patience=3, leftovers=leftovers
-        )
+        told = {"simulator": clone, "restore": self.restore, "swipe_up": self.swipe_up}
+        kept = "the simulator keeps what an earlier attempt changed"
+        return self.phones(run, IosSpec, devices, told, kept if self.restore == "none" else None)

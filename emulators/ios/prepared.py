@@ -18,7 +18,7 @@ from prill.emulators.ios.simulators import (
     simctl_command,
 )
 from prill.errors import EnvironmentFailedError, UsageError
-from prill.temporary.folders import TempFolder
+from prill.temporary import TempFolder
 
 Restore = Literal["clone", "erase", "none"]
 POLL = 0.1

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from prill.emulators.requirements import Tool
 from prill.errors import EnvironmentFailedError, UsageError, install_command
-from prill.temporary.folders import abandoned, taken_over
+from prill.temporary import abandoned, taken_over
 
 # The prefix of the environment's folders, which contain the device set of the copies.
 PREFIX = "prill-ios-"

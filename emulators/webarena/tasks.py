@@ -17,6 +17,7 @@ import msgspec
 
 from prill.actions.webarena import join_sites
 from prill.errors import UsageError
+from prill.io.lines import UNREADABLE
 from prill.types import Task
 
 # __SHOPPING__ and so on stand for the addresses that users of WebArena set in variables of these
@@ -121,7 +122,7 @@ def read_configs(data: bytes, environ: Mapping[str, str] | None = None) -> tuple
 
     try:
         return msgspec.json.decode(_PLACEHOLDER.sub(address, data), type=tuple[TaskConfig, ...])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise UsageError(f"not a task file of WebArena: {error}") from None
 
 

@@ -12,13 +12,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp, fsum, log
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.overlap import FittedRuns, worst
+from prill.io.lines import read_json
 from prill.protocols import Estimator, Evaluator
 from prill.types import EvaluatorInfo, FittedOn, Trajectory, Usage, Verdict
 
@@ -149,16 +149,9 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
     Raises:
         UsageError: The file cannot be read, or is not a calibration of this version.
     """
-    try:
-        calibration = msgspec.json.decode(Path(path).read_bytes(), type=Calibration)
-    except OSError as error:
-        raise UsageError(
-            f"{path}: {error.strerror}; `prill calibrate` writes such a file"
-        ) from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(
-            f"{path}: not a calibration ({error}); make one with `prill calibrate`"
-        ) from None
+    calibration = read_json(
+        path, Calibration, "no calibration", "`prill calibrate` writes such a file"
+    )
     points = calibration.map.scores
     if (
         calibration.format != FORMAT

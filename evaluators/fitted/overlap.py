@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -217,3 +217,27 @@ def relation_words(relation: FittedOn) -> str:
         "other": "on runs of other tasks",
         "unknown": "on unknown runs: this one may be among them",
     }[relation]
+
+
+def held_out_verdicts(
+    info: EvaluatorInfo,
+    ids: Sequence[str],
+    found: Sequence[tuple[float | None, bool]],
+    silent: str,
+) -> list[Verdict]:
+    """Returns verdicts from out-of-fold probabilities (None: unscored, with the reason `silent`)
+    and decisions.
+    """
+    blank = Verdict(
+        id="",
+        unscored="no_evidence",
+        reason=f"{silent}, {OUT_OF_FOLD}",
+        evaluator=info,
+        fitted_on="other",
+    )
+    return [
+        replace(blank, id=id)
+        if p is None
+        else replace(blank, id=id, success=success, score=p, unscored=None, reason=OUT_OF_FOLD)
+        for id, (p, success) in zip(ids, found, strict=True)
+    ]

@@ -13,7 +13,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
-from pathlib import Path
 
 import msgspec
 
@@ -21,7 +20,7 @@ from prill.errors import UsageError
 from prill.evaluators.combine import opinion
 from prill.evaluators.fitted.calibration import Quality, comparable, sigmoid
 from prill.evaluators.fitted.calibration import logit as log_odds
-from prill.evaluators.fitted.overlap import OUT_OF_FOLD, FittedRuns, worst
+from prill.evaluators.fitted.overlap import FittedRuns, held_out_verdicts, worst
 from prill.evaluators.fitted.student import (
     Student,
     StudentHeldOut,
@@ -29,6 +28,7 @@ from prill.evaluators.fitted.student import (
     check_features,
     make_label,
 )
+from prill.io.lines import decode_json, read_whole
 from prill.models.calls import gather_calls
 from prill.protocols import Estimator, Evaluator
 from prill.types import EvaluatorInfo, FittedOn, Trajectory, Usage, Verdict
@@ -319,19 +319,7 @@ class Stacked:
         self, ids: Sequence[str], found: Sequence[tuple[float | None, bool]]
     ) -> list[Verdict]:
         """Returns verdicts in this judge's name from out-of-fold probabilities and decisions."""
-        blank = Verdict(
-            id="",
-            unscored="no_evidence",
-            reason=f"too little evidence, {OUT_OF_FOLD}",
-            evaluator=self.info,
-            fitted_on="other",
-        )
-        return [
-            replace(blank, id=id)
-            if p is None
-            else replace(blank, id=id, success=success, score=p, unscored=None, reason=OUT_OF_FOLD)
-            for id, (p, success) in zip(ids, found, strict=True)
-        ]
+        return held_out_verdicts(self.info, ids, found, "too little to judge by")
 
 
 def as_score(verdict: Verdict | None) -> float | None:
@@ -359,13 +347,8 @@ def read_stack(path: str | os.PathLike[str]) -> tuple[StackModel, str]:
         UsageError: The file cannot be read, or is not a stacked judge of this version.
     """
     advice = "make the file with `prill fit` and verdicts of other judges"
-    try:
-        data = Path(path).read_bytes()
-        model = msgspec.json.decode(data, type=StackModel)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; {advice}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: not a stacked judge ({error}); {advice}") from None
+    data = read_whole(path, advice)
+    model = decode_json(data, StackModel, f"{path}: no stacked judge", advice)
     if model.format != FORMAT or len(model.stages) != len(model.sources) + 1:
         raise UsageError(
             f"{path}: fitted by another version of prill ({model.format}); {advice} again"

@@ -12,21 +12,19 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import nlargest, nsmallest
 from itertools import groupby
 from math import fsum, sqrt
 from operator import mul
-from pathlib import Path
 from typing import Literal
-
-import msgspec
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import sigmoid
 from prill.evaluators.fitted.features import Reading, names, read, texts
 from prill.evaluators.fitted.guard import NoveltyGuard
-from prill.evaluators.fitted.overlap import OUT_OF_FOLD, FittedRuns
+from prill.evaluators.fitted.overlap import FittedRuns, held_out_verdicts
+from prill.io.lines import decode_json, read_whole
 from prill.types import EvaluatorInfo, FittedOn, Trajectory, Usage, Verdict
 
 FORMAT = "prill student 2"
@@ -40,6 +38,7 @@ _THEMES = {
 }
 # A judge with a lower AUC on sites that it was not fitted on returns no verdict for such sites.
 MIN_TRANSFER = 0.65
+_ADVICE = "make the file with `prill fit`"
 _NO_USAGE = Usage()
 
 
@@ -245,11 +244,9 @@ class Student:
         Raises:
             UsageError: The file cannot be read, or is not a classifier of this version.
         """
-        try:
-            data = Path(path).read_bytes()
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}; `prill fit` writes such a file") from None
-        model = _decode(data, path)
+        data = read_whole(path, _ADVICE)
+        model = decode_json(data, StudentModel, f"{path}: no fitted judge", _ADVICE)
+        check_features(model, path)
         if threshold is not None and not 0 <= threshold <= 1:
             raise UsageError(f"threshold {threshold}: expected a probability from 0 to 1")
         return cls(model, label=make_label(data), threshold=threshold)
@@ -342,26 +339,9 @@ class Student:
         Returns:
             The verdicts, in the same order.
         """
-        blank = Verdict(
-            id="",
-            unscored="no_evidence",
-            reason=f"not like the runs it was fitted on, {OUT_OF_FOLD}",
-            evaluator=self.info,
-            fitted_on="other",
-        )
-        return [
-            replace(blank, id=id)
-            if p is None
-            else replace(
-                blank,
-                id=id,
-                success=round(p, 6) >= self.threshold,
-                score=round(p, 6),
-                unscored=None,
-                reason=OUT_OF_FOLD,
-            )
-            for id, p in zip(ids, probabilities, strict=True)
-        ]
+        rounded = [None if p is None else round(p, 6) for p in probabilities]
+        found = [(p, p is not None and p >= self.threshold) for p in rounded]
+        return held_out_verdicts(self.info, ids, found, "not like the runs it was fitted on")
 
     def knows(self, site: str | None) -> bool:
         """Returns whether the classifier was fitted on trajectories of a site.
@@ -429,28 +409,17 @@ def _themes(features: list[str], offsets: list[float]) -> list[tuple[str, int, i
     return themes
 
 
-def _decode(data: bytes, path: str | os.PathLike[str]) -> StudentModel:
-    advice = "make the file with `prill fit`"
-    try:
-        model = msgspec.json.decode(data, type=StudentModel)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: not a fitted judge ({error}); {advice}") from None
-    check_features(model, path)
-    return model
-
-
 def check_features(model: StudentModel, path: str | os.PathLike[str]) -> None:
     """Raises UsageError if the model's features are not those of this version."""
-    advice = "make the file with `prill fit`"
     if model.format != FORMAT or tuple(model.features) != names(
         model.kind, model.evidence_only, model.narrow
     ):
         raise UsageError(
-            f"{path}: fitted by another version of prill ({model.format}); {advice} again"
+            f"{path}: fitted by another version of prill ({model.format}); {_ADVICE} again"
         )
     if set(model.words) != set(texts(model.kind, model.evidence_only, model.narrow)) or (
         model.guard is None
     ) != (model.kind == "prior"):
         raise UsageError(
-            f"{path}: not a fitted judge (words of {', '.join(model.words) or 'nothing'}); {advice}"
+            f"{path}: no fitted judge (words of {', '.join(model.words) or 'nothing'}); {_ADVICE}"
         )

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from prill.evaluators.meta.comparison import compare, rank_agents, slices
     from prill.evaluators.meta.corrections import correct, load_corrections
     from prill.evaluators.meta.figure import Figure
-    from prill.evaluators.meta.reference import reference_action, reference_verdict
 
 __all__ = [
     "Agreement",
@@ -27,8 +26,6 @@ __all__ = [
     "measure_agreement",
     "pair",
     "rank_agents",
-    "reference_action",
-    "reference_verdict",
     "slices",
 ]
 __getattr__, __dir__ = lazily(__name__)

@@ -118,18 +118,6 @@ def gesture(action: Action) -> Literal["tap", "swipe"] | None:
     return "tap" if _within(dist(*ends), TAP_DISTANCE) else "swipe"
 
 
-def normalised_swipe(action: Action) -> Action:
-    """Returns Auto-UI's canonical swipe for a swipe's direction; any other action unchanged."""
-    ends = _ends(action)
-    if gesture(action) != "swipe" or ends is None:
-        return action
-    (x, y), (to_x, to_y) = ends
-    ways = ("up", "down", to_y < y) if _main_axis(ends) == "y" else ("left", "right", to_x < x)
-    direction = ways[0] if ways[2] else ways[1]
-    touch, lift = AUTO_UI_SWIPES[direction]
-    return replace(action, kind="swipe", point=touch, end_point=lift, value=direction)
-
-
 def match(first: Action, second: Action, boxes: Iterable[Box] = ()) -> bool:
     """Returns whether two actions match.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import fsum, sqrt
 
 # Added to every standard deviation, which is at most 0.5, so that runs with certain scores are also
@@ -67,13 +67,6 @@ def inclusion_chances(sizes: Mapping[str, float], count: int) -> dict[str, float
         if not more:
             return {id: 1.0 if id in certain else size * scale for id, size in sizes.items()}
         certain |= more
-
-
-def inverse_weights(chances: Sequence[float]) -> list[float]:
-    """Returns inverse probability weights with mean 1 (Horvitz-Thompson, with Hájek's ratio)."""
-    inverse = [1 / chance for chance in chances]
-    middle = fsum(inverse) / len(inverse)
-    return [one / middle for one in inverse]
 
 
 def _known(score: float | None) -> float:

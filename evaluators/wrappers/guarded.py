@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import msgspec
 
@@ -13,6 +12,7 @@ from prill.evaluators.fitted.features import read
 from prill.evaluators.fitted.guard import NoveltyGuard
 from prill.evaluators.fitted.overlap import FittedRuns, worst
 from prill.evaluators.wrappers.rewritten import Rewritten
+from prill.io.lines import read_json
 from prill.models.prompts import content_hash
 from prill.protocols import Evaluator
 from prill.types import Trajectory, Verdict
@@ -52,14 +52,7 @@ def read_guard(path: str | os.PathLike[str]) -> GuardFile:
     Raises:
         UsageError: The file cannot be read, or is no guard of this version.
     """
-    try:
-        found = msgspec.json.decode(Path(path).read_bytes(), type=GuardFile)
-    except OSError as error:
-        raise UsageError(
-            f"{path}: {error.strerror}; `prill train judge` writes such a file"
-        ) from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: not a guard ({error}); `prill train judge` writes one") from None
+    found = read_json(path, GuardFile, "no guard", "`prill train judge` writes such a file")
     if found.format != FORMAT:
         raise UsageError(
             f"{path}: the guard was made by another version of prill; train the judge again"

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from prill.actions.phone import SWIPE_DISTANCE
+from prill.errors import InputError
 from prill.evaluators.wrappers.rewritten import Rewritten
-from prill.io.images import open_checked
+from prill.io.images import file_hash, open_checked
 from prill.protocols import Evaluator
 from prill.types import Point, Step, Trajectory
 
@@ -92,6 +93,14 @@ def _arrow(
         draw.line((end, barb), fill=colour, width=width)
 
 
+def _content(path: str) -> str:
+    """Returns the hash of a file, or its path if it cannot be read."""
+    try:
+        return file_hash(path)
+    except InputError:
+        return path
+
+
 class Marked(Rewritten):
     """A wrapper that marks the next action on screenshots: a ring for a touch, an arrow for a
     swipe.
@@ -99,7 +108,8 @@ class Marked(Rewritten):
     Text is not changed.
 
     The state after the last action has no next action and no mark, so a judge of one frame sees no
-    mark. The marked copies of the screenshots are in a temporary folder that is deleted with this
+    mark. Of equal screenshots, a judge may show one: all are marked, as their actions may differ.
+    The marked copies of the screenshots are in a temporary folder that is deleted with this
     object.
 
     Args:
@@ -119,8 +129,11 @@ class Marked(Rewritten):
         return await asyncio.to_thread(self._mark_steps, trajectory, screenshots)
 
     def _mark_steps(self, trajectory: Trajectory, screenshots: frozenset[str]) -> Trajectory:
+        shown = {_content(path) for path in screenshots}
         steps = tuple(
-            self._step(step) if step.observation.screenshot in screenshots else step
+            self._step(step)
+            if step.observation.screenshot and _content(step.observation.screenshot) in shown
+            else step
             for step in trajectory.steps
         )
         return replace(trajectory, steps=steps)

@@ -1,5 +1,5 @@
-"""Base class of judges that receive a rewritten copy of each trajectory and record that in the
-verdict.
+"""Base classes of judges around another one, and of those that pass it a rewritten copy of each
+trajectory.
 """
 
 from __future__ import annotations
@@ -19,14 +19,47 @@ def _nothing(trajectory: Trajectory) -> Sequence[str]:
     return ()
 
 
-def estimate_usage(evaluator: Evaluator, trajectory: Trajectory) -> Usage:
-    """Returns the estimate of a wrapped judge. Raises UsageError if the judge has none."""
-    if not isinstance(evaluator, Estimator):
-        raise UsageError(f"judge {evaluator.info.name} cannot estimate its usage")
-    return evaluator.estimate(trajectory)
+class Wrapper:
+    """The base class of judges around one other judge.
+
+    Args:
+        evaluator: The judge.
+        params: Part of the fingerprint, added to the judge's.
+    """
+
+    def __init__(self, evaluator: Evaluator, params: Mapping[str, str | bool]) -> None:
+        self.evaluator = evaluator
+        self.params = dict(params)
+
+    @property
+    def parts(self) -> Sequence[Evaluator]:
+        """The wrapped judge."""
+        return (self.evaluator,)
+
+    @cached_property
+    def info(self) -> EvaluatorInfo:
+        """The judge's info, with the wrapper's `params` added."""
+        info = self.evaluator.info
+        return replace(info, params={**info.params, **self.params})
+
+    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
+        """Returns the judge's screenshots."""
+        return self.evaluator.screenshots(trajectory)
+
+    def estimate(self, trajectory: Trajectory) -> Usage:
+        """Returns the judge's estimate for the recorded trajectory.
+
+        Raises:
+            UsageError: The judge cannot estimate its usage.
+        """
+        if not isinstance(self.evaluator, Estimator):
+            raise UsageError(
+                f"evaluator {self.evaluator.info.name} cannot say beforehand what it needs"
+            )
+        return self.evaluator.estimate(trajectory)
 
 
-class Rewritten:
+class Rewritten(Wrapper):
     """A wrapper that passes a rewritten trajectory to a judge.
 
     If rewriting raises an `UnscoredError`, the verdict is unscored.
@@ -45,35 +78,15 @@ class Rewritten:
         params: Mapping[str, str | bool],
         reads: Callable[[Trajectory], Sequence[str]] = _nothing,
     ) -> None:
-        self.evaluator = evaluator
+        super().__init__(evaluator, params)
         self.rewrite = rewrite
-        self.params = dict(params)
         self.reads = reads
-
-    @property
-    def parts(self) -> Sequence[Evaluator]:
-        """The wrapped judge."""
-        return (self.evaluator,)
-
-    @cached_property
-    def info(self) -> EvaluatorInfo:
-        """The judge's info, with the wrapper's `params` added."""
-        info = self.evaluator.info
-        return replace(info, params={**info.params, **self.params})
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """Returns the distinct images that the judge or the rewriting reads."""
         return list(
             dict.fromkeys((*self.evaluator.screenshots(trajectory), *self.reads(trajectory)))
         )
-
-    def estimate(self, trajectory: Trajectory) -> Usage:
-        """Returns the judge's estimate for the recorded trajectory.
-
-        Raises:
-            UsageError: The judge cannot estimate its usage.
-        """
-        return estimate_usage(self.evaluator, trajectory)
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """Returns the judge's verdict on the rewritten trajectory."""

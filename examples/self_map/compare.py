@@ -22,9 +22,12 @@ import numpy as np
 from prill.evaluators.metrics import intervals, wilson
 from prill.io.store import read_trajectories
 from prill.papers.bench.mind2web import played_turn, recorded_turns
-from prill.papers.mind2web.pages.conversations import format_conversation
-from prill.papers.mind2web.pages.scores import read_scores, sample_ids
-from prill.papers.mind2web.pages.state import read_state
+from prill.papers.mind2web.pages.state import (
+    format_conversation,
+    read_scores,
+    read_state,
+    sample_ids,
+)
 from prill.refine.results import swapped_p
 from prill.ui.report.lines import PlotLine, PlotPoint, row_chart
 

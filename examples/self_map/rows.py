@@ -18,8 +18,7 @@ from typing import Any
 
 from prill.io.outputs import write_output
 from prill.io.store import read_trajectories
-from prill.papers.mind2web.pages.conversations import rejoined
-from prill.papers.mind2web.pages.state import read_state
+from prill.papers.mind2web.pages.state import read_state, rejoined
 from prill.policies.registry import make_policy
 from prill.testing import ScriptedModel
 from prill.types import Trajectory

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
-    from prill.papers.bench.ablations import AblationResult, ablation, ablation_async
     from prill.papers.bench.figures import (
         Bench,
         BenchRun,
@@ -26,7 +25,16 @@ if TYPE_CHECKING:
         recorded_turns,
     )
     from prill.papers.bench.papers import Paper, list_tasks, paper_names, read_paper, theirs
-    from prill.papers.bench.run import BenchConfig, BenchResult, bench, bench_async, plan_bench
+    from prill.papers.bench.run import (
+        AblationResult,
+        BenchConfig,
+        BenchResult,
+        ablation,
+        ablation_async,
+        bench,
+        bench_async,
+        plan_bench,
+    )
     from prill.papers.bench.tables import bench_picture, bench_text, write_bench
 
 __all__ = [

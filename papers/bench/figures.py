@@ -57,14 +57,12 @@ class BenchTrial:
 
     Args:
         success: Whether the attempt succeeded. None: it has no outcome.
-        reward: The page's reward; a success may have less than 1. None: the oracle does not report
-            it.
+        reward: The page's reward; a success may have less than 1. None: not reported.
         progress: The completed fraction of the task, in [0, 1]. None: not reported.
         actions: The number of actions, without the one that ends the episode.
         usage: The cost of the attempt and its lesson.
         replies: The numbers of readable and unreadable replies of the model.
-        planned: The number of calls that planned its actions. None: the agent plans only one action
-            at a time.
+        planned: The number of calls that planned its actions. None: it plans one at a time.
     """
 
     success: bool | None
@@ -86,8 +84,7 @@ class BenchRun:
         trials: The attempts, in order.
         group: The site.
         cluster: Runs of one cluster are not independent evidence. Empty: the task is the cluster.
-        missing: Why it ended without success before all trials were played. None: it succeeded, or
-            all were played.
+        missing: Why it ended before all trials. None: it succeeded, or all were played.
     """
 
     task: str
@@ -100,13 +97,7 @@ class BenchRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchShare:
-    """The success rate within the first `trials` trials: the mean over tasks and its 95 % interval.
-    None where no run has an outcome.
-
-    `decided` is the number of runs with an outcome. `missing` runs have none and count in neither
-    the mean nor the interval. `method` names the interval: over whole clusters (`bootstrap`, `t`),
-    or Wilson's where one task's seeds or one cluster form a single trial.
-    """
+    """The success rate within `trials` trials and its 95 % interval; None without an outcome."""
 
     trials: int
     success: float | None
@@ -119,13 +110,10 @@ class BenchShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRow:
-    """Results of a task, a category or all tasks: success after each number of trials, means per
-    attempt, and the published figures.
+    """Results of some tasks: success after each number of trials, and means per attempt.
 
-    `actions` counts only attempts with an outcome. `usd` is None where a price is unknown. `full`
-    is the success rate after the last trial if only a reward of 1 counts as success; None where
-    rewards are unknown. `progress` is the best progress over the trials; None where it is unknown.
-    `replies` counts the model's replies and the unreadable ones.
+    `actions` counts only attempts with an outcome. `full` is the success rate after the last trial
+    if only a reward of 1 counts; `progress` is the best over the trials. None where unknown.
     """
 
     name: str
@@ -146,13 +134,7 @@ class BenchRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialTest:
-    """A test of whether more trials solve more tasks, over the pairs (task and seed) that have an
-    outcome after `last` trials.
-
-    More trials can only add successes, so McNemar's discordant pairs are the `gained` ones;
-    `mcnemar` is the one-tailed p. `t` and `p` are those of Student's two-sided paired test; None
-    for fewer than two pairs. `theirs` is the p that a paper printed.
-    """
+    """A test of whether more trials solve more; `mcnemar` is one-tailed, `theirs` a printed p."""
 
     name: str
     first: int
@@ -167,10 +149,7 @@ class TrialTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planning:
-    """The attempts of a task that succeeded within the first `trials` trials: their number of
-    actions, and the number of calls that planned these. `theirs` holds the same two numbers as a
-    paper printed them.
-    """
+    """Successful attempts of a task: their actions, and the calls that planned these."""
 
     task: str
     trials: int
@@ -182,9 +161,7 @@ class Planning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuccessTokens:
-    """The mean request tokens of the successful attempts with `LENGTHS` actions. None if there was
-    no such attempt.
-    """
+    """Mean request tokens of successful attempts with `LENGTHS` actions. None without one."""
 
     attempts: int
     tokens: float | None
@@ -192,9 +169,7 @@ class SuccessTokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """The results for one list of tasks: its categories, then all of them together, then its tasks.
-    The columns are the paper's.
-    """
+    """The results for one list of tasks. The columns are the paper's."""
 
     title: str
     paper: str = ""
@@ -278,8 +253,7 @@ def make_bench(
         papers: Published figures to show next to them.
         benchmark: The name of the benchmark.
         agent: The agent's name.
-        trials: The most attempts at one task. Success is also given after each smaller number that
-            a paper reports.
+        trials: The most attempts at one task; success is also given after a paper's numbers.
         settings: Further settings to record. None: no further settings.
 
     Returns:
@@ -327,18 +301,7 @@ def compare_trials(
     name: str = ALL,
     theirs: float | None = None,
 ) -> TrialTest:
-    """Tests whether `last` trials solve more than the `first` ones.
-
-    Args:
-        runs: The runs; those without an outcome after `last` trials are left out.
-        first: The smaller number of trials.
-        last: The larger one.
-        name: A name for the runs.
-        theirs: The p that a paper printed. None: none.
-
-    Returns:
-        McNemar's exact test and Student's t of pairs.
-    """
+    """Tests whether `last` trials solve more than the `first`, over runs with an outcome."""
     pairs = [
         (bool(solved(run, first)), after)
         for run in runs
@@ -366,9 +329,7 @@ def compare_trials(
 def _tests(
     runs: Sequence[BenchRun], papers: Sequence[Paper], counts: Sequence[int]
 ) -> Iterator[TrialTest]:
-    """Yields the tests by category of the papers and overall, and by task for the tasks with
-    additional successes.
-    """
+    """Yields the tests by category, overall, and for each task with additional successes."""
     by_task = _by(runs, lambda run: run.task)
     groups = {
         category: [run for task in tasks for run in by_task.get(task, ())]
@@ -388,9 +349,7 @@ def _tests(
 def _planning(
     runs: Sequence[BenchRun], papers: Sequence[Paper], counts: Sequence[int]
 ) -> Iterator[Planning]:
-    """Yields the planning figures of each task that has a successful attempt with recorded planning
-    calls.
-    """
+    """Yields the figures of each task that has a success with recorded planning calls."""
     printed = {name: row for paper in papers for name, row in paper.planning.items()}
     for task, of_task in _by(runs, lambda run: run.task).items():
         for count in counts:
@@ -437,8 +396,7 @@ def solved(run: BenchRun, trials: int) -> bool | None:
 
 
 def compute_share(runs: Sequence[BenchRun], trials: int) -> BenchShare:
-    """Computes the success rate within the first trials. Every task has the same weight, regardless
-    of how many of its seeds have an outcome.
+    """Computes the success rate within the first trials. Every task has the same weight.
 
     Args:
         runs: The runs.
@@ -469,9 +427,7 @@ def compute_share(runs: Sequence[BenchRun], trials: int) -> BenchShare:
 
 
 def full_share(runs: Sequence[BenchRun], trials: int) -> float | None:
-    """Returns the fraction of runs with a reward of 1 within the first `trials` trials, weighted as
-    in `compute_share`. None if no reward is known.
-    """
+    """Returns the mean over tasks of runs with a reward of 1. None if rewards are unknown."""
     outcomes: dict[str, list[bool]] = defaultdict(list)
     for run in runs:
         if solved(run, trials) is not None:
@@ -484,9 +440,7 @@ def full_share(runs: Sequence[BenchRun], trials: int) -> float | None:
 
 
 def mean_progress(runs: Sequence[BenchRun], trials: int) -> float | None:
-    """Returns the mean of the best progress within the first `trials` trials, weighted as in
-    `compute_share`. None if the progress of any run is unknown.
-    """
+    """Returns the mean over tasks of the best progress. None if any is unknown."""
     best: dict[str, list[float]] = defaultdict(list)
     for run in runs:
         if solved(run, trials) is not None:
@@ -505,9 +459,7 @@ def _mean_of_tasks(by_task: Mapping[Any, Sequence[float]]) -> float:
 def _interval(
     mean: float, outcomes: Mapping[tuple[str, str], Sequence[bool]]
 ) -> tuple[float, float, Method]:
-    """Returns the interval and its method. For one task it resamples seeds; for several it
-    resamples clusters with all their tasks and seeds.
-    """
+    """Returns the interval over one task's seeds or the tasks' clusters, and its method."""
     import numpy as np
 
     if len(outcomes) == 1:
@@ -584,9 +536,7 @@ def _noted(pattern: re.Pattern[str], note: str) -> float | None:
 
 
 def _section_of_paper(runs: Sequence[BenchRun], paper: Paper, counts: Sequence[int]) -> Section:
-    """Returns the paper's categories. If it has none, returns the sites for which it gives sizes,
-    in the paper's order.
-    """
+    """Returns the paper's categories, else the sites for which it gives sizes."""
     if paper.categories:
         of_task = {name: category for category, names in paper.categories.items() for name in names}
         places = {name: i for i, name in enumerate(list_tasks(paper))}

@@ -24,9 +24,15 @@ from prill.errors import InputError
 from prill.evaluators.metrics import intervals, wilson
 from prill.io.store import BadLine, read_trajectories
 from prill.papers.bench.papers import Paper, theirs
-from prill.papers.mind2web.pages.conversations import format_conversation
-from prill.papers.mind2web.pages.state import read_state
-from prill.papers.mind2web.pages.steps import USUAL, Asked, Marking, StepScore, describe_step
+from prill.papers.mind2web.pages.state import (
+    USUAL,
+    Asked,
+    Marking,
+    StepScore,
+    describe_step,
+    format_conversation,
+    read_state,
+)
 from prill.papers.replies import ReplyFigures
 from prill.types import Trajectory, Usage
 
@@ -47,13 +53,7 @@ METRICS: Mapping[Counting, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTurn:
-    """A recorded turn and the targets of its steps. `number` is its index in the conversation, from
-    0.
-
-    `instruction` is the length of the instruction in characters; `elements` are the numbers of
-    candidates on each step's page, and `pages` the lengths of the pages as cleaned HTML, in
-    characters.
-    """
+    """A recorded turn and the targets of its steps. Lengths are in characters."""
 
     id: str
     conversation: str
@@ -68,9 +68,7 @@ class RecordedTurn:
 
 @dataclass(frozen=True, slots=True)
 class PlayedTurn:
-    """An agent's score for each step of a turn. None: the episode was aborted, for example because
-    a model call failed, so its results are unknown.
-    """
+    """An agent's score for each step of a turn. None: the episode was aborted."""
 
     turn: RecordedTurn
     scores: tuple[StepScore, ...] | None
@@ -90,11 +88,7 @@ class StepFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """The results of the turns of one row, averaged in three ways. Aborted turns are counted in
-    `missing` and in no average.
-
-    `replies` counts the model's replies and the unreadable ones.
-    """
+    """The results of a row's turns, averaged in three ways. Aborted turns are only in `missing`."""
 
     name: str
     conversations: int
@@ -107,9 +101,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """The quality of the candidate ranking: how often the best candidate is a positive, weighted as
-    element accuracy is, and the fraction of steps with a positive among the best k.
-    """
+    """How often the best candidate is right, and the fraction of steps with one in the best k."""
 
     first: Figures
     recall: Mapping[int, float]
@@ -117,10 +109,7 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFigures:
-    """Statistics of the recorded data, independent of the agent: means over conversations, turns
-    and steps; lengths in characters. `theirs` holds the paper's numbers, whose units the paper does
-    not state.
-    """
+    """Statistics of the recorded data: means, lengths in characters, and a paper's numbers."""
 
     conversations: float
     turns: float
@@ -134,9 +123,7 @@ class DataFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TheirRow:
-    """A paper's published results for one of its agents on this split. They were not measured
-    here.
-    """
+    """A paper's published results for one of its agents on this split."""
 
     name: str
     model: str
@@ -146,9 +133,7 @@ class TheirRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """The results for one split of the data: all turns, turns by their position in a conversation,
-    and turns by website.
-    """
+    """The results for one split: all turns, by position in a conversation, and by website."""
 
     name: str
     all: Figures
@@ -196,8 +181,7 @@ def recorded_turns(
     Args:
         file: A trajectory file of recorded turns.
         split: The name of the split that the turns belong to.
-        broken: Called with the problem of each broken turn, which is then left out. None: it
-            raises.
+        broken: Called with the problem of each broken turn. None: it raises.
 
     Yields:
         The turns, in the order of the file.
@@ -271,9 +255,7 @@ def _usage(episode: Trajectory) -> Usage:
 
 
 def compute_figures(played: Iterable[PlayedTurn], name: str = "all") -> Figures:
-    """Computes the results of these turns. Each seed of a conversation has the same weight; all
-    seeds of a conversation form one cluster for the intervals.
-    """
+    """Computes the results of these turns. The seeds of a conversation form one cluster."""
     every = list(played)
     known = [one for one in every if one.scores]
     rows = _rows(known)
@@ -303,15 +285,7 @@ def compute_ranking(turns: Iterable[RecordedTurn]) -> Ranking:
 def describe_data(
     turns: Iterable[RecordedTurn], theirs: Sequence[float] = ()
 ) -> DataFigures | None:
-    """Computes statistics of recorded turns.
-
-    Args:
-        turns: The turns.
-        theirs: The same figures as a paper printed them.
-
-    Returns:
-        The figures; None without a turn that has steps.
-    """
+    """Computes statistics of recorded turns. None without a turn that has steps."""
     every = [turn for turn in turns if turn.asked and turn.elements]
     if not every:
         return None
@@ -337,8 +311,7 @@ def recorded_bench(
     settings: Mapping[str, Any] | None = None,
     not_begun: int = 0,
 ) -> RecordedBench:
-    """Computes the results of played turns for each split, next to the figures published for a
-    split of the same name.
+    """Computes the results of played turns for each split, next to published ones.
 
     Args:
         played: The scored turns.
@@ -438,9 +411,7 @@ def _rows(played: Iterable[PlayedTurn]) -> list[list[float]]:
 
 
 def _shares(rows: NDArray[Any]) -> NDArray[Any]:
-    """Returns the metrics in the order of `METRICS`, each over turns, conversations, tasks or
-    steps.
-    """
+    """Returns the metrics in the order of `METRICS`."""
     import numpy as np
 
     turns, conversations, steps = rows[:, 4], rows[:, 7], rows[:, 11]
@@ -488,9 +459,7 @@ def _grouped(
 
 
 def _theirs(paper: Paper, split: str, metrics: Sequence[str]) -> Iterator[TheirRow]:
-    """Yields the paper's results for a split. The paper's rows are named `SPLIT: METRIC`. A row
-    without the last metric describes other data with the same split name.
-    """
+    """Yields a paper's results for a split. Its rows are named `SPLIT: METRIC`."""
     if f"{split}: {metrics[-1]}" not in paper.printed:
         return
     printed = {metric: theirs(paper, f"{split}: {metric}", ()) for metric in metrics}

@@ -8,7 +8,7 @@ model, seeds and tasks.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import isnan
@@ -43,9 +43,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AblationRow:
-    """One row of an ablation table: the options of the agent, or of another `policy`, that it sets.
-    `theirs` names the column with the paper's results for this row.
-    """
+    """A row of an ablation table: the options it sets, and in `theirs` the paper's column."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -65,8 +63,7 @@ class Ablation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
-    """The published results of one paper. A row of results has one value for each column, in [0,
-    1]; NaN where the paper prints none.
+    """The published results of one paper: rows with one value for each column, NaN for none.
 
     Args:
         title: A short name.
@@ -116,9 +113,7 @@ class Paper:
 
 @dataclass(frozen=True, slots=True)
 class Theirs:
-    """A published result: the success rate, the number of tasks behind it (None: not stated), and
-    the mean actions of an episode where printed.
-    """
+    """A published success rate, its number of tasks (None: not stated), and the mean actions."""
 
     success: float
     tasks: int | None
@@ -176,7 +171,8 @@ def _read(path: Path) -> Paper:
         paper = msgspec.convert(read_table(path, finite=False), Paper)
     except msgspec.ValidationError as error:
         raise UsageError(f"{path}: {error}") from None
-    _check(paper, path)
+    if problem := next(_problems(paper), None):
+        raise UsageError(f"{path}: {problem}")
     return paper
 
 
@@ -198,8 +194,7 @@ def theirs(paper: Paper, category: str, tasks: Iterable[str]) -> tuple[Theirs | 
     Args:
         paper: The paper.
         category: A category of the paper, or `all`.
-        tasks: The tasks that were played. Where the paper has figures by task, the mean over those
-            of them that it has.
+        tasks: The tasks that were played: means are over those of them that it has.
 
     Returns:
         One figure for each column of the paper, in [0, 1]; None where it has none.
@@ -221,31 +216,29 @@ def _mean(paper: Paper, column: int, tasks: Sequence[str]) -> Theirs | None:
     return Theirs(share, len(known), fmean(actions) if len(actions) == len(known) else None)
 
 
-def _check(paper: Paper, path: Path) -> None:
-    """Raises UsageError for rows that do not match the columns, values outside the range, and tasks
-    in no category or in two.
-    """
+def _problems(paper: Paper) -> Iterator[str]:
+    """Yields what is wrong: rows that do not match the columns, misplaced tasks."""
     if not paper.columns:
-        raise UsageError(f"{path}: columns: expected at least one")
+        yield "columns: name at least one"
     for kind in ("tasks", "printed", "actions"):
         rows: Mapping[str, tuple[float, ...]] = getattr(paper, kind)
         for name, row in rows.items():
             if len(row) != len(paper.columns):
-                raise UsageError(
-                    f"{path}: {kind}.{name}: {len(row)} figures for {len(paper.columns)} columns; "
+                yield (
+                    f"{kind}.{name}: {len(row)} figures for {len(paper.columns)} columns; "
                     "write nan for a missing figure"
                 )
             # CC-Net's figures are means of MiniWoB++'s rewards, whose minimum is -1.
             least = -1 if paper.benchmark == "miniwob" and kind != "actions" else 0
             if any(figure < least or (figure > 1 and kind != "actions") for figure in row):
-                raise UsageError(
-                    f"{path}: {kind}.{name}: expected "
+                yield (
+                    f"{kind}.{name}: give "
                     f"{'0 or more' if kind == 'actions' else 'shares from 0 to 1'}"
                 )
     listed = list_tasks(paper)
     if twice := next((name for name in listed if listed.count(name) > 1), None):
-        raise UsageError(f"{path}: categories: {twice} is listed twice")
+        yield f"categories: {twice} stands there twice"
     if homeless := next(
         (name for name in (*paper.tasks, *paper.actions) if name not in listed), None
     ):
-        raise UsageError(f"{path}: tasks.{homeless}: belongs to no category")
+        yield f"tasks.{homeless}: it is in no category"

@@ -1,10 +1,12 @@
-"""Runs an agent on the tasks of a benchmark and compares its results with the papers' in tables."""
+"""Runs an agent on the tasks of a benchmark, or each row of a paper's ablation table, and compares
+its results with the papers' in tables.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
@@ -17,23 +19,47 @@ from prill.emulators.task_source import fingerprint, join_names
 from prill.episodes.record import RecordTally
 from prill.errors import UsageError
 from prill.io.kinds import TRAJECTORIES
-from prill.io.outputs import check_output, expect_file, expect_writable
+from prill.io.outputs import check_output, expect_file, expect_writable, write_output
 from prill.io.store import read_trajectories
 from prill.io.tables import import_pandas
 from prill.papers.bench.figures import Bench, make_bench, read_runs
 from prill.papers.bench.mind2web import (
+    METRICS,
     PlayedTurn,
     RecordedBench,
+    TheirRow,
     played_turn,
     recorded_bench,
     recorded_turns,
+    their_name,
 )
-from prill.papers.bench.papers import Benchmark, Paper, list_tasks, paper_names, read_paper
-from prill.papers.bench.tables import FIGURES, PICTURE, TABLES, summary_text, write_bench
-from prill.papers.mind2web.config import Mind2WebConfig
-from prill.papers.mind2web.pages.conversations import without_pages
-from prill.policies.registry import PolicyLike
-from prill.protocols import LanguageModel, Learner
+from prill.papers.bench.papers import (
+    Ablation,
+    AblationRow,
+    Benchmark,
+    Paper,
+    list_tasks,
+    paper_names,
+    read_paper,
+)
+from prill.papers.bench.tables import (
+    FIGURES,
+    PICTURE,
+    TABLES,
+    cell_text,
+    count_cell,
+    printed_cells,
+    share_cell,
+    summary_text,
+    table_text,
+    theirs_name,
+    wording,
+    write_bench,
+)
+from prill.papers.mind2web.environment import Mind2WebConfig
+from prill.papers.mind2web.pages.state import without_pages
+from prill.policies.registry import PolicyConfig, PolicyLike
+from prill.protocols import Learner
 from prill.refine.reflector import LessonsConfig
 from prill.refine.reflexion import ReflexionProgress, check_again, run_reflexion
 from prill.refine.retries import RetrySpec
@@ -52,6 +78,7 @@ from prill.runs.rollout.episodes import (
     RolloutSession,
     record_session,
     session,
+    settings_text,
 )
 from prill.types import Trajectory
 
@@ -63,9 +90,7 @@ _LESSONS = LessonsConfig()
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig(EpisodesConfig):
-    """Configuration of `prill papers bench`: run an agent on a benchmark and compare it with
-    published results.
-    """
+    """Configuration of `prill papers bench`: run an agent and compare it with published results."""
 
     environment: Annotated[
         EnvironmentLike,
@@ -80,36 +105,23 @@ class BenchConfig(EpisodesConfig):
     ]
     seeds: Annotated[
         int | str | Sequence[int] | None,
-        Meta(
-            description="Seeds of each task (default: those of the agent's paper, or of "
-            f"the task list; else {_SEEDS})."
-        ),
+        Meta(description="seeds of each task (default: the paper's, else 0-4)"),
     ] = None  # type: ignore[assignment]
     trials: Annotated[
         int | None,
-        Meta(
-            ge=1,
-            description="Maximum number of attempts at a task while it fails (default: "
-            "from the agent's paper, else 1).",
-        ),
+        Meta(ge=1, description="attempts at a task while they fail (default: the paper's, or 1)"),
     ] = None
     lessons: Annotated[
         LessonsConfig, Meta(description="How lessons are generated between trials.")
     ] = _LESSONS
     beside: Annotated[
         str | Path | Sequence[str | Path] | None,
-        Meta(
-            description="Published results to compare with: names of papers, or files of "
-            "your own; none for no comparison."
-        ),
+        Meta(description="whose figures stand next to them: papers, your files; or none"),
     ] = None
 
     ablation: Annotated[
         str | None,
-        Meta(
-            description="Run the rows of a table in the agent's paper, one after the "
-            "other. An unknown name lists the tables."
-        ),
+        Meta(description="a table of the agent's paper to play; a wrong name lists them"),
     ] = None
 
     def check(self) -> None:
@@ -184,9 +196,7 @@ class BenchResult:
         return table
 
     def to_pandas(self) -> Any:
-        """Returns a pandas table with a row for each task of each task list. Recorded steps get a
-        row for each split.
-        """
+        """Returns a pandas table with a row for each task of each list, or for each split."""
         pandas, figures = import_pandas(), self.figures
         if isinstance(figures, RecordedBench):
             rows = [
@@ -208,8 +218,7 @@ class BenchResult:
 async def bench_async(
     config: BenchConfig, *, progress: Callable[[ReflexionProgress], None] = lambda stage: None
 ) -> BenchResult:
-    """Runs an agent on a benchmark and writes tables, figures and a chart. The same call resumes a
-    stopped run.
+    """Runs an agent on a benchmark and writes tables and a chart, or resumes a stopped run.
 
     Args:
         config: Which benchmark, and who plays.
@@ -233,25 +242,16 @@ async def bench_async(
     if config.benchmark == "mind2web":
         return await _recorded(config, papers, progress)
     async with session(config, config.episodes) as made:
-        run = _Run.of(config, made)
-        await run_reflexion(
-            made.pool,
-            run.challenges,
-            None,
-            config.episodes,
-            run.retries,
-            **run.rest,
-            retry_broken=config.retry_broken,
-            progress=progress,
-        )
+        run, rest = _prepared(config, made)
+        await run_reflexion(*run, **rest, retry_broken=config.retry_broken, progress=progress)
         figures = make_bench(
             read_runs(config.episodes, made.setting.sites),
             papers,
             benchmark=config.benchmark,
             agent=made.plan.agent,
-            trials=run.retries.attempts,
+            trials=config.trials or 1,
             settings={
-                **run.rest["settings"],
+                **rest["settings"],
                 "seeds": config.seeds,
                 "max_steps": made.max_steps,
                 **_held(made),
@@ -284,9 +284,9 @@ def plan_bench(config: BenchConfig) -> RunPlan:
         async with session(chosen, chosen.episodes, planned=True) as made:
             if chosen.benchmark == "mind2web":
                 return EpisodePlan.of(made).run_plan()
-            run = _Run.of(chosen, made)
-            check_again(made.pool, run.challenges, None, chosen.episodes, run.retries, **run.rest)
-            trials = run.retries.attempts
+            run, rest = _prepared(chosen, made)
+            check_again(*run, **rest)
+            trials = chosen.trials or 1
             return plan_retries(
                 EpisodePlan.of(made, trials), None, asks=trials > 1, output=chosen.episodes
             )
@@ -295,18 +295,7 @@ def plan_bench(config: BenchConfig) -> RunPlan:
 
 
 def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
-    """Fills in unset tasks, seeds and trials from the agent's paper, or from the paper of the task
-    list.
-
-    Args:
-        config: Which benchmark, and who plays.
-
-    Returns:
-        The configuration that is played, and the papers whose figures stand next to its own.
-
-    Raises:
-        UsageError: No policy is named, or tasks are missing.
-    """
+    """Returns the configuration with the paper's tasks, seeds and trials, and papers to show."""
     policy, place = get_name(config.policy), config.place
     if config.policy is None:
         raise UsageError(
@@ -321,29 +310,21 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
             followed or ready
         ) if named is None else named
     tasks = getattr(place, "tasks", None)
-    if tasks is None:
-        tasks = (
-            "all"
-            if config.benchmark != "miniwob"
-            else next((p.list_name for p in followed if p.list_name), None)
-        )
+    if tasks is None and config.benchmark == "miniwob":
+        tasks = next((paper.list_name for paper in followed if paper.list_name), None)
         if tasks is None:
-            lists = ", ".join(
-                dict.fromkeys(paper.list_name for paper in ready if paper.list_name is not None)
-            )
+            lists = ", ".join(dict.fromkeys(paper.list_name for paper in ready if paper.list_name))
             raise UsageError(
                 f"tasks is missing; {policy} is not a paper's agent, so give a list "
                 f"({lists}), tasks, or all",
                 parameters=("tasks",),
             )
+    tasks = tasks or "all"
     listed = [paper for paper in ready if paper.list_name == tasks]
     # The desk has as many scenarios as the paper played, for every agent.
-    source = next(
-        iter([*followed, *listed, *(ready if config.benchmark == "airline" else [])]), None
-    )
-    usual = (source.seeds if source else None) or (
-        "0" if config.benchmark == "webarena" else _SEEDS
-    )
+    sources = [*followed, *listed, *(ready if config.benchmark == "airline" else [])]
+    usual = next((paper.seeds for paper in sources[:1]), None)
+    usual = usual or ("0" if config.benchmark == "webarena" else _SEEDS)
     trials = config.trials or (followed[0].trials if followed else 1)
     if trials == 1 and config.lessons.model is not None:
         raise UsageError(
@@ -358,9 +339,8 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
     if (named := _named(config)) is not None:
         return chosen, named
     if config.benchmark == "webarena":  # figures for other tasks are not comparable
-        return chosen, [] if getattr(place, "shop", False) or getattr(
-            place, "configs", None
-        ) else ready
+        others = getattr(place, "shop", False) or getattr(place, "configs", None)
+        return chosen, [] if others else ready
     return chosen, [paper for paper in ready if paper in followed or paper in listed] or ready
 
 
@@ -368,11 +348,9 @@ def _named(config: BenchConfig) -> list[Paper] | None:
     """Returns the papers that the configuration names. None if it names none."""
     if config.beside is None:
         return None
-    names = (
-        [name.strip() for name in str(config.beside).split(",")] if config.beside != "none" else []
-    )
-    papers = [read_paper(name) for name in names]
-    for name, paper in zip(names, papers, strict=True):
+    papers = []
+    for name in map(str.strip, str(config.beside).split(",") if config.beside != "none" else ()):
+        papers.append(paper := read_paper(name))
         if paper.benchmark != config.benchmark:
             raise UsageError(
                 f"beside {name}: its figures are for {paper.benchmark}, not for {config.benchmark}",
@@ -389,45 +367,27 @@ def _check_output(config: BenchConfig) -> None:
     check_output(config.episodes / TRAJECTORIES, "trajectories", continued=True)
 
 
-@dataclass(frozen=True)
-class _Run:
-    """The objects of a run, created in its session."""
+def _prepared(config: BenchConfig, made: RolloutSession) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns the arguments of `run_reflexion` and `check_again`."""
+    lessons, trials = config.lessons, config.trials or 1
+    model = None if lessons.model is None else made.model(lessons.model)
 
-    challenges: Sequence[Any]
-    retries: RetrySpec
-    rest: dict[str, Any]
+    def make(row: Case, learnt: Sequence[str], number: int) -> Learner:
+        if trials == 1:  # nothing is learnt between trials, so every policy is accepted
+            return cast(Learner, made.plan.make(row))
+        return learner_from_case(made, model, lessons, row, learnt, number)
 
-    @classmethod
-    def of(cls, config: BenchConfig, made: RolloutSession) -> _Run:
-        lessons, trials = config.lessons, config.trials or 1
-        model = None if lessons.model is None else made.model(lessons.model)
-        # With one trial the agent learns nothing between trials, so every policy is accepted.
-        make = partial(learner_from_case if trials > 1 else _player, made, model, lessons)
-        if trials > 1 and made.rows:
-            # Refuse an agent that takes no lessons before any episode is played.
-            make(made.rows[0], (), 0)
-        settings: dict[str, Any] = {
-            "policy": made.plan.agent,
-            "environment": made.environment,
-            "run": fingerprint(list(made.run)),
-        }
-        if trials > 1:
-            settings["lessons"] = {**lessons.settings(), "model": get_name(lessons.model)}
-        # The papers count a fixed number of trials, regardless of the lessons.
-        retries = RetrySpec(attempts=trials, stop_on_repeat=False)
-        challenges = [challenge_from_case(made, make, row) for row in made.rows]
-        return cls(challenges, retries, {"play": make_play_settings(made), "settings": settings})
-
-
-def _player(
-    made: RolloutSession,
-    model: LanguageModel | None,
-    lessons: LessonsConfig,
-    row: Case,
-    learnt: Sequence[str],
-    number: int,
-) -> Learner:
-    return cast(Learner, made.plan.make(row))
+    if made.rows:  # refuses an agent that takes no lessons before any episode is played
+        make(made.rows[0], (), 0)
+    settings: dict[str, Any] = {"policy": made.plan.agent, "environment": made.environment}
+    settings["run"] = fingerprint(list(made.run))
+    if trials > 1:
+        settings["lessons"] = {**lessons.settings(), "model": get_name(lessons.model)}
+    # The papers count a fixed number of trials, regardless of the lessons.
+    retries = RetrySpec(attempts=trials, stop_on_repeat=False)
+    challenges = [challenge_from_case(made, make, row) for row in made.rows]
+    rest = {"play": make_play_settings(made), "settings": settings}
+    return (made.pool, challenges, None, config.episodes, retries), rest
 
 
 def _held(made: RolloutSession) -> dict[str, Any]:
@@ -491,3 +451,192 @@ def _recorded_figures(
         settings=settings,
         not_begun=counts.lost,
     )
+
+
+@dataclass(frozen=True)
+class AblationResult:
+    """The results of each row of an ablation table.
+
+    Args:
+        name: The name of the table.
+        paper: The paper that prints it.
+        rows: The rows, each with its results.
+        output: The folder with the table and one folder for each row.
+    """
+
+    name: str
+    paper: Paper
+    rows: tuple[tuple[AblationRow, BenchResult], ...]
+    output: str
+
+    @property
+    def complete(self) -> bool:
+        """Whether every episode of every row has an outcome."""
+        return all(result.complete for _, result in self.rows)
+
+    @property
+    def broken(self) -> bool:
+        """Whether any episode was aborted or could not begin."""
+        return any(result.broken for _, result in self.rows)
+
+    @property
+    def problem(self) -> str | None:
+        """The most recent error that aborted an episode or kept it from starting."""
+        return next((r.problem for _, r in reversed(self.rows) if r.problem is not None), None)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The paths of the table and the figures."""
+        return tuple(str(Path(self.output) / name) for name in (TABLES, FIGURES))
+
+    def table(self) -> dict[str, Any]:
+        """The figures of each row, for JSON."""
+        return {row.name: result.table() for row, result in self.rows}
+
+    def __str__(self) -> str:
+        return ablation_text(self)
+
+
+def rows_of_ablation(
+    config: BenchConfig,
+) -> tuple[Paper, tuple[tuple[AblationRow, BenchConfig], ...]]:
+    """Returns the paper with the named table, and each row with the configuration that runs it."""
+    policy = get_name(config.policy)
+    papers = [
+        paper
+        for paper in map(read_paper, paper_names(config.benchmark))
+        if policy in paper.agents and paper.ablations
+    ]
+    for paper in papers:
+        if (found := paper.ablations.get(str(config.ablation))) is not None:
+            return paper, tuple((row, _configured(config, found, row)) for row in found.rows)
+    names = ", ".join(name for paper in papers for name in paper.ablations) or "none"
+    raise UsageError(
+        f"ablation {config.ablation}: on {config.benchmark} the tables of {policy} are {names}",
+        parameters=("ablation",),
+    )
+
+
+def _configured(config: BenchConfig, table: Ablation, row: AblationRow) -> BenchConfig:
+    base = PolicyConfig.read(config.policy, "policy")
+    if not isinstance(base, PolicyConfig):
+        raise UsageError(
+            "ablation: it sets options, so give the name of a policy, not an instance",
+            parameters=("policy", "ablation"),
+        )
+    name = row.policy or base.name
+    known = {**PolicyConfig.options_for({"name": name}), "model": None}
+    given = {key: value for key, value in base.options.items() if name == base.name or key in known}
+    place = config.place
+    if table.tasks is not None and getattr(place, "tasks", "") is None:
+        place = place.copy_with(tasks=table.tasks)
+    return config.copy_with(
+        ablation=None,
+        environment=place,
+        policy=PolicyConfig(name, **{**given, **row.options}),
+        seeds=config.seeds if config.seeds is not None else table.seeds,
+        trials=config.trials or table.trials,
+        output=Path(config.output) / re.sub(r"[^a-z0-9]+", "-", row.name.lower()).strip("-"),
+    )
+
+
+async def ablation_async(
+    config: BenchConfig, *, progress: Callable[[ReflexionProgress], None] = lambda stage: None
+) -> AblationResult:
+    """Runs the rows of a paper's ablation table, or resumes, and writes them as one table.
+
+    Args:
+        config: The benchmark, the agent, and the table.
+        progress: Called after every episode.
+
+    Returns:
+        The results of each row; printing them shows a table.
+
+    Raises:
+        UsageError: As `bench_async` does, and for an unknown table.
+    """
+    paper, rows = rows_of_ablation(config)
+    done = [(row, await bench_async(one, progress=progress)) for row, one in rows]
+    result = AblationResult(str(config.ablation), paper, tuple(done), str(config.output))
+    data = msgspec.json.format(msgspec.json.encode(result.table()), indent=1)
+    write_output(Path(config.output) / FIGURES, data.rstrip() + b"\n")
+    write_output(Path(config.output) / TABLES, ablation_text(result).encode())
+    return result
+
+
+ablation = synchronous(ablation_async)
+"""Synchronous version of `ablation_async` for scripts and notebooks, with the same parameters."""
+
+
+def ablation_text(result: AblationResult) -> str:
+    """Formats the rows as one Markdown table. Recorded steps get one table for each split."""
+    parts = [f"# {cell_text(result.paper.title)}: {cell_text(result.name)}"]
+    benches = [(row, done.figures) for row, done in result.rows]
+    live = [(row, figures) for row, figures in benches if isinstance(figures, Bench)]
+    steps = [(row, figures) for row, figures in benches if isinstance(figures, RecordedBench)]
+    if live:
+        parts.append(_live_table(live, result.paper))
+    for split in dict.fromkeys(split.name for _, figures in steps for split in figures.splits):
+        parts += [f"## {cell_text(split)}", _split_table(split, steps, result.paper)]
+    if any("**theirs**" in part for part in parts):
+        source = f"* theirs: {result.paper.paper}. From {result.paper.source}."
+        parts += [wording()["theirs_ablation"], source]
+    return "\n\n".join(parts) + "\n"
+
+
+def _live_table(rows: Sequence[tuple[AblationRow, Bench]], paper: Paper) -> str:
+    """Returns a table with a column for each category of the paper, or one column for all tasks."""
+    by_name: list[dict[str, Any]] = []
+    for _, figures in rows:
+        section = next((s for s in figures.sections if s.title == paper.title), None)
+        shown = section.categories if section else (figures.overall,)
+        by_name.append({category.name: category for category in shown})
+    names = list(dict.fromkeys(name for found in by_name for name in found))
+    lines: list[list[str]] = []
+    theirs: list[list[str]] = []
+    for (row, figures), found in zip(rows, by_name, strict=True):
+        cells = [share_cell(found[n].success[-1]) if n in found else "-" for n in names]
+        missing = str(figures.overall.success[-1].missing)
+        end = [str(figures.overall.runs), missing, count_cell(figures.overall.replies)]
+        lines.append([cell_text(row.name), _options(row), *cells, *end])
+        at = next((i for i, column in enumerate(paper.columns) if column.name == row.theirs), None)
+        if at is not None:
+            printed = [
+                found[n].theirs[at] if n in found and found[n].theirs else None for n in names
+            ]
+            cells = ["-" if one is None else f"{one.success:.1%}" for one in printed]
+            theirs.append([theirs_name(row.name, ""), "", *cells, "", "", ""])
+    head = ["row", "options", *names, "episodes", "without outcome", "unreadable"]
+    return table_text(head, [*lines, *theirs])
+
+
+def _split_table(
+    split: str, rows: Sequence[tuple[AblationRow, RecordedBench]], paper: Paper
+) -> str:
+    lines: list[list[str]] = []
+    theirs: list[list[str]] = []
+    counting = rows[0][1].counting
+    for row, figures in rows:
+        for one in figures.splits:
+            if one.name != split:
+                continue
+            cells = map(share_cell, one.all.figures[counting].values())
+            counts = [str(one.all.turns), str(one.all.missing), count_cell(one.all.replies)]
+            lines.append([cell_text(row.name), _options(row), *counts, *cells])
+            theirs += list(_their_rows(row, paper, one.theirs, METRICS[counting]))
+    head = ["row", "options", "turns", "broke off", "unreadable", *METRICS[counting]]
+    return table_text(head, [*lines, *theirs])
+
+
+def _their_rows(
+    row: AblationRow, paper: Paper, printed: Sequence[TheirRow], metrics: Sequence[str]
+) -> Iterator[list[str]]:
+    for one in printed:
+        if row.theirs is not None and one.name == their_name(paper, row.theirs):
+            name = theirs_name(row.name, one.model)
+            yield [name, "", "", "", "", *printed_cells(one, metrics)]
+
+
+def _options(row: AblationRow) -> str:
+    said = {**({"policy": row.policy} if row.policy else {}), **row.options}
+    return cell_text(settings_text(said)) if said else "-"

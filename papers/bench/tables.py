@@ -30,8 +30,7 @@ from prill.papers.bench.mind2web import (
     TheirRow,
 )
 from prill.papers.bench.papers import Column, Theirs
-from prill.papers.files import read_toml
-from prill.papers.replies import ReplyFigures
+from prill.papers.replies import ReplyFigures, read_toml
 from prill.runs.rollout.episodes import settings_text
 from prill.ui.report.lines import PlotLine, PlotPoint, line_chart, row_chart
 
@@ -183,8 +182,7 @@ def summary_text(bench: Bench | RecordedBench) -> str:
 
 
 def bench_picture(bench: Bench | RecordedBench) -> str:
-    """Draws success by category after the last trial, with 95 % intervals, and the published
-    figures.
+    """Draws success by category with 95 % intervals, and the published figures.
 
     Args:
         bench: The figures.
@@ -223,9 +221,7 @@ def bench_picture(bench: Bench | RecordedBench) -> str:
 
 
 def _settings(bench: Bench | RecordedBench) -> Iterator[str]:
-    """Yields the values of the settings that the agent's paper names, and the options of the
-    agent.
-    """
+    """Yields the settings that the agent's paper names, and the options of the agent."""
     held = (
         (name, bench.settings.get(key))
         for name, key in (("Settings", "in_force"), ("Options of the agent", "options"))
@@ -235,9 +231,7 @@ def _settings(bench: Bench | RecordedBench) -> Iterator[str]:
 
 
 def _unreadable(bench: Bench | RecordedBench) -> Iterator[str]:
-    """Yields the number of unreadable replies and the first of them. Yields nothing if the agent
-    does not count them.
-    """
+    """Yields the number of unreadable replies and the first of them, if the agent counts them."""
     rows = [bench.overall] if isinstance(bench, Bench) else [split.all for split in bench.splits]
     replies = sum((row.replies for row in rows), start=ReplyFigures())
     if not replies.calls:
@@ -294,9 +288,7 @@ def _head(bench: Bench, columns: Sequence[Column], *first: str) -> list[str]:
 
 
 def _told(bench: Bench) -> list[str]:
-    """Returns the benchmark-specific columns (`reward 1`, `progress`) whose values are known for
-    all rows.
-    """
+    """Returns the columns `reward 1` and `progress` whose values are known for all rows."""
     rows = [
         row
         for section in bench.sections
@@ -381,9 +373,7 @@ def _count(number: int | None, word: str) -> str:
 
 
 def _recorded_text(bench: RecordedBench) -> str:
-    """Returns reading notes for the figures on recorded steps, and tables by split, turn and
-    website.
-    """
+    """Returns notes and tables by split, turn and website."""
     words = wording()
     parts = [
         f"# {cell_text(bench.agent)} on recorded steps",
@@ -476,9 +466,7 @@ def _point(row: Figures) -> PlotPoint | None:
 
 
 def _split_table(split: Split, bench: RecordedBench) -> str:
-    """Returns a table with this run's results, the candidates-only baseline, and the published
-    results.
-    """
+    """Returns a table with this run, the best candidate alone, and the published results."""
     metrics, best = METRICS[bench.counting], split.ranking.first
     best_element = share_cell(best.figures[bench.counting]["Ele. Acc"])
     counts = [str(split.all.turns), str(split.all.missing), count_cell(split.all.replies)]

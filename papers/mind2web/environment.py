@@ -1,10 +1,8 @@
 """Mind2Web and MT-Mind2Web as an environment. It plays recorded turns step by step, regardless of
 the agent's actions (teacher forcing).
 
-An agent sees the page and the candidates of each recorded step, and the observations and actions of
-the conversation's earlier turns. Recordings may be larger than memory: one pass over a file finds
-where its turns begin. A turn is read when it is played, together with the earlier turns of its
-conversation.
+Recordings may be larger than memory: one pass over a file finds where its turns begin. A turn is
+read when it is played, with the earlier turns of its conversation.
 """
 
 from __future__ import annotations
@@ -12,32 +10,50 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
+from prill.emulators.settings import EnvironmentConfig, Playing, Setting
+from prill.emulators.task_source import Names, join_names, task_names
 from prill.errors import EnvironmentFailedError, InputError, UsageError
-from prill.io.lines import read_lines, resolve_folder
-from prill.io.store import decode_trajectory
-from prill.papers.mind2web.pages.conversations import rejoined, without_pages
-from prill.papers.mind2web.pages.state import PageState, read_state
-from prill.papers.mind2web.pages.steps import (
+from prill.io.kinds import TRAJECTORIES
+from prill.io.lines import read_lines
+from prill.papers.mind2web.pages.state import (
     TOP,
     Asked,
     Marking,
     Match,
+    PageState,
     Scheme,
     StepScore,
+    TurnPlace,
     describe_step,
+    read_state,
+    rejoined,
+    without_pages,
 )
 from prill.papers.mind2web.pages.tree import RecordedPage
 from prill.types import Action, LabelRecord, Observation, StepLabel, Task, Trajectory
 
 _SHOWN = 50  # the number of candidates around which a recorded page is cut
+
+
+Lost = Annotated[
+    Literal["hidden", "shown"],
+    Meta(
+        description="What is shown of a lost step: no candidates, so that no model is "
+        "called, or all the same."
+    ),
+]
+_STEP_MATCH = Meta(
+    description="With Synapse's scoring: a step is correct if its parsed action is, or if "
+    "its text is equal."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,24 +68,11 @@ class Mind2WebSpec:
             "step is lost.",
         ),
     ] = TOP
-    lost: Annotated[
-        Literal["hidden", "shown"],
-        Meta(
-            description="What is shown of a lost step: no candidates, so that no model is "
-            "called, or all the same."
-        ),
-    ] = "hidden"
+    lost: Lost = "hidden"
     scheme: Annotated[
-        Scheme,
-        Meta(description="Scoring of steps: as in MindAct in one of two forms, or as in Synapse."),
+        Scheme, Meta(description="how steps are marked: as MindAct in its two forms, or as Synapse")
     ] = "generation"
-    step_match: Annotated[
-        Match,
-        Meta(
-            description="With Synapse's scoring: a step is correct if its parsed action "
-            "is, or if its text is equal."
-        ),
-    ] = "parsed"
+    step_match: Annotated[Match, _STEP_MATCH] = "parsed"
 
     @property
     def marking(self) -> Marking:
@@ -88,27 +91,11 @@ class _Head(msgspec.Struct):
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    file: Path
-    number: int
-    start: int
-    size: int
-    digest: str
-    conversation: str
-    site: str | None
-
-
 class Recordings:
-    """Recorded turns from files (JSON Lines, as `prill convert` writes them), by id. Only their
-    file positions are in memory.
-
-    Raises UsageError for a duplicate id, a compressed file or a pipe, and InputError for an invalid
-    line.
-    """
+    """Recorded turns by id; only positions are in memory. Raises UsageError and InputError."""
 
     def __init__(self, files: Sequence[str | os.PathLike[str]]) -> None:
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, TurnPlace] = {}
         self._conversations: dict[tuple[Path, str], list[str]] = {}
         for file in files:
             self._add(Path(file))
@@ -128,8 +115,10 @@ class Recordings:
                 raise UsageError(f"{file}:{line.number}: the turn {head.id!r} is recorded twice")
             conversation = str(head.metadata.get("conversation", head.id))
             digest = hashlib.blake2b(line.data, digest_size=8).hexdigest()
-            self._places[head.id] = _Place(
-                file, line.number, line.start, line.size, digest, conversation, head.task.site
+            self._places[head.id] = TurnPlace(
+                *(file, line.number, line.start, line.size, conversation),
+                site=head.task.site,
+                digest=digest,
             )
             self._conversations.setdefault((file, conversation), []).append(head.id)
 
@@ -157,9 +146,7 @@ class Recordings:
         }
 
     def turn(self, name: str) -> Trajectory:
-        """Returns the turn with that id and its conversation's earlier turns with their pages.
-        Raises UsageError and InputError.
-        """
+        """Returns the turn with its conversation's earlier turns. Raises UsageError, InputError."""
         if name not in self._places:
             raise UsageError(
                 f"unknown turn {name!r}; expected one of {len(self._places)}, for example "
@@ -167,20 +154,8 @@ class Recordings:
             )
         place = self._places[name]
         names = self._conversations[place.file, place.conversation]
-        *_, turn = rejoined(self._read(names[: names.index(name) + 1]))
+        *_, turn = rejoined(self._places[one].read() for one in names[: names.index(name) + 1])
         return turn
-
-    def _read(self, names: Sequence[str]) -> Iterator[Trajectory]:
-        for name in names:
-            place = self._places[name]
-            try:
-                with place.file.open("rb") as file:
-                    file.seek(place.start)
-                    yield decode_trajectory(file.read(place.size), resolve_folder(place.file))
-            except OSError as error:
-                raise InputError(f"{place.file}: {error.strerror}") from None
-            except InputError as error:
-                raise InputError(f"{place.file}:{place.number}: {error}") from None
 
 
 class Mind2Web:
@@ -236,9 +211,7 @@ class Mind2Web:
         return self._state()
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """Returns the next recorded state, whatever the action was. After the last step it returns
-        the recorded final state.
-        """
+        """Returns the next recorded state, whatever the action was; at the end, the final one."""
         assert self._turn is not None
         self._at += 1
         if self._at < len(self._turn.steps):
@@ -359,3 +332,85 @@ def _note(scores: Sequence[StepScore]) -> str:
         sum(score.success for score in scores),
     )
     return f"{right} of {len(scores)} steps right, {elements} elements"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mind2WebConfig(EnvironmentConfig):
+    """Recorded turns as an environment: `Mind2WebConfig(recordings=["test.jsonl"])`."""
+
+    name: ClassVar[str] = "mind2web"
+    usual_steps: ClassVar[int] = 1000  # maximum of an episode, which ends with the recording
+    stops_early: ClassVar[bool] = False
+
+    tasks: Annotated[Names, Meta(description="Recorded turns by id, or all.")] = "all"
+    recordings: Annotated[
+        str | Path | Sequence[str | Path],
+        Meta(description="[SPLIT=]PLACE,…: files or folders of recorded turns"),
+    ] = ()
+    within: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(
+            description="Number of best candidates among which the target must be; else "
+            "the step is lost (default: from the policy's paper)."
+        ),
+    ] = None
+    lost: Lost = "hidden"
+    scheme: Annotated[
+        Scheme | None,
+        Meta(description="how steps are marked: as MindAct in its two forms, or as Synapse"),
+    ] = None
+    step_match: Annotated[Match | None, _STEP_MATCH] = None
+
+    def check(self) -> None:
+        """Converts names and files to text."""
+        object.__setattr__(self, "tasks", join_names(self.tasks))
+        if isinstance(self.recordings, list | tuple):
+            object.__setattr__(self, "recordings", ",".join(map(str, self.recordings)))
+
+    def files(self) -> dict[Path, str]:
+        """Returns each file with the name of its split, or else its own name."""
+        found: dict[Path, str] = {}
+        for word in (part.strip() for part in str(self.recordings).split(",") if part.strip()):
+            split, equals, name = word.partition("=")
+            place = Path(name if equals else word)
+            path = place / TRAJECTORIES if place.is_dir() else place
+            if not path.is_file():
+                raise UsageError(
+                    f"recordings {word}: {path} does not exist (prill convert mind2web "
+                    "writes such a file)"
+                )
+            if path in found:
+                raise UsageError(
+                    f"recordings {word}: {path} is listed twice; list each file for one split only"
+                )
+            found[path] = split if equals else place.stem
+        if not found:
+            raise UsageError(
+                "recordings is missing; give files of recorded turns, which prill convert "
+                "mind2web writes",
+                parameters=("recordings",),
+            )
+        return found
+
+    def setting(self, run: Playing) -> Setting[Any]:
+        """Opens the recordings."""
+        usual = run.marking if isinstance(run.marking, Marking) else Marking()
+        spec = Mind2WebSpec(
+            within=usual.top if self.within is None else self.within,
+            lost=self.lost,
+            scheme=self.scheme or usual.scheme,
+            step_match=self.step_match or usual.step_match,
+        )
+        recordings = Recordings(list(self.files()))
+        names = task_names(self.tasks or "all", recordings.names)
+        environments = [Mind2Web(spec=spec, opened=recordings) for _ in range(run.copies)]
+        return Setting(
+            environments,
+            names,
+            Mind2Web.task,
+            Mind2Web.grade,
+            asdict(spec),
+            contents=recordings.digests,
+            templates=recordings.conversations,
+            sites=recordings.sites,
+        )

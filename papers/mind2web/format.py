@@ -1,22 +1,24 @@
 """Reads Mind2Web (arXiv 2306.06070) and MT-Mind2Web (ACL 2024), JSON files of tasks or of
-conversations with tasks as turns, and Multimodal-Mind2Web, Parquet with one action per row.
+conversations with tasks as turns, and Multimodal-Mind2Web (SeeAct, arXiv 2401.01614;
+osunlp/Multimodal-Mind2Web on the Hugging Face hub), Parquet with one action per row.
 
-A file is an array of records, or has one record per line. It is read record by record, so it may be
-larger than memory. A turn becomes a trajectory of its gold actions. The observation of a step is a
-`PageState`: the cleaned page, all candidates, and the earlier actions of this turn. Ranked
-candidates come first, the best before the others; the rest follow in page order, so that the
-position does not reveal the right ones. `action.target` holds the right nodes, in the order of the
-record. It is empty where cleaning has removed them.
+A JSON file is an array of records, or has one record per line, and may be larger than memory. A
+turn becomes a trajectory of its gold actions. The observation of a step is a `PageState`: the
+cleaned page, all candidates, and the earlier actions of this turn. Ranked candidates come first;
+the rest follow in page order, so that the position does not reveal the right ones.
+`action.target` holds the right nodes, in the order of the record. It is empty where cleaning has
+removed them.
 
-`raw_html` is skipped. If the right element of a step is not in `cleaned_html`, the page is shown
-without it.
+In Parquet, `operation` and each candidate are JSON strings, `target_action_index` is the index in
+`action_reprs`, and the rows of a task are joined even if they are not adjacent.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,14 +30,140 @@ from prill.datasets.reading.safe_pickle import fields, load_pickle
 from prill.datasets.reading.sources import Source
 from prill.errors import InputError, MissingExtraError, UsageError
 from prill.io.store import BadLine, open_lines
-from prill.papers.mind2web import parquet
-from prill.papers.mind2web.pages.conversations import without_pages
-from prill.papers.mind2web.pages.scores import Scores, read_scores, sample_ids
-from prill.papers.mind2web.pages.state import PageState
+from prill.papers.mind2web.pages.state import (
+    PageState,
+    Scores,
+    read_scores,
+    sample_ids,
+    without_pages,
+)
 from prill.types import Action, Observation, Step, Task, Trajectory
 
+SUFFIX = ".parquet"
+_TASK = ("annotation_id", "confirmed_task", "action_reprs", "website", "domain", "subdomain")
+_LISTS = ("pos_candidates", "neg_candidates")
+_ACTION = ("action_uid", "operation", "cleaned_html", *_LISTS)
+_INDEX = "target_action_index"
+_COLUMNS = (*_TASK, *_ACTION, _INDEX)
+_ROWS = 8  # rows read at once: a page has up to several megabytes
+# The maximum bytes of our columns in one row group. The data set's row groups have up to several
+# hundred rows.
+_LARGEST = 4 << 30
+
+
+class _Group(msgspec.Struct):
+    """The rows read for one task, by the index of their action."""
+
+    task: dict[str, Any]
+    actions: dict[int, dict[str, Any]] = {}
+    problem: str | None = None
+
+
+def read_tasks(paths: Sequence[Path]) -> Iterator[tuple[str, Any] | BadLine]:
+    """Yields the tasks of Parquet files with the `indexes` of their actions, or a BadLine."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingExtraError("pyarrow") from None
+    left: Counter[str] = Counter()
+    whole: list[Path] = []
+    for path in paths:
+        try:
+            _check(pyarrow.parquet.ParquetFile(path))
+            ids = pyarrow.parquet.read_table(path, columns=["annotation_id"])
+            left.update(map(str, ids.column(0).to_pylist()))
+        except (pyarrow.ArrowException, OSError, ValueError) as error:
+            yield _bad(str(path), str(error))
+            continue
+        whole.append(path)
+    groups: dict[str, _Group] = {}
+    for path in whole:
+        number = 0
+        try:
+            batches = pyarrow.parquet.ParquetFile(path).iter_batches(
+                batch_size=_ROWS, columns=list(_COLUMNS)
+            )
+            for batch in batches:
+                for row in batch.to_pylist():
+                    id = str(row["annotation_id"])
+                    group = groups.setdefault(id, _Group({name: row[name] for name in _TASK}))
+                    _add(group, row, f"{path}[{number}]")
+                    number += 1
+                    left[id] -= 1
+                    if not left[id]:
+                        yield _task(f"{path}: {id}", groups.pop(id))
+        except (pyarrow.ArrowException, OSError) as error:
+            yield _bad(str(path), f"damaged after {number} rows, which were read: {error}")
+    for id, group in groups.items():
+        group.problem = group.problem or f"{left[id]} of its rows could not be read"
+        yield _task(f"{whole[-1].parent}: {id}", group)
+
+
+def _check(file: Any) -> None:
+    """Raises ValueError for other columns and for oversized row groups."""
+    names = file.schema_arrow.names
+    if missing := [name for name in _COLUMNS if name not in names]:
+        raise ValueError(
+            f"not Multimodal-Mind2Web: the columns {', '.join(missing)} are missing (for "
+            "Mind2Web's own data, give the JSON file)"
+        )
+    for i in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(i)
+        columns = [group.column(j) for j in range(group.num_columns)]
+        size = sum(
+            column.total_uncompressed_size
+            for column in columns
+            if column.path_in_schema.partition(".")[0] in _COLUMNS
+        )
+        if size > _LARGEST:
+            raise ValueError(
+                f"row group {i} has {size:,} bytes, more than the limit of {_LARGEST:,}"
+            )
+
+
+def _add(group: _Group, row: dict[str, Any], place: str) -> None:
+    """Adds an action to its task. The first problem of a task is kept."""
+    try:
+        index = int(row[_INDEX])
+        if index in group.actions:
+            raise ValueError(f"a second row for action {index}")
+        action = {name: row[name] for name in _ACTION}
+        action["operation"] = _decoded(row["operation"])
+        for name in _LISTS:
+            action[name] = [_candidate(_decoded(candidate)) for candidate in row[name] or ()]
+        group.actions[index] = action
+    except (*UNREADABLE, ValueError, TypeError) as error:
+        group.problem = group.problem or f"{place}: {error}"
+
+
+def _decoded(value: Any) -> Any:
+    return msgspec.json.decode(value) if isinstance(value, str) else value
+
+
+def _candidate(value: Any) -> Any:
+    """Parses a candidate. Some copies of the data store the node's id only among its attributes."""
+    if isinstance(value, dict) and not value.get("backend_node_id"):
+        attributes = _decoded(value.get("attributes") or {})
+        if isinstance(attributes, dict):
+            return {**value, "backend_node_id": attributes.get("backend_node_id")}
+    return value
+
+
+def _task(place: str, group: _Group) -> tuple[str, Any] | BadLine:
+    if group.problem is not None:
+        return _bad(place, group.problem)
+    ordered = sorted(group.actions)
+    actions = [group.actions[index] for index in ordered]
+    return place, {**group.task, "actions": actions, "indexes": ordered}
+
+
+def _bad(place: str, problem: str) -> BadLine:
+    return BadLine(place, place, " ".join(problem.split())[:300], b"")
+
+
 _KINDS = {"CLICK": "click", "TYPE": "type", "SELECT": "select"}
-_SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", parquet.SUFFIX)
+_SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", SUFFIX)
 # Both names are in the footer at the end of a Parquet file.
 _FOOTER = 1 << 20
 _NODE = re.compile(r'backend_node_id="([^"]*)"')
@@ -78,14 +206,12 @@ class _Turn(msgspec.Struct):
 
 
 def recognise(source: Source) -> bool:
-    """Returns whether documents begin with a task's id and text or with a conversation's turns, or
-    Parquet has Multimodal-Mind2Web's columns. Files may be too large to parse.
-    """
-    return source.has(_is_ours, "*.json", "*.json.gz", f"*{parquet.SUFFIX}")
+    """Returns whether a source begins as Mind2Web's documents do, or has its Parquet columns."""
+    return source.has(_is_ours, "*.json", "*.json.gz", f"*{SUFFIX}")
 
 
 def _is_ours(file: Source) -> bool:
-    if file.path.suffix == parquet.SUFFIX:
+    if file.path.suffix == SUFFIX:
         return file.head.startswith(b"PAR1") and all(
             name in _end(file.path) for name in (b"annotation_id", b"target_action_index")
         )
@@ -160,11 +286,9 @@ def _files(source: str | PathLike[str]) -> list[Path]:
 
 
 def _place(path: Path) -> tuple[str, int, str]:
-    """Returns a sort key that orders files by the number at the end of their names: `train_10.json`
-    after `train_9.json`.
-    """
+    """Returns a sort key: `train_10.json` after `train_9.json`."""
     stem = path.name.partition(".")[0]
-    number = None if path.suffix == parquet.SUFFIX else _NUMBER.search(stem)
+    number = None if path.suffix == SUFFIX else _NUMBER.search(stem)
     return str(path.parent), int(number[1]) if number else -1, path.name
 
 
@@ -193,16 +317,14 @@ def _scores(scores: str | PathLike[str] | Scores | None) -> Scores:
 
 
 def records(source: str | PathLike[str]) -> Iterator[tuple[str, Any] | BadLine]:
-    """Yields every record unchanged with its position. A damaged file yields a BadLine after its
-    readable records.
-    """
+    """Yields every record with its position. A damaged file ends with a BadLine."""
     files = _files(source)
-    tables = [path for path in files if path.suffix == parquet.SUFFIX]
+    tables = [path for path in files if path.suffix == SUFFIX]
     for path in files:
         if path not in tables:
             yield from _records(path)
     if tables:
-        yield from parquet.read_tasks(tables)
+        yield from read_tasks(tables)
 
 
 def _records(path: Path) -> Iterator[tuple[str, Any] | BadLine]:

@@ -1,5 +1,5 @@
 """Makes conversations from single tasks of Mind2Web, in MT-Mind2Web's format: grouped, divided into
-turns, and rewritten.
+turns, and rewritten (`prill papers conversations`).
 
 The method is MT-Mind2Web's (ACL 2024). Tasks of one site that share words become a conversation.
 Long tasks are divided into runs of actions, about one for every four actions. The instructions are
@@ -18,10 +18,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta, to_builtins
 
+from prill.config.values import Config
 from prill.errors import (
     BudgetSpentError,
     CallTimeoutError,
@@ -34,16 +36,20 @@ from prill.io.outputs import expect_file, make_folder, writing
 from prill.io.store import BadLine
 from prill.models.ledger import metered
 from prill.models.prompts import NONCE, content_hash, load_prompt, quoted
-from prill.papers.answers import fill_prompt, said_by
+from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
 from prill.papers.mind2web.format import records
 from prill.papers.replies import (
     ReplyCounts,
     UnreadableReplyError,
     ask_readable,
+    fill_prompt,
     json_values,
+    read_toml,
+    said_by,
     visible_text,
 )
 from prill.protocols import LanguageModel
+from prill.runs.base import run_budget, synchronous
 from prill.types import Usage
 
 _T = TypeVar("_T")
@@ -53,28 +59,7 @@ _PACKAGE, _MAX_TOKENS = "prill.papers.mind2web", 700
 # without a reply: request it again later, do not use the rule
 _NO_ANSWER = (TransportError, CallTimeoutError, BudgetSpentError)
 _WORD = re.compile(r"[a-z]{4,}|\d{4,}")
-_COMMON = {
-    "find",
-    "show",
-    "with",
-    "from",
-    "that",
-    "this",
-    "what",
-    "which",
-    "your",
-    "have",
-    "page",
-    "search",
-    "look",
-    "open",
-    "browse",
-    "check",
-    "first",
-    "into",
-    "them",
-    "then",
-}
+_COMMON = frozenset(read_toml("prill.papers.mind2web", "words.toml")["common"])
 _ACTION = re.compile(
     r"\[(?P<role>[^\]]*)\]\s*(?P<label>.*?)\s*->\s*(?P<op>[A-Z]+)(?::\s*(?P<value>.*))?$", re.DOTALL
 )
@@ -82,9 +67,7 @@ _ACTION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ConversationTurn:
-    """A planned turn: the actions of a task from `first` to `end` (exclusive), and the
-    instruction.
-    """
+    """A planned turn: the actions of a task from `first` to `end` (exclusive)."""
 
     task: str
     first: int
@@ -94,9 +77,7 @@ class ConversationTurn:
 
 @dataclass(frozen=True, slots=True)
 class ConversationPlan:
-    """A planned conversation. `by_rule` are the tasks without a valid proposal of the model;
-    `rewritten` is whether the model wrote the instructions.
-    """
+    """A planned conversation. `by_rule` counts tasks without a valid proposal of the model."""
 
     id: str
     turns: list[ConversationTurn]
@@ -106,12 +87,10 @@ class ConversationPlan:
 
 @dataclass(slots=True)
 class ConversationTally:
-    """Counts of the processed tasks. `kept` conversations were planned by an earlier run.
+    """Counts of the processed tasks.
 
-    `by_rule` tasks were divided by the rule although a model was asked. `not_rewritten`
-    conversations have the rule's instructions. `unanswered` conversations have no plan because a
-    call failed; no output is written in that case. `usage` is the usage of all calls of this run,
-    including failed ones.
+    `kept` conversations were planned by an earlier run. `by_rule` tasks were divided by the rule
+    although a model was asked. `unanswered` conversations have no plan because a call failed.
     """
 
     tasks: int = 0
@@ -146,12 +125,10 @@ async def make_conversations(
     stop: asyncio.Event | None = None,
     progress: Callable[[ConversationTally], object] = lambda _: None,
 ) -> ConversationTally:
-    """Writes `out`, a JSON array of conversations. Broken records are reported as problems and
-    skipped.
+    """Writes `out`, a JSON array of conversations.
 
-    Plans are saved in `<out>.plans.jsonl`, so an interrupted run resumes and requests nothing
-    twice. If calls fail, the other conversations are still planned and saved, but `out` is not
-    written. The same call then requests the missing plans.
+    Plans are saved in `<out>.plans.jsonl`, so the same call resumes and requests nothing twice. If
+    calls fail, the other conversations are still planned, but `out` is not written.
     """
     out = Path(out)
     if out.exists():
@@ -192,9 +169,7 @@ async def make_conversations(
 
 
 def organised(tasks: Sequence[_Task], most: int = MAX_TASKS) -> list[list[_Task]]:
-    """Groups tasks of one site whose goals share words. Each task joins the group of the earlier
-    tasks with which it shares the most words.
-    """
+    """Groups tasks of one site: each joins the group with which it shares the most words."""
     groups: dict[tuple[str, str, str], list[tuple[list[_Task], set[str]]]] = {}
     for task in tasks:
         words = (
@@ -217,17 +192,13 @@ def organised(tasks: Sequence[_Task], most: int = MAX_TASKS) -> list[list[_Task]
 
 
 def even_runs(count: int) -> list[tuple[int, int]]:
-    """Divides the actions into runs of equal length, one for every four. This rule replaces a
-    model.
-    """
+    """Divides the actions into runs of equal length, one for every four."""
     runs = -(-count // ACTIONS_A_TURN)
     return [(count * k // runs, count * (k + 1) // runs) for k in range(runs)]
 
 
 def read_runs(reply: str, count: int) -> list[tuple[int, int]]:
-    """Parses the runs that a reply proposes. Raises UnreadableReplyError unless they cover each
-    action exactly once, in order.
-    """
+    """Parses the proposed runs. Raises UnreadableReplyError unless they cover all actions."""
     runs = list(_object(reply).values())
     whole = all(isinstance(numbers, list) and numbers for numbers in runs)
     if not whole or list(chain.from_iterable(runs)) != list(range(1, count + 1)):
@@ -236,9 +207,7 @@ def read_runs(reply: str, count: int) -> list[tuple[int, int]]:
 
 
 def in_words(action: str) -> str:
-    """Converts an action's `[role]  label -> OP: value` to an instruction: `type 10203 into Zip
-    code`.
-    """
+    """Converts `[role]  label -> OP: value` to an instruction: `type 10203 into Zip code`."""
     if (found := _ACTION.match(action.strip())) is None:
         return action.strip()
     label = found["label"] or f"the {found['role']}"
@@ -250,9 +219,7 @@ def in_words(action: str) -> str:
 
 
 def _spooled(source: str | Path, spool: IO[bytes], tally: ConversationTally) -> Iterable[_Task]:
-    """Yields the single tasks. Their records are written to the spool, because their pages do not
-    fit in memory.
-    """
+    """Yields the single tasks. Their records go to the spool: pages do not fit in memory."""
     seen = set()
     for item in records(source):
         if isinstance(item, BadLine):
@@ -322,11 +289,9 @@ async def _planned(
         if plan.id in by_key and _fits(plan, by_key[plan.id]):
             plans[plan.id] = plan
 
-    def pass_over(problem: str) -> None:
-        """Reports an invalid plan, which is planned again."""
-
     room = asyncio.Semaphore(at_once)
-    with AppendLog(path, ConversationPlan, keep, what="plan", broken=pass_over) as log:
+    # an invalid plan is made again
+    with AppendLog(path, ConversationPlan, keep, what="plan", broken=lambda problem: None) as log:
         tally.kept = len(plans)
 
         async def plan_one(group: Sequence[_Task]) -> None:
@@ -359,9 +324,7 @@ async def _planned(
 
 
 def _fits(plan: ConversationPlan, group: Sequence[_Task]) -> bool:
-    """Returns whether the plan's turns cover each action of these tasks exactly once, in order. A
-    damaged plan is made again.
-    """
+    """Returns whether the plan covers each action of these tasks once, in order."""
     lengths = {task.id: len(task.actions) for task in group}
     if not all(0 <= turn.first < turn.end <= lengths.get(turn.task, 0) for turn in plan.turns):
         return False
@@ -460,9 +423,7 @@ async def _asked(
     id: str,
     tally: ConversationTally,
 ) -> _T | None:
-    """Returns what `read` finds in the reply. It asks once more if `read` fails, then returns None
-    and counts the failure in the tally.
-    """
+    """Returns what `read` finds, after one more request if it fails. None for the rule instead."""
     messages = fill_prompt(_PACKAGE, name, {**values, "code": NONCE})
     prompt = load_prompt(_PACKAGE, name).hash
     ask = partial(said_by, model, max_tokens=_MAX_TOKENS, prompt=prompt)
@@ -476,9 +437,7 @@ async def _asked(
 
 
 def _object(reply: str) -> dict[str, Any]:
-    """Returns the JSON object in a reply, ignoring the text around it. Raises
-    UnreadableReplyError.
-    """
+    """Returns the JSON object in a reply. Raises UnreadableReplyError."""
     found = (value for value in json_values(visible_text(reply)) if isinstance(value, dict))
     if value := next(found, None):
         return value
@@ -510,3 +469,98 @@ def _record(plan: ConversationPlan, tasks: dict[str, _Task], spool: IO[bytes]) -
         "subdomain": subdomain,
         "turns": turns,
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationsConfig(Config):
+    """Configuration of `prill papers conversations`."""
+
+    source: Annotated[str | Path, Meta(description="File or folder of Mind2Web (JSON).")]
+    output: Annotated[str | Path, Meta(description="File for the conversations (JSON).")]
+    model: Annotated[
+        ModelLike | None, Meta(description="model that divides and rewrites; rules without it")
+    ] = None
+    most_tasks: Annotated[
+        int, Meta(ge=1, description="Maximum number of tasks per conversation.")
+    ] = MAX_TASKS
+    budget_usd: Annotated[
+        float | None,
+        Meta(
+            ge=0,
+            description="Budget in US dollars for all models together. No call is started "
+            "beyond it.",
+        ),
+    ] = None
+    concurrency: Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")] = 8
+
+
+@dataclass(frozen=True)
+class ConversationsResult:
+    """Counts and problems; `by_model`: a model divided and rewrote the tasks."""
+
+    tally: ConversationTally
+    output: str
+    by_model: bool
+
+    def table(self) -> dict[str, Any]:
+        """Returns the counts for JSON."""
+        return {**to_builtins(self.tally), "output": self.output}
+
+    def __str__(self) -> str:
+        tally = self.tally
+        rule = (
+            f"; the rule divided {tally.by_rule} tasks and worded {tally.not_rewritten} "
+            "conversations"
+            if self.by_model
+            else ""
+        )
+        return (
+            f"{self.output}: {tally.conversations} conversations, {tally.turns} turns of "
+            f"{tally.tasks} tasks{rule}"
+        )
+
+
+async def conversations_async(
+    config: ConversationsConfig,
+    *,
+    stop: asyncio.Event | None = None,
+    progress: Callable[[ConversationTally], object] = lambda tally: None,
+) -> ConversationsResult:
+    """Makes conversations from single tasks.
+
+    Args:
+        config: The tasks, and the model that divides them.
+        stop: Once set, no new conversation begins.
+        progress: Called after every conversation.
+
+    Returns:
+        What became of the tasks.
+
+    Raises:
+        UsageError: Nothing could be read, or the file exists already.
+    """
+    expect_file(config.output, "a file")
+    with run_budget(config.budget_usd, file=config.output):
+        model = None if config.model is None else _model(config.model, config.concurrency)
+        tally = await make_conversations(
+            config.source,
+            config.output,
+            model,
+            most_tasks=config.most_tasks,
+            at_once=config.concurrency,
+            stop=stop,
+            progress=progress,
+        )
+    return ConversationsResult(tally, str(config.output), model is not None)
+
+
+conversations = synchronous(conversations_async)
+"""Synchronous version of `conversations_async` for scripts and notebooks, with the same parameters.
+"""
+
+
+def _model(model: ModelLike, concurrency: int) -> LanguageModel:
+    if not isinstance(model, ModelConfig):
+        return make_model(model)
+    usual = {"concurrency": concurrency} if "concurrency" in model_options(model) else {}
+    return make_model(model.name, **{**usual, **model.options})

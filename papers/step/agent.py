@@ -13,19 +13,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+from urllib.parse import urlsplit
 
 from msgspec import Meta
 
 from prill.actions.webarena import describe
 from prill.config.registry import nearest
 from prill.errors import NoEvidenceError, TruncatedError, UsageError
-from prill.models.prompts import content_hash
+from prill.models.prompts import NONCE, clean, content_hash, estimate_tokens, load_prompt, quoted
 from prill.models.replies import excerpt
-from prill.papers.files import settings_for
 from prill.papers.page_text import PageText, is_html
-from prill.papers.replies import ReplyCounts, repair_messages
-from prill.papers.step.asking import ChatPolicy, ReplyTurn, prompt_text
+from prill.papers.replies import PaperAgent, ReplyCounts, fill_prompt, read_toml, repair_messages
 from prill.papers.step.grammar import (
     PolicyCall,
     UnreadableActionError,
@@ -38,6 +37,7 @@ from prill.papers.step.library import (
     STOP,
     Library,
     Template,
+    WorkedExample,
     library_for,
     load_library,
     shipped_libraries,
@@ -45,6 +45,111 @@ from prill.papers.step.library import (
 from prill.papers.step.page import ShownPage, one_line, show
 from prill.protocols import LanguageModel, Message, SampledModel
 from prill.types import Action, Observation, Platform, Step, Task, Usage
+
+_ORIGIN = re.compile(r"\{\{ *origin *\}\}")
+_PACKAGE, _PROMPT = "prill.papers.step", "step"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyTurn:
+    """The input of a policy before one action: its page, its own history, and earlier lessons."""
+
+    objective: str
+    observation: str
+    url: str = ""
+    previous: Sequence[str] = ()
+    lessons: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPolicy:
+    """Builds requests for the policies of a library, with or without a reason before actions."""
+
+    library: Library
+    reasoning: bool = True
+
+    def messages(
+        self, template: Template, turn: ReplyTurn, *, called: bool
+    ) -> tuple[Message, Message]:
+        """Returns the request. Each placeholder is filled once, so page text is unchanged."""
+        values = {**self._fixed(template, turn.url, called=called), **self._shown(template, turn)}
+        values["memory_note"] = _wording()["memory_note"] if turn.lessons else ""
+        return fill_prompt(_PACKAGE, _PROMPT, values)
+
+    def tokens(self, template: Template) -> int:
+        """Estimates the tokens of a policy's prompt without the page."""
+        return sum(
+            estimate_tokens(str(message.parts[0]))
+            for message in self.messages(template, ReplyTurn("", ""), called=False)
+        )
+
+    def hash(self, template: Template) -> str:
+        """Returns a hash of everything that is sent except the turn itself."""
+        return content_hash(prompt_text(), self.library.hash, repr((template, self.reasoning)))
+
+    def _fixed(self, template: Template, url: str, *, called: bool) -> dict[str, str]:
+        front, around, words = template.front, self.library.surroundings, _wording()
+        others = [self.library.templates[name] for name in front.calls]
+        return {
+            "code": NONCE,
+            "purpose": front.purpose,
+            "called": words["called"] if called else "",
+            "about": around.about.strip(),
+            "verbs": "\n".join(around.verbs[verb] for verb in front.verbs if verb in around.verbs),
+            "stop": words["stop_called" if called else "stop"],
+            "calls": words["calls"]
+            + "".join(f"`{one.usage}`: {one.front.purpose}.\n" for one in others)
+            if others
+            else "",
+            "form": words["form" if self.reasoning else "form_direct"],
+            "rules": _ORIGIN.sub(lambda _: _origin(url), template.rules) or words["rules"],
+            "examples": "".join(
+                self._example(i, one) for i, one in enumerate(template.examples, 1)
+            ),
+        }
+
+    def _shown(self, template: Template, turn: ReplyTurn) -> dict[str, str]:
+        return {
+            "objective": clean(turn.objective),
+            "observation": quoted("page", turn.observation),
+            # Without spaces, an address cannot imitate a sentence.
+            "url": "%20".join(clean(turn.url).split())[:500],
+            "previous": quoted("previous", "\n".join(turn.previous)) if turn.previous else "None",
+            "memory": f"MEMORY:\n{quoted('memory', chr(10).join(turn.lessons))}\n"
+            if turn.lessons
+            else "",
+            "remind": f"{template.front.remind}\n{_wording()['ask' if self.reasoning else 'ask_direct']}".strip(),  # noqa: E501
+        }
+
+    def _example(self, number: int, example: WorkedExample) -> str:
+        previous = quoted("previous", "\n".join(example.previous)) if example.previous else "None"
+        reason = f"REASON: {example.reason}\n" if self.reasoning else ""
+        return (
+            f"\nEXAMPLE {number}. Input:\nOBJECTIVE: "
+            f"{example.objective}\nOBSERVATION:\n{quoted('page', example.observation)}\n"
+            f"URL: {example.url}\nPREVIOUS ACTIONS:\n{previous}\nResponse:\n{reason}ACTION: "
+            f"{example.action}\n"
+        )
+
+
+def prompt_text() -> str:
+    """Returns the text around the rules of every policy, in all its variants."""
+    return load_prompt(_PACKAGE, _PROMPT).text + repr(_wording())
+
+
+def _wording() -> dict[str, str]:
+    return read_toml(_PACKAGE, "wording.toml")
+
+
+def _origin(url: str) -> str:
+    """Returns the origin of the open page, because the rules name no host."""
+    parts = urlsplit(url) if url.startswith(("http://", "https://")) else None
+    return (
+        f"{parts.scheme}://{parts.netloc}"
+        if parts and re.fullmatch(r"[\w.:\[\]-]+", parts.netloc)
+        else "the site"
+    )
+
 
 NOTHING = "N/A"
 _ANNOTATION = re.compile(
@@ -54,81 +159,43 @@ _ANNOTATION = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpec:
-    """Options for the policies and their requests. The temperature of 0.3 is the paper's; the
-    limits are ours, because the paper has none.
-    """
+    """Options of the agent. The temperature is the paper's; the limits are ours."""
 
     library: Annotated[
-        str,
-        Meta(
-            description="Prompt library: auto (by the task), a built-in name, or a folder "
-            "of your own."
-        ),
+        str, Meta(description="auto (by the task), a name that ships with prill, or a folder")
     ] = AUTO
     root: Annotated[
-        str, Meta(description="Policy at the bottom of the stack. auto: by the task's site.")
+        str, Meta(description="policy at the bottom of the stack; auto: by the site")
     ] = AUTO
-    flat: Annotated[
-        bool,
-        Meta(
-            description="Baseline: one policy with the rules and examples of all policies, "
-            "without calls to others."
-        ),
-    ] = False
+    flat: Annotated[bool, Meta(description="the baseline: one policy with the rules of all")] = (
+        False
+    )
     flat_tokens: Annotated[
-        int | None,
-        Meta(
-            ge=1,
-            description="Maximum number of tokens of the flat prompt, in whole sections "
-            "and examples (the paper: 4000, 8000).",
-        ),
+        int | None, Meta(ge=1, description="most tokens of the flat prompt (the paper: 4000, 8000)")
     ] = None
     examples: Annotated[
         int | None,
-        Meta(
-            ge=0,
-            description="Maximum number of worked examples in total; 0 for zero-shot "
-            "(default: all, on sites that look like theirs).",
-        ),
+        Meta(ge=0, description="most worked examples (default: all, on the sites they are of)"),
     ] = None
-    reasoning: Annotated[
-        bool, Meta(description="Ask for reasoning before the action, instead of the action alone.")
-    ] = True
+    reasoning: Annotated[bool, Meta(description="policies say why before they act")] = True
     temperature: Annotated[
-        float, Meta(ge=0, le=2, description="Sampling temperature, if the model supports it.")
+        float, Meta(ge=0, le=2, description="of the model, if it is sampled")
     ] = 0.3
     seed: Annotated[int, Meta(description="Sampling seed.")] = 0
-    attempt: Annotated[
-        int, Meta(ge=0, description="Number of the attempt at a task. It varies the samples.")
-    ] = 0
+    attempt: Annotated[int, Meta(ge=0, description="another attempt draws otherwise")] = 0
     max_depth: Annotated[
         int, Meta(ge=1, description="Maximum number of policies on the stack.")
     ] = 8
-    max_calls: Annotated[
-        int,
-        Meta(
-            ge=1,
-            description="Maximum number of model calls per action. The agent then stops with "
-            "[N/A].",
-        ),
-    ] = 25
+    max_calls: Annotated[int, Meta(ge=1, description="most calls of the model for one action")] = 25
     max_invalid: Annotated[
-        int,
-        Meta(
-            ge=1, description="Number of consecutive unparsable replies after which a policy ends."
-        ),
+        int, Meta(ge=1, description="invalid answers in a row that end a policy")
     ] = 3
     max_steps: Annotated[
-        int | None,
-        Meta(
-            ge=0,
-            description="Maximum number of actions, after which the agent stops with "
-            "[N/A]; 0 for no limit (default: the library's).",
-        ),
+        int | None, Meta(ge=0, description="most actions; 0: no limit (default: the library's)")
     ] = None
     max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = 512
     repair: Annotated[
-        bool, Meta(description="Ask once more, with the error, if a reply is not an action.")
+        bool, Meta(description="an unreadable reply is asked for again, with the error")
     ] = False
 
 
@@ -159,9 +226,7 @@ class Event:
 
 
 def read_annotations(thought: str | None) -> list[tuple[str, tuple[str, ...], str, str]]:
-    """Parses the stack events before a step's action from its thought: type, policies on the stack,
-    answer, and reason.
-    """
+    """Parses the stack events in a step's thought: type, policies on the stack, answer, reason."""
     lines = map(_ANNOTATION.fullmatch, (thought or "").splitlines())
     return [
         (line["kind"], tuple(line["frames"].split(" > ")), line["action"], line["reason"])
@@ -185,9 +250,7 @@ class StackFrame:
         return self.template.front.name
 
     def lines(self) -> list[str]:
-        """Returns its history as shown to the model: `RESPONSE = CALL` where there was a
-        response.
-        """
+        """Returns its history as shown to the model: `RESPONSE = CALL`."""
         return [
             one_line(f"{response} = {action}" if response else action)
             for action, response in self.history
@@ -200,9 +263,7 @@ class StackFrame:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """A parsed reply: its call, and the action if the call is one of the environment; otherwise the
-    error.
-    """
+    """A parsed reply: its call, and the environment's action if it is one; else the error."""
 
     written: str
     problem: str = ""
@@ -211,9 +272,8 @@ class _Answer:
     action: Action | None = None
 
 
-class StepAgent:
-    """An agent that asks the policy on top of a stack for the next action. That policy may first
-    call other policies of the library.
+class StepAgent(PaperAgent):
+    """An agent that asks the policy on top of a stack for the next action, or for a call.
 
     `events` lists the answers of this episode. `limit_exceeded` is whether the episode ended
     because it reached `max_steps`. An answer that is not an action is reported to the policy that
@@ -228,6 +288,7 @@ class StepAgent:
         UsageError: `flat_tokens` is set without `flat`.
     """
 
+    package: ClassVar[str] = _PACKAGE
     page_text: ClassVar[PageText] = "html"
 
     def __init__(
@@ -259,14 +320,6 @@ class StepAgent:
         return content_hash(
             prompt_text(), *(load_library(name).hash for name in names), repr(spec), *self.lessons
         )
-
-    def usual_settings(self, environment: str) -> dict[str, Any]:
-        """Returns the paper's settings for an environment."""
-        return settings_for("prill.papers.step", environment)
-
-    def report(self) -> dict[str, Any]:
-        """Returns how many replies of this episode could not be read."""
-        return self._replies.report()
 
     def reset(self, task: Task) -> None:
         """Begins a new episode with an empty stack. The lessons stay.
@@ -326,9 +379,7 @@ class StepAgent:
         )
 
     async def _turn(self, shown: ShownPage, url: str) -> Action | None:
-        """Requests one answer from the policy on top. Returns the action for the environment, or
-        None after a call, a return or an invalid answer.
-        """
+        """Requests one answer from the policy on top. None if it is no action."""
         frame, bottom = self._stack[-1], len(self._stack) == 1
         asking = self._asking
         assert asking is not None
@@ -336,7 +387,7 @@ class StepAgent:
         turn = ReplyTurn(frame.objective, shown.text, url, frame.lines(), lessons)
         messages = asking.messages(frame.template, turn, called=not bottom)
         event = Event("act", self._taken - 1, self._frames(), "", messages=messages)
-        answer, event = await self._answer(frame, event)
+        answer, event = await self._answered(frame, event)
         call, action = answer.call, answer.action
         if call is None:
             return self._refuse(event, answer.problem)
@@ -351,10 +402,8 @@ class StepAgent:
         action = replace(action, text=describe(action, shown.page.text))
         return replace(action, target=shown.page.target(action.target))
 
-    async def _answer(self, frame: StackFrame, event: Event) -> tuple[_Answer, Event]:
-        """Returns a policy's answer, after a second request if `repair` allows one, and the event
-        with the request and its usage.
-        """
+    async def _answered(self, frame: StackFrame, event: Event) -> tuple[_Answer, Event]:
+        """Returns a policy's answer, after a second request with `repair`, and its event."""
         assert self._asking is not None
         hashed, asked = self._asking.hash(frame.template), event.messages
         for tries in range(1 + self.spec.repair):
@@ -432,9 +481,7 @@ class StepAgent:
         self._stack[-1].answer(value)
 
     def _refuse(self, event: Event, problem: str) -> Action | None:
-        """Reports an invalid answer to the policy. After too many in a row it ends the policy with
-        N/A for its caller.
-        """
+        """Reports an invalid answer to the policy, and ends the policy after too many in a row."""
         frame = self._stack[-1]
         frame.history.append((event.action, f"(not done: {problem})"))
         frame.invalid += 1
@@ -451,9 +498,7 @@ class StepAgent:
         return Step(observation, _end(), self._thought())
 
     def _thought(self) -> str:
-        """Returns the step's thought: the stack events since the last action, and the reason for
-        the action.
-        """
+        """Returns the stack events since the last action."""
         index = self.events[-1].index
         return "\n".join(str(event) for event in self.events if event.index == index)
 

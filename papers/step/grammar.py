@@ -74,12 +74,9 @@ class PolicyCall:
 def read_reply(reply: str) -> tuple[str | None, str | None]:
     """Returns the reason and the action as written. None for a missing part.
 
-    The action is the text after `ACTION:` at the start of a line, or else after `ACTION:` anywhere.
-    It ends with the line, or with the line that closes its brackets. `ACTION:` inside an action,
-    such as in typed text, is part of that action. Without `ACTION:`, the action is a tool call, or
-    the only action on its own line or in back-ticks. Reasoning is ignored.
-
-    Raises UnreadableReplyError for two different actions.
+    The action follows `ACTION:` at the start of a line, or else anywhere, up to the end of the line
+    or of its brackets. Without `ACTION:`, it is a tool call, or the only action on its own line or
+    in back-ticks. Raises UnreadableReplyError for two different actions.
     """
     text = visible_text(reply)
     marked, before = _marked(text, _ACTION)
@@ -98,9 +95,7 @@ def read_reply(reply: str) -> tuple[str | None, str | None]:
 
 
 def _marked(text: str, mark: re.Pattern[str]) -> tuple[list[str], str]:
-    """Returns the texts after the marks, and the text before the action. Of several texts, it keeps
-    those that are actions.
-    """
+    """Returns the actions after the marks, and the text before them."""
     found: list[tuple[str, int]] = []
     end = 0
     for one in mark.finditer(text):
@@ -114,9 +109,7 @@ def _marked(text: str, mark: re.Pattern[str]) -> tuple[list[str], str]:
 
 
 def _bare(written: str) -> str:
-    """Returns an action without marks around it, and a call with parentheses in the bracket
-    form.
-    """
+    """Returns an action without marks around it, and a call in the bracket form."""
     written = re.sub(r"</action>.*", "", written, flags=re.DOTALL).strip()
     if written.startswith("{") and (calls := tool_calls(written)):
         return _called(calls[0])
@@ -149,9 +142,7 @@ def _in_prose(text: str) -> list[str]:
 
 
 def _only_brackets(span: str) -> bool:
-    """Returns whether all text after the first bracket is in brackets. Otherwise the action is only
-    mentioned in a sentence.
-    """
+    """Returns whether all text after the first bracket is in brackets, unlike in a sentence."""
     depth, outside = 0, ""
     for character in span[span.find("[") :] if "[" in span else "":
         depth += (character == "[") - (character == "]")
@@ -160,11 +151,7 @@ def _only_brackets(span: str) -> bool:
 
 
 def read_call(text: str) -> PolicyCall:
-    """Parses an action in either syntax: `type [11] [New York]`, `TYPE 11 "New York"`.
-
-    Brackets are matched, so arguments may contain brackets. Raises UnreadableActionError for a text
-    without a verb.
-    """
+    """Parses an action in either syntax: `type [11] [New York]`, `TYPE 11 "New York"`."""
     match = _VERB.fullmatch(text.strip())
     if match is None:
         raise UnreadableActionError(
@@ -183,11 +170,7 @@ def read_call(text: str) -> PolicyCall:
 
 
 def read_environment_action(call: PolicyCall, *, enter: bool) -> Action:
-    """Converts a call to a browser action. `target` is `[number]`. A note has no effect. With
-    `enter`, `type` presses Enter unless the call says otherwise.
-
-    Raises UnreadableActionError for a missing element or an invalid form.
-    """
+    """Converts a call to a browser action. `enter`: `type` presses Enter by default."""
     if call.verb == "note":
         return Action("note", str(call), value=" ".join(call.arguments))
     if call.verb == "stop":
@@ -199,9 +182,7 @@ def read_environment_action(call: PolicyCall, *, enter: bool) -> Action:
 
 
 def _bracketed(text: str) -> list[str]:
-    """Returns the content of each top-level pair of brackets. An unclosed bracket extends to the
-    last bracket.
-    """
+    """Returns the contents of top-level brackets. An unclosed one extends to the last bracket."""
     found: list[str] = []
     while text.startswith("["):
         end = _closing(text)
@@ -236,9 +217,7 @@ def _closing(text: str) -> int | None:
 
 
 def _unquoted(verb: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """Removes quotes around the typed text: `type [5] ["tea"]` types tea, because models copy the
-    quotes of the objective. With a third bracket the text is unchanged.
-    """
+    """Removes quotes around typed text: models copy those of the objective."""
     if verb == "type" and len(arguments) == 2 and (inner := _PLAIN_QUOTED.fullmatch(arguments[1])):
         return arguments[0], inner[1] if inner[1] is not None else inner[2]
     return arguments

@@ -17,8 +17,6 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +30,7 @@ from prill.models.prompts import content_hash
 from prill.papers.step.grammar import UnreadableActionError, read_call
 from prill.types import Task
 
+_SHIPPED = Path(__file__).resolve().parent / "libraries"
 AUTO = "auto"
 STOP = "stop"
 # The library for tasks that no other library claims.
@@ -57,12 +56,7 @@ class WorkedExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Front(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The front matter of a policy file.
-
-    `purpose` and `usage`, the form of a call, are shown to callers. `verbs` act on the environment,
-    and `calls` are the policies that this one may call. `remind` is a sentence at the end of each
-    turn.
-    """
+    """The front matter of a policy file: what callers see, what it may do, a last reminder."""
 
     name: str
     purpose: str
@@ -124,12 +118,7 @@ class Library:
         return self.surroundings.roots.get(site or "", self.surroundings.root)
 
     def flat(self, fits: Callable[[Template], bool] = lambda template: True) -> Template:
-        """Returns one policy with the rules and examples of all and no calls, the baseline of SteP.
-
-        Rule sections come first, those of the root policies before others; then examples. A section
-        or example that no longer fits is omitted as a whole. Raises UsageError if even the prompt
-        without rules does not fit.
-        """
+        """Returns SteP's baseline: one policy with the rules and examples that fit, no calls."""
         front = Front(
             name="flat",
             purpose="do all that the objective asks for",
@@ -156,9 +145,7 @@ class Library:
         return flat
 
     def with_examples(self, most: int) -> Library:
-        """Returns the library with at most this many examples in all: the first of every policy,
-        then the second, and so on.
-        """
+        """Returns the library with at most this many examples, taken from the policies in turns."""
         kept = self._in_turns()[:most]
         templates = {
             name: replace(template, examples=tuple(one for one in template.examples if one in kept))
@@ -173,19 +160,11 @@ class Library:
 
 def shipped_libraries() -> tuple[str, ...]:
     """Returns the names of the libraries that come with prill."""
-    return tuple(
-        sorted(
-            folder.name
-            for folder in _shipped().iterdir()
-            if folder.joinpath("library.toml").is_file()
-        )
-    )
+    return tuple(sorted(file.parent.name for file in _SHIPPED.glob("*/library.toml")))
 
 
 def library_for(name: str, task: Task) -> Library:
-    """Returns the library of that name or folder. `auto` selects the one that claims the task by
-    its id or site.
-    """
+    """Returns the library of that name or folder; `auto`: the one that claims the task."""
     if name != AUTO:
         return load_library(name)
     libraries = [load_library(shipped) for shipped in shipped_libraries()]
@@ -200,12 +179,9 @@ def library_for(name: str, task: Task) -> Library:
 
 @cache
 def load_library(name: str) -> Library:
-    """Loads a library that comes with prill, or one from a folder. Raises UsageError with file and
-    position.
-    """
-    folder: Traversable
+    """Loads a library that comes with prill, or a folder. Raises UsageError."""
     if re.fullmatch(r"[\w-]+", name) and name in shipped_libraries():
-        folder = _shipped() / name
+        folder = _SHIPPED / name
     elif Path(name).is_dir():
         folder = Path(name)
     else:
@@ -227,26 +203,18 @@ def load_library(name: str) -> Library:
             template = _template(str(file), file.name.removesuffix(".md"), texts[str(file)])
             templates[template.front.name] = _with_examples(template, folder, texts)
     library = Library(Path(name).name, surroundings, templates, content_hash(*texts.values()))
-    _check(library, folder)
+    if problem := next(_problems(library, folder), None):
+        raise UsageError(problem)
     return library
 
 
-def _shipped() -> Traversable:
-    return resources.files("prill.papers.step") / "libraries"
+def _files(folder: Path) -> list[Path]:
+    """Returns the files of a library in a fixed order."""
+    inside = (file for file in folder.iterdir() if file.suffix in (".toml", ".md"))
+    return [*sorted(inside), *sorted(folder.glob("examples/*.toml"))]
 
 
-def _files(folder: Traversable) -> Iterator[Traversable]:
-    """Yields the files of a library in a fixed order."""
-    inside = sorted(folder.iterdir(), key=lambda file: file.name)
-    yield from (file for file in inside if file.name.endswith((".toml", ".md")))
-    examples = folder / "examples"
-    if examples.is_dir():
-        yield from sorted(
-            (f for f in examples.iterdir() if f.name.endswith(".toml")), key=lambda file: file.name
-        )
-
-
-def _text(file: Traversable) -> str:
+def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -277,7 +245,7 @@ def _template(place: str, stem: str, text: str) -> Template:
     return Template(head, rules.strip())
 
 
-def _with_examples(template: Template, folder: Traversable, texts: Mapping[str, str]) -> Template:
+def _with_examples(template: Template, folder: Path, texts: Mapping[str, str]) -> Template:
     place = str(folder / "examples" / f"{template.front.name}.toml")
     if place not in texts:
         return template
@@ -289,46 +257,39 @@ class _ExampleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     example: tuple[WorkedExample, ...]
 
 
-def _check(library: Library, folder: Traversable) -> None:
-    """Raises UsageError for an inconsistent library. For example, agents would call a listed verb
-    without an implementation in vain.
-    """
+def _problems(library: Library, folder: Path) -> Iterator[str]:
+    """Yields what is inconsistent in a library."""
     policies, verbs = library.templates, library.surroundings.verbs
     both = [name for name in policies if name in verbs or name == STOP]
     if both:
-        raise UsageError(
+        yield (
             f"{folder}/{both[0]}.md: {both[0]} is also an action of the environment; rename "
             "the policy"
         )
     for verb in verbs:
         if verb != "note" and parse_action(f"{verb} [1]").kind == "other":
-            raise UsageError(f"{folder}/library.toml: verbs: {verb!r} is not one of the actions")
+            yield (f"{folder}/library.toml: verbs: {verb!r} is not one of the actions")
     for site, root in {"root": library.surroundings.root, **library.surroundings.roots}.items():
         if root not in policies:
-            raise UsageError(
-                f"{folder}/library.toml: {site} is {root!r}: {_no_policy(root, policies)}"
-            )
+            yield f"{folder}/library.toml: {site} is {root!r}: {_no_policy(root, policies)}"
     for name, template in policies.items():
         for called in template.front.calls:
             if called not in policies:
-                raise UsageError(
-                    f"{folder}/{name}.md: calls {called!r}: {_no_policy(called, policies)}"
-                )
+                yield f"{folder}/{name}.md: calls {called!r}: {_no_policy(called, policies)}"
         for verb in template.front.verbs:
             if verb not in verbs and verb != STOP:
                 known = ", ".join(verbs)
-                raise UsageError(
-                    f"{folder}/{name}.md: verb {verb!r} is not in library.toml; it has: {known}"
-                )
+                yield (f"{folder}/{name}.md: verb {verb!r} is not in library.toml; it has: {known}")
         allowed = {STOP, name, *template.front.verbs, *template.front.calls}
         for number, example in enumerate(template.examples, 1):
             place = f"{folder}/examples/{name}.toml: example {number}"
             try:
                 verb = read_call(example.action).verb
             except UnreadableActionError as problem:
-                raise UsageError(f"{place}: {problem}") from None
+                yield f"{place}: {problem}"
+                continue
             if verb not in allowed:
-                raise UsageError(
+                yield (
                     f"{place}: {verb!r} is not one of this policy's verbs and "
                     f"calls{nearest(verb, allowed)}"
                 )
@@ -338,7 +299,7 @@ def _check(library: Library, folder: Traversable) -> None:
         if file.name.endswith(".toml") and file.name != "library.toml"
     )
     if strange := [name for name in examples if name.removesuffix(".toml") not in policies]:
-        raise UsageError(
+        yield (
             f"{folder}/examples/{strange[0]}: no policy has this name; the policies are: "
             f"{', '.join(policies)}"
         )

@@ -23,18 +23,14 @@ _LINE = "<{} id={} val={} />"
 
 @dataclass(frozen=True, slots=True)
 class ShownPage:
-    """A page as the model sees it, and the same elements with leading numbers, which actions
-    use.
-    """
+    """A page as the model sees it, and the same elements with numbers, which actions use."""
 
     text: str
     page: NumberedText
 
 
 def show(text: str, max_rows: int) -> ShownPage:
-    """Returns at most `max_rows` lines of a page. HTML is converted to SteP's format; other text is
-    unchanged, with numbers added if it has none.
-    """
+    """Returns at most `max_rows` lines of a page, HTML in SteP's format."""
     if is_html(text):
         lines = html_lines(text)[:max_rows]
         named = "\n".join(
@@ -58,9 +54,7 @@ class ScreenLine:
 
 
 def html_lines(html: str) -> list[ScreenLine]:
-    """Returns every element of the page in order, with its text, else its value, else its id. Days
-    in a calendar become dates.
-    """
+    """Returns every element of the page with its text, value or id. Calendar days become dates."""
     lines: list[ScreenLine] = []
     pieces = 0
     for node in read_html(html):

@@ -78,9 +78,7 @@ _MAX_UNQUOTED = 4  # unquoted words to type: more are a sentence
 
 @dataclass(frozen=True, slots=True)
 class PlannedOrder:
-    """A parsed action line. `ref` is None without an element; `text` is the typed text or the
-    keys.
-    """
+    """A parsed action line. `ref` is None without an element; `text` is typed text or keys."""
 
     kind: Kind
     ref: str | None = None
@@ -92,12 +90,9 @@ def planned_lines(reply: str) -> list[str]:
     """Returns the action lines of a reply, in order. Empty if the reply says that nothing is left
     to do.
 
-    Numbering, fences and sentences around the plan are removed. JSON and Python calls become lines.
-    Scroll lines are dropped, because scrolling changes neither the shown elements nor their
-    numbers. A short line that is not an action stays, because a plan is carried out as written.
-
-    Raises UnreadableReplyError for a reply with several plans, or with neither an action nor the
-    end word.
+    JSON and Python calls become lines. Scroll lines are dropped, because scrolling changes no shown
+    element. A short line that is not an action stays, because a plan is carried out as written.
+    Raises UnreadableReplyError.
     """
     text = visible_text(reply)
     said, end, _ = re.compile(re.escape(_END), re.IGNORECASE).sub(_END, text).partition(_END)
@@ -246,9 +241,7 @@ def _keys(kind: Kind, rest: str) -> PlannedOrder:
 
 
 def parse_action(order: PlannedOrder, leaf: Leaf | None = None) -> Action:
-    """Converts an order to an action of the environment. `leaf` is the element's line, for the
-    action's text.
-    """
+    """Converts an order to an action of the environment. `leaf` gives the text for its element."""
     target = words = None
     if order.ref is not None:
         tag, said = (leaf.tag, leaf.text) if leaf is not None else ("element", "")

@@ -14,24 +14,26 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from msgspec import Meta
 
 from prill.actions.webarena import UnreadableActionError
 from prill.errors import NoEvidenceError, TruncatedError, UnparsableError, UsageError
 from prill.models.prompts import NONCE, clean, content_hash, load_prompt, quoted
-from prill.papers.answers import fill_prompt
-from prill.papers.files import read_text, read_toml, settings_for
 from prill.papers.page_text import PageText
 from prill.papers.replies import (
+    PaperAgent,
     ReplyCounts,
     UnreadableReplyError,
     ask_readable,
+    fill_prompt,
     json_values,
     lower_keys,
     one_answer,
     plain_line,
+    read_text,
+    read_toml,
     visible_text,
 )
 from prill.papers.structured_reflection.actions import (
@@ -60,14 +62,7 @@ from prill.types import Action, Observation, Platform, Step, Task, Trajectory, V
 
 # How an attempt ended if it was not reported as a success. IN_PROGRESS: the steps ran out.
 State = Literal["FAILED", "CYCLE", "NO_CHANGE", "INCOMPLETE", "EXCEPTION", "IN_PROGRESS"]
-STATES: tuple[State, ...] = (
-    "FAILED",
-    "CYCLE",
-    "NO_CHANGE",
-    "INCOMPLETE",
-    "EXCEPTION",
-    "IN_PROGRESS",
-)
+STATES: tuple[State, ...] = get_args(State)
 _WHY: dict[State, str] = {
     "FAILED": "the plan for one screen is longer than a screen may take",
     "CYCLE": "the screen was there before",
@@ -92,30 +87,20 @@ _REPLACED = ("action", "you_should", "should", "replacement", "correction", "sug
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructuredSpec:
-    """Options for planning and learning. The defaults are the paper's agent; the other values are
-    its baselines and ablations.
-    """
+    """Options for planning and learning. The defaults are the paper's agent."""
 
     planning: Annotated[
         Literal["staged", "iterative", "adaptive"],
         Meta(
-            description="What one call plans: a screen, or one action. adaptive: one plan "
-            "at the start, then a call per action."
+            description="a call plans a screen, or one action; adaptive: from one plan at the start"
         ),
     ] = "staged"
     reflection: Annotated[
         Literal["structured", "vanilla"],
-        Meta(
-            description="Lessons by step. vanilla: all lessons are shown, and nothing is "
-            "forced, hidden or replayed."
-        ),
+        Meta(description="lessons by step; vanilla: they are only shown"),
     ] = "structured"
     memory: Annotated[
-        bool,
-        Meta(
-            description="Force the actions of lessons, and drop the lessons of later steps "
-            "(ablation: false)."
-        ),
+        bool, Meta(description="lessons are forced, and end those of later steps")
     ] = True
     hide: Annotated[
         Literal["both", "plan", "reflection", "none"],
@@ -123,73 +108,56 @@ class StructuredSpec:
     ] = "both"
     disabling: Annotated[
         Disabling,
-        Meta(
-            description="Which clicks count as tried in vain: the replaced suggestion "
-            "(paper), or what was clicked (reference)."
-        ),
+        Meta(description="clicks in vain: the replaced suggestion (paper), or click (reference)"),
     ] = "both"
     replay: Annotated[
-        Literal["exact", "off"],
-        Meta(description="Repeat the actions before the step to correct without the model."),
+        Literal["exact", "off"], Meta(description="actions before the step to mend are repeated")
     ] = "exact"
     cycle: Annotated[
         Literal["stage", "attempt", "off"],
         Meta(description="Number of screens back within which a repeated screen ends an attempt."),
     ] = "stage"
     no_change: Annotated[
-        bool,
-        Meta(
-            description="End an attempt when an action changes nothing (not in "
-            "click-button-sequence)."
-        ),
+        bool, Meta(description="an action that changes nothing ends an attempt")
     ] = True
     # The paper's successful attempts take 10.2 actions on average, so the limit of 10 in its code
     # cannot apply to executed plans.
     stage_steps: Annotated[
         int, Meta(ge=1, description="Maximum number of actions in one plan.")
     ] = 30
-    paraphrase: Annotated[
-        bool, Meta(description="Let the model paraphrase past actions, instead of quoting them.")
-    ] = True
+    paraphrase: Annotated[bool, Meta(description="the model words past actions")] = True
     static_screen: Annotated[
         bool, Meta(description="Show only the first screen to a reflection.")
     ] = False
-    hints: Annotated[
-        bool, Meta(description="Give known hints about a task beforehand (two tasks).")
-    ] = False
+    hints: Annotated[bool, Meta(description="tell what is known of two tasks")] = False
     max_tokens: Annotated[
         int, Meta(ge=1, description="Maximum number of tokens in a reply (the paper: 128).")
     ] = 256
     repair: Annotated[
-        bool, Meta(description="Ask once more, with the error, if a plan cannot be parsed.")
+        bool, Meta(description="an unreadable plan is asked for again, with the error")
     ] = False
-    reflection_tries: Annotated[
-        int,
-        Meta(ge=1, description="Maximum number of calls for a lesson while it cannot be parsed."),
-    ] = 2
+    reflection_tries: Annotated[int, Meta(ge=1, description="requests for one readable lesson")] = 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """An executed action: the screen before it, and its description for later plans (None: not yet
-    described).
-    """
+    """An executed action: the screen before it, and its description (None: not yet described)."""
 
     screen: str
     line: str
     told: str | None = None
 
 
-class StructuredReflection:
+class StructuredReflection(PaperAgent):
     """An agent that plans a whole screen at a time and learns which step to change.
 
     Args:
         model: The model.
         spec: The options.
-        lessons: The results of `reflect` for earlier attempts at the same task. The attribute may
-            be changed between episodes.
+        lessons: The results of `reflect` for earlier attempts; may change between episodes.
     """
 
+    package: ClassVar[str] = _PACKAGE
     page_text: ClassVar[PageText] = "html"
 
     def __init__(
@@ -212,12 +180,8 @@ class StructuredReflection:
 
     def usual_settings(self, environment: str) -> dict[str, Any]:
         """Returns the paper's settings for an environment, and the maximum actions of a plan."""
-        settings = settings_for(_PACKAGE, environment)
+        settings = super().usual_settings(environment)
         return {**settings, "stage_steps": self.spec.stage_steps} if settings else {}
-
-    def report(self) -> dict[str, Any]:
-        """Returns how many plans of this attempt could not be read."""
-        return self._replies.report()
 
     @property
     def memory(self) -> AttemptMemory:
@@ -320,9 +284,7 @@ class StructuredReflection:
         raise problem
 
     def _result_after(self, now: str) -> State | None:
-        """Returns the state in which the last action ended the attempt. None if the attempt
-        continues.
-        """
+        """Returns the state in which the last action ended the attempt, if it did."""
         if self._invalid:
             return "EXCEPTION"
         if (
@@ -338,11 +300,9 @@ class StructuredReflection:
         return "CYCLE" if self.spec.cycle != "off" and now in earlier else None
 
     async def _turn(self, screen: ElementScreen) -> State | None:
-        """Plans until there is a next action. Returns None, or the state in which the attempt ended
-        without one.
-        """
+        """Plans until there is a next action. Returns a state if there is none."""
         step = len(self._done)
-        if self._queue and not self._memory.has(step):
+        if self._queue and step not in self._memory.lessons:
             return "FAILED" if step - self._stage >= self.spec.stage_steps else None
         self._queue, self._stage = [], step
         prefix = self._memory.prefix
@@ -361,16 +321,12 @@ class StructuredReflection:
         return None if self._queue else "INCOMPLETE"
 
     def _advised(self, screen: ElementScreen, step: int) -> str | None:
-        """Returns the action that a lesson requires at this step. None if there is no lesson or its
-        element is not on this screen.
-        """
+        """Returns the action that a lesson requires at this step, if its element is there."""
         line = self._memory.actions.get(step)
         return None if line is None else _on_screen(line, self._memory.keys[step], screen)
 
     def _lesson(self, screen: ElementScreen, step: int) -> str | None:
-        """Returns the lesson for this step, with its element's id on this screen. None as in
-        `_advised`.
-        """
+        """Returns the lesson for this step, with its element's id on this screen."""
         line = self._advised(screen, step)
         if line is None:
             return None
@@ -378,9 +334,7 @@ class StructuredReflection:
         return re.sub(rf"{said}(?!\d)", lambda _: line, self._memory.lessons[step])
 
     async def _plan(self, screen: ElementScreen, step: int) -> list[str]:
-        """Returns the actions that a call planned, in order. Empty if the planner has nothing more
-        to do.
-        """
+        """Returns the actions that a call planned, empty if nothing is left to do."""
         lesson = self._lesson(screen, step)
         planning, self._origin = self.spec.planning, _PLANNED
         if planning == "adaptive" and not self._outline:
@@ -428,9 +382,7 @@ class StructuredReflection:
         )
 
     async def _told(self) -> str:
-        """Returns the descriptions of past actions. Each is written once, when it is first
-        needed.
-        """
+        """Returns the descriptions of past actions, each written once."""
         for place, done in enumerate(self._done):
             if done.told is None:
                 self._done[place] = replace(done, told=await self._worded(done))
@@ -532,8 +484,7 @@ def build_state(trajectory: Trajectory) -> State:
 
 
 def planning_calls(trajectory: Trajectory) -> int:
-    """Counts the calls that planned the actions of an attempt. Calls that described past actions or
-    wrote lessons do not count.
+    """Counts the calls that planned the actions of an attempt, not those for lessons.
 
     Args:
         trajectory: The attempt.
@@ -548,11 +499,7 @@ def planning_calls(trajectory: Trajectory) -> int:
 
 
 def read_answer(reply: str, steps: int) -> tuple[int, str]:
-    """Parses an answer: the step that it names, from 0, and the action that should replace it.
-
-    Raises UnparsableError where one is missing, no action can be read, or the attempt has no such
-    step.
-    """
+    """Returns the step that an answer names, and its replacement. Raises UnparsableError."""
     answer = one_answer(_answers(reply), lambda one: f"index={one[0]}, {one[1]}")
     if answer is None:
         if _INDEX.search(reply) is None:
@@ -599,9 +546,7 @@ def _make_key(line: str, screen: ElementScreen) -> str:
 
 
 def _on_screen(line: str, key: str, screen: ElementScreen) -> str | None:
-    """Returns the line with its element's id on this screen, or None if the element is not on it. A
-    line without a key is unchanged.
-    """
+    """Returns the line with its element's id on this screen. None if the element is not on it."""
     if not key or number_in(line) is None:
         return line
     number = screen.number(key)

@@ -31,8 +31,7 @@ class Note:
     Args:
         format: The version of the format.
         state: The state in which the attempt ended.
-        step: The step to change, from 0. None: the model named none (the baseline without
-            structure).
+        step: The step to change, from 0. None: the model named none.
         answer: The model's reply.
         replacement: The action to take.
         taken: The action that was taken.
@@ -60,8 +59,7 @@ class Rules:
 
     Args:
         target: Reads which element a line clicks; None for any other line.
-        disabling: Which clicks are ruled out: those of the replaced suggestion, what was clicked,
-            or both.
+        disabling: Which clicks are ruled out: of the replaced suggestion, of the attempt, or both.
         forcing: The replacement of a note is forced at its step.
         expiry: A note ends the notes of later steps.
     """
@@ -97,17 +95,6 @@ class AttemptMemory:
     unread: int = 0
     prefix: tuple[str, ...] = ()
     prefix_keys: tuple[str, ...] = ()
-
-    def has(self, step: int) -> bool:
-        """Returns whether there is a lesson for a step.
-
-        Args:
-            step: The step, from 0.
-
-        Returns:
-            True if there is a lesson.
-        """
-        return step in self.lessons
 
     def hidden(self, step: int) -> frozenset[str]:
         """Returns the elements that were clicked in vain at a step.
@@ -183,9 +170,7 @@ def after(memory: AttemptMemory, note: Note, rules: Rules) -> AttemptMemory:
 
 
 def _clicked(line: str, key: str, rules: Rules) -> str | None:
-    """Returns the key of the element that a line clicks, or its id if it has no key. None for other
-    lines.
-    """
+    """Returns the key, else the id, of the element that a line clicks. None for other lines."""
     number = rules.target(line)
     return None if number is None else key or number
 

@@ -50,9 +50,7 @@ class Leaf:
         return f"<{self.tag}{number}{rest}>{self.text}</{self.tag}>"
 
     def lasting(self) -> str:
-        """Returns the parts of the line that are stable between attempts: without the number, the
-        field's value, and the screen region.
-        """
+        """Returns the parts of the line that are stable between attempts."""
         lasting = tuple((name, value) for name, value in self.shown if name not in ("value", "pos"))
         return clean(Leaf(None, self.tag, self.text, lasting).line())
 
@@ -73,17 +71,11 @@ class ElementScreen:
         return next((leaf for leaf in self.leaves if leaf.ref == ref), None)
 
     def key(self, ref: str) -> str:
-        """Returns the key that identifies an element in other attempts, where numbers may differ:
-        role, name, and the index among equal ones.
-
-        The key of an element without a line is its number.
-        """
+        """Returns what identifies an element in other attempts: role, name and index."""
         return next((key for key, number in self._numbers().items() if number == ref), ref)
 
     def number(self, key: str) -> str | None:
-        """Returns the number of the element with this key on this screen. None if there is no such
-        element.
-        """
+        """Returns the number of the element with this key on this screen."""
         return key if key.isdecimal() else self._numbers().get(key)
 
     def numbers(self, keys: Iterable[str]) -> frozenset[str]:
@@ -103,9 +95,7 @@ class ElementScreen:
 
 @lru_cache(256)
 def read_screen(text: str | None) -> ElementScreen:
-    """Parses the screen in an observation's text. Raises NoEvidenceError if its elements have no
-    numbers.
-    """
+    """Parses the screen in an observation's text. Raises NoEvidenceError without numbers."""
     if text is None or REF not in text:
         raise NoEvidenceError(
             "structured-reflection reads pages as HTML; for MiniWoB++ set text = 'html'"
@@ -116,9 +106,7 @@ def read_screen(text: str | None) -> ElementScreen:
 
 
 def cell(x: float, y: float, width: float = WIDTH, height: float = HEIGHT) -> str:
-    """Returns which of the nine screen regions holds a point. A point outside the screen is in the
-    nearest region.
-    """
+    """Returns which of the nine screen regions holds a point, or is nearest."""
     column, row = (min(2, max(0, int(at // (size / 3)))) for at, size in ((x, width), (y, height)))
     return _PLACES[row][column]
 

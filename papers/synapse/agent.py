@@ -9,25 +9,27 @@ The agent reads pages as HTML: `text="html"` of the MiniWoB++ environment.
 
 from __future__ import annotations
 
+import re
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
 
 from msgspec import Meta
 
 from prill.actions.keys import key_names
 from prill.errors import ContextTooLongError, NoEvidenceError, UsageError
-from prill.models.prompts import content_hash
-from prill.papers.answers import said_by, token_window
+from prill.models.prompts import clean, content_hash, quoted
 from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder
-from prill.papers.files import settings_for
 from prill.papers.page_text import REF, PageText, is_html
-from prill.papers.replies import ReplyCounts, UnreadableReplyError, ask_readable
-from prill.papers.synapse.abstraction import abstract
-from prill.papers.synapse.calls import Call, read_block
-from prill.papers.synapse.html import Page, get_text
+from prill.papers.replies import (
+    PaperAgent,
+    ReplyCounts,
+    UnreadableReplyError,
+    said_by,
+    token_window,
+)
 from prill.papers.synapse.memory import ExemplarMemory, ExemplarTurn, MemoryEntry, key_text
 from prill.papers.synapse.prompting import (
     OBSERVED,
@@ -40,12 +42,82 @@ from prill.papers.synapse.prompting import (
     task_table,
     until,
 )
-from prill.papers.synapse.sandbox import CodeFailedError, NoSandboxError, find, run_block
-from prill.protocols import LanguageModel
+from prill.papers.synapse.sandbox import (
+    Call,
+    CodeFailedError,
+    NoSandboxError,
+    Page,
+    find,
+    first_block,
+    get_text,
+    read_block,
+    run_block,
+    run_code,
+)
+from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task
 
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
+
+_PLACE = re.compile("<task>|<state>")
+_STOPS = ("Action:", "Output:", "State:")
+_T = TypeVar("_T")
+
+
+async def abstract(
+    model: LanguageModel,
+    entry: MemoryEntry,
+    turn: int,
+    task: str,
+    state: str,
+    *,
+    max_tokens: int,
+    window: int | None,
+    prompt: str = "",
+) -> tuple[str, str]:
+    """Returns the page in short form by code, else in the model's words, and why code failed."""
+
+    async def ask(text: str) -> str:
+        messages = (Message("user", (text,)),)
+        if window is not None and (tokens := count_tokens(messages)) > window:
+            raise ContextTooLongError(
+                f"the page to abstract has about {tokens} tokens, but the model's context "
+                f"window only {window}"
+            )
+        return await said_by(model, messages, max_tokens=max_tokens, prompt=prompt)
+
+    way, problem = entry.abstraction, ""
+    pairs = [
+        (step.state, step.observation)
+        for exemplar in entry.exemplars
+        for step in [_at(exemplar.steps, turn)]
+        if step
+    ]
+    if code_prompt := _at(way.code, turn):
+        places = {"<task>": clean(task), "<state>": quoted("page", state)}
+        # one pass, because a task may contain placeholder text
+        written = _PLACE.sub(lambda place: places[place[0]], code_prompt)
+        code = first_block(await ask(written))  # chat models write `Action:` before it, too
+        try:
+            if not code:
+                raise CodeFailedError("the reply has no block of code")
+            return await run_code(code, {"state": state, "task": task}), ""
+        except CodeFailedError as failure:
+            problem = str(failure)
+    lines = [_at(way.instructions, turn) or ""]
+    for seen, words in pairs:
+        if seen is not None and words is not None:
+            lines.append(f"State:\n{quoted('page', seen)}\nObservation:\n{clean(words)}\n")
+    lines.append(f"State:\n{quoted('page', state)}\nObservation:")
+    stops = ("Action:",) if problem else _STOPS
+    return until(await ask("\n".join(line for line in lines if line)), *stops).strip(), problem
+
+
+def _at(values: Sequence[_T], turn: int) -> _T | None:
+    """Returns the value of that turn, or the last one. None if there are no values."""
+    return values[min(turn, len(values) - 1)] if values else None
+
 
 KEYS = (
     "enter",
@@ -68,24 +140,14 @@ class SynapseSpec:
     """Options for the source and the format of exemplars."""
 
     memory: Annotated[
-        Path | None, Meta(description="Folder with exemplars (default: the built-in ones).")
+        Path | None, Meta(description="folder with exemplars (default: those of prill)")
     ] = None
     embedder: EmbedderName = "tfidf"
     embedder_url: EmbedderUrl = None
-    retrieval: Annotated[
-        bool,
-        Meta(description="Retrieve exemplars by similarity, instead of by the task's name."),
-    ] = True
-    neighbours: Annotated[
-        int, Meta(ge=1, description="Number of nearest keys that vote for a task (the paper: 3).")
-    ] = 3
+    retrieval: Annotated[bool, Meta(description="look exemplars up; else the task's own")] = True
+    neighbours: Annotated[int, Meta(ge=1, description="keys that vote for a task")] = 3
     exemplars: Annotated[
-        int | None,
-        Meta(
-            ge=1,
-            description="Maximum number of exemplars shown, nearest first (default: all of the "
-            "task).",
-        ),
+        int | None, Meta(ge=1, description="most exemplars, the nearest (default: all of the task)")
     ] = None
     order: Annotated[
         Literal["stored", "nearest_first", "nearest_last"],
@@ -93,43 +155,30 @@ class SynapseSpec:
     ] = "stored"
     abstraction: Annotated[
         Literal["auto", "listed", "none"],
-        Meta(
-            description="Abstract pages into few words: if the exemplars do, on the "
-            "paper's 20 tasks, or never."
-        ),
+        Meta(description="pages in few words: if exemplars are, on the paper's 20 tasks, never"),
     ] = "auto"
     max_turns: Annotated[
         int | None,
-        Meta(
-            ge=1,
-            description="Maximum number of turns of the model (default: the paper's number "
-            "for the task, else 1).",
-        ),
+        Meta(ge=1, description="how often the model may look (default: the paper's number)"),
     ] = None
     failed_call: Annotated[
         Literal["go_on", "end_turn"],
         Meta(
-            description="After a call that finds nothing: continue with the rest of its "
-            "block, or with the next turn."
+            description="after a call that finds nothing: the rest of the block, or the next turn"
         ),
     ] = "go_on"
     context: Annotated[
-        int | None,
-        Meta(
-            ge=1,
-            description="Maximum number of tokens of a request, at four characters each "
-            "(default: the model's context window).",
-        ),
+        int | None, Meta(ge=1, description="most tokens of a request (default: the model's window)")
     ] = None
     max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
         1024
     )
     repair: Annotated[
-        bool, Meta(description="Ask once more, with the error, if a reply has no code block.")
+        bool, Meta(description="an unreadable reply is asked for again, with the error")
     ] = False
 
 
-class Synapse:
+class Synapse(PaperAgent):
     """An agent that shows a model solutions of similar tasks and carries out the calls it writes.
 
     One reply may hold several calls. They are carried out one after another, each on the current
@@ -140,6 +189,7 @@ class Synapse:
         spec: The options.
     """
 
+    package: ClassVar[str] = "prill.papers.synapse"
     page_text: ClassVar[PageText] = "html"
 
     def __init__(
@@ -163,10 +213,6 @@ class Synapse:
         """Returns a hash of the prompts and the memory."""
         return content_hash(system_prompt().hash, self.memory.hash)
 
-    def usual_settings(self, environment: str) -> dict[str, Any]:
-        """Returns the paper's settings for an environment."""
-        return settings_for("prill.papers.synapse", environment)
-
     def reset(self, task: Task) -> None:
         """Begins a new episode."""
         self._task = task
@@ -179,10 +225,6 @@ class Synapse:
         self._words: str | None = None
         self._empty = 0
         self._replies = ReplyCounts()
-
-    def report(self) -> dict[str, Any]:
-        """Returns how many replies of this episode had no readable block."""
-        return self._replies.report()
 
     @property
     def retrieved(self) -> str | None:
@@ -260,9 +302,7 @@ class Synapse:
         return self.spec.max_turns or task_table().turns.get(self._task.site or "", 1)
 
     async def _ask(self, state: str) -> None:
-        """Runs one turn of the model: the page, abstracted if configured, and the block that it
-        writes.
-        """
+        """Runs one turn of the model: the page, abstracted if configured, and its block."""
         assert self._entry is not None
         window = await token_window(self.model, self.spec.context)
         prompt = system_prompt().hash
@@ -292,11 +332,10 @@ class Synapse:
                 f"the request has about {tokens} tokens (exemplars: {count}), but the "
                 f"model's context window only {window}{advice}"
             )
-        ask = partial(said_by, self.model, max_tokens=self.spec.max_tokens, prompt=prompt)
         self._empty += 1
         try:
-            _, block = await ask_readable(
-                ask, messages, _read, self._replies, repair=self.spec.repair
+            _, block = await self._answer(
+                messages, _read, max_tokens=self.spec.max_tokens, prompt=prompt
             )
         except UnreadableReplyError as problem:
             self._trajectory.append(ExemplarTurn("", observation=page))
@@ -317,9 +356,7 @@ class Synapse:
             )
 
     async def _prepare(self, call: Call, page: Page) -> None:
-        """Queues the actions of a call on the current page. A call without a matching element is
-        noted.
-        """
+        """Queues the actions of a call on the current page, or notes that it finds nothing."""
         try:
             actions = await to_actions(call, page)
         except (CodeFailedError, LookupError) as problem:
@@ -331,9 +368,7 @@ class Synapse:
         self._ready.extend(actions)
 
     def _thought(self) -> str | None:
-        """Returns the notes on this step, each once. The abstracted page comes last, so that it can
-        be separated from the rest.
-        """
+        """Returns the notes on this step, the abstracted page last, so that it can be separated."""
         notes = [*self._notes, *([] if self._words is None else [f"{OBSERVED}{self._words}"])]
         self._notes, self._words = [], None
         return "\n".join(notes) or None
@@ -345,11 +380,7 @@ def _read(reply: str) -> str:
 
 
 async def to_actions(call: Call, page: Page) -> list[Action]:
-    """Returns the actions of the environment for a call. Raises CodeFailedError, and LookupError
-    for an unknown element or key.
-
-    An action's text is the call with a selector for its element only.
-    """
+    """Returns the environment's actions for a call. Raises CodeFailedError and LookupError."""
     if call.method == "type":
         return [Action("type", str(call), value=call.argument)]
     if call.method == "press":

@@ -14,11 +14,16 @@ from prill.errors import UnparsableError
 from prill.models.replies import excerpt
 from prill.papers.page_text import REF
 from prill.papers.synapse.agent import KEYS
-from prill.papers.synapse.calls import Call, recorded_call
-from prill.papers.synapse.html import Page, get_text
 from prill.papers.synapse.memory import Exemplar, ExemplarMemory, ExemplarTurn, key_text
 from prill.papers.synapse.prompting import OBSERVED, task_table
-from prill.papers.synapse.sandbox import CodeFailedError, find_now
+from prill.papers.synapse.sandbox import (
+    Call,
+    CodeFailedError,
+    Page,
+    find_now,
+    get_text,
+    recorded_call,
+)
 from prill.types import Action, Step, Trajectory, Verdict
 
 if TYPE_CHECKING:
@@ -38,12 +43,7 @@ _KEY_NAMES = {
 
 @dataclass(frozen=True)
 class Growth:
-    """The extended memory, and the outcome of every trajectory.
-
-    `left_out` counts the reasons for skipped trajectories; `problems` has a sentence for each that
-    could not be converted to an exemplar. `wrong` counts the new exemplars whose label says failure
-    (None without labels); `unlabelled` counts those without a label.
-    """
+    """The extended memory, and counts of what was left out or, by the labels, is wrong."""
 
     memory: ExemplarMemory
     added: tuple[Exemplar, ...]
@@ -64,18 +64,15 @@ async def grow(
 ) -> Growth:
     """Adds the trajectories that a judge accepts to a memory of exemplars.
 
-    An exemplar is skipped if its key is almost equal to that of another one with the same first
-    call.
+    An exemplar is skipped if another one has almost its key and the same first call.
 
     Args:
         memory: The memory. It is not changed.
         trajectories: The trajectories, in the order of processing.
         verdicts: Their verdicts by trajectory id.
-        threshold: The least score of an accepted verdict, in [0, 1]. None: the verdict's success
-            decides.
+        threshold: The least score of an accepted verdict, in [0, 1]. None: its success decides.
         per_task: The most exemplars of one task.
-        labels: The labels by trajectory id, only used to count wrong new exemplars. None:
-            they are not counted.
+        labels: The labels by trajectory id, to count wrong new exemplars. None: not counted.
 
     Returns:
         The new memory, what was added, and what was left out, by reason.
@@ -107,9 +104,7 @@ async def grow(
 
 
 def accepted(verdict: Verdict, threshold: float | None) -> bool:
-    """Returns whether the verdict meets the threshold. A verdict without a probability meets no
-    threshold.
-    """
+    """Returns whether the verdict meets the threshold. Without a probability it meets none."""
     if threshold is None:
         return bool(verdict.success)
     return verdict.score is not None and verdict.score >= threshold
@@ -177,9 +172,7 @@ def make_exemplar(trajectory: Trajectory, provenance: str) -> Exemplar:
 
 
 def _words(step: Step) -> str | None:
-    """Returns the abstracted page that Synapse noted at the beginning of a turn, after all its
-    other notes.
-    """
+    """Returns the abstracted page that Synapse noted, after all its other notes."""
     match = _SEEN.search(step.thought or "")
     return match[1] if match else None
 
@@ -228,11 +221,7 @@ def _element(target: str, page: Page) -> Element | None:
 
 
 def build_xpath(element: Element, page: Page) -> str:
-    """Returns an XPath that selects only this element: by its text if possible, else by its id or
-    another attribute, else by its position.
-
-    Text comes first, because it has the same meaning on the next page of the task.
-    """
+    """Returns an XPath that selects only this element, by text first: it lasts to the next page."""
     tag, text = element.tag, get_text(element)
     words = " ".join(text.split())
     tries = list[str]()
@@ -265,9 +254,7 @@ def build_xpath(element: Element, page: Page) -> str:
 
 
 def _literal(text: str) -> str:
-    """Returns a string literal for XPath, which cannot write both kinds of quotes in one
-    literal.
-    """
+    """Returns an XPath literal, which cannot hold both kinds of quotes."""
     if "'" not in text:
         return f"'{text}'"
     if '"' not in text:

@@ -73,9 +73,7 @@ _GIVEN: dict[ModuleType, str] = {
 
 
 def _given(module: ModuleType, names: str) -> types.SimpleNamespace:
-    """Returns a copy of a module with these names. Flags of re become integers, because their
-    metaclass reads modules.
-    """
+    """Returns a copy of a module with these names. Flags of re become integers."""
     found = {name: getattr(module, name) for name in names.split()}
     return types.SimpleNamespace(
         **{name: int(one) if isinstance(one, re.RegexFlag) else one for name, one in found.items()}
@@ -146,9 +144,7 @@ _EXECUTABLE = 4  # PROT_EXEC
 
 
 def main() -> None:
-    """Runs one request: reads it, confines the process, runs the code, writes the answer, and exits
-    without cleanup.
-    """
+    """Runs one request: reads, confines the process, runs the code, answers, exits."""
     request = json.loads(sys.stdin.buffer.read())
     calls: list[tuple[str, str]] = []
     done: dict[str, Any] = {"calls": calls} if "methods" in request else {}
@@ -177,9 +173,7 @@ def main() -> None:
 
 
 def make_agent(methods: dict[str, str], calls: list[tuple[str, str]]) -> types.SimpleNamespace:
-    """Returns the object `agent` for the code. Its methods, each with its parameter name, only
-    record their arguments in `calls`.
-    """
+    """Returns the object `agent`, whose methods only record their argument in `calls`."""
 
     def method(name: str, parameter: str) -> Any:
         def call(*given: object, **named: object) -> None:
@@ -208,9 +202,7 @@ def load_etree(folder: str) -> Any:
 
 
 def read_page(html: str, etree: Any) -> Any:
-    """Parses a page and returns its root. The requesting process uses the same function, so
-    positions match in both.
-    """
+    """Parses a page and returns its root, also for the requesting process."""
     # huge_tree: libxml2 otherwise stops at 256 levels
     parser = etree.HTMLParser(
         encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True
@@ -279,9 +271,7 @@ def read(code: str) -> types.CodeType:
 
 
 def _takes_format(node: ast.AST) -> bool:
-    """Returns whether a node uses string formatting with a format that is dynamic or reads an
-    attribute: `{0.name}`.
-    """
+    """Returns whether a node formats by a text that is dynamic or reads an attribute."""
     if isinstance(node, ast.MatchClass):
         return bool(_FORMATS.intersection(node.kwd_attrs))
     if not isinstance(node, ast.Attribute) or node.attr not in _FORMATS:
@@ -310,9 +300,7 @@ def allowed_builtins() -> dict[str, Any]:
 
 
 def plain_type(value: object) -> type:
-    """Replaces `type` for the code, for plain values only. `type` itself creates classes from
-    strings and is the type of every class.
-    """
+    """Replaces `type` for the code, for plain values only: `type` itself creates classes."""
     if type(value) not in _PLAIN:
         raise TypeError("type is for texts, numbers, lists, tuples, sets and dictionaries")
     return type(value)
@@ -338,9 +326,7 @@ def refuse(
 
 
 def lock_in(cpu_seconds: int, memory_bytes: int) -> None:
-    """Applies the limits and the filter. Raises OSError, ValueError, AttributeError or ImportError
-    if a part cannot be applied.
-    """
+    """Applies the limits and the filter. Raises an error if a part cannot be applied."""
     import ctypes
 
     library = ctypes.CDLL(None, use_errno=True)
@@ -352,9 +338,7 @@ def lock_in(cpu_seconds: int, memory_bytes: int) -> None:
 
 
 def prove() -> None:
-    """Raises OSError if the filter has no effect. An emulated kernel may accept a filter and ignore
-    it.
-    """
+    """Raises OSError if the filter has no effect, as on an emulated kernel."""
     try:
         os.stat("/")
     except PermissionError:
@@ -370,10 +354,7 @@ def forget(*packages: str) -> None:
 
 
 def limit(cpu_seconds: int, memory_bytes: int) -> None:
-    """Sets the kernel's limits for this process, in addition to the resources used so far.
-
-    Raises OSError, ValueError or AttributeError if a limit cannot be set.
-    """
+    """Sets the kernel's limits for this process, in addition to what it used so far."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = math.ceil(used.ru_utime + used.ru_stime) + cpu_seconds
     limits = {
@@ -393,9 +374,7 @@ def limit(cpu_seconds: int, memory_bytes: int) -> None:
 
 
 def confine(library: Any) -> None:
-    """Installs the filter, after which the kernel refuses nearly all system calls. Raises OSError
-    if that fails.
-    """
+    """Installs the filter of system calls. Raises OSError."""
     import ctypes
 
     machine = _LINUX.get(os.uname().machine)
@@ -428,9 +407,7 @@ def confine(library: Any) -> None:
 def system_call_filter(
     architecture: int, write: int, mapping: tuple[int, int], allowed: tuple[int, ...]
 ) -> list[tuple[int, int, int, int]]:
-    """Returns the filter as instructions (code, jump if true, jump if false, value) that the kernel
-    runs at each system call.
-    """
+    """Returns the filter: code, jump if true, jump if false, value."""
     return [
         (_LOAD, 0, 0, 4),  # load the architecture; others have other call numbers
         (_EQUAL, 1, 0, architecture),

@@ -51,12 +51,7 @@ class ExemplarTurn(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Exemplar(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One solution of the task `name`, retrieved by `key`. An exemplar without steps is only an
-    additional key.
-
-    `provenance` names who confirmed that the solution is right: `hand`, `oracle`, or the name of a
-    judge. `source` is the trajectory it comes from.
-    """
+    """One solution of the task `name`, retrieved by `key`; without steps only an additional key."""
 
     name: str
     key: str = ""
@@ -67,11 +62,7 @@ class Exemplar(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Abstraction(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How pages of a task are abstracted: an instruction and a prompt for code, each for every turn
-    of the task.
-
-    `acting` is the text before the exemplars if pages are shown unabstracted.
-    """
+    """How pages of a task are abstracted, by turn. `acting` precedes unabstracted exemplars."""
 
     instructions: tuple[str, ...] = ()
     code: tuple[str, ...] = ()
@@ -110,9 +101,7 @@ class _Header(msgspec.Struct):
 
 
 def key_text(task: str, state: str) -> str:
-    """Returns the key of an exemplar. The task comes first, for embedders that read only the
-    beginning.
-    """
+    """Returns the key of an exemplar, the task first: embedders may read only the beginning."""
     return f"Task: {task}\nState:\n{state}"
 
 
@@ -123,8 +112,7 @@ class ExemplarMemory:
         exemplars: The exemplars.
         abstractions: How the pages of a task are shortened, by task. None: no task's are.
         embedder: Embeds keys.
-        vectors: The embedded keys, as an array of shape (exemplars, dimensions). None: they are
-            computed when first needed.
+        vectors: The embedded keys, of shape (exemplars, dimensions). None: computed when needed.
     """
 
     def __init__(
@@ -166,9 +154,7 @@ class ExemplarMemory:
         )
 
     async def vectors(self) -> Vectors:
-        """Returns a row for each exemplar. Vectors are computed when first requested; known rows
-        are not embedded again.
-        """
+        """Returns a row for each exemplar. Known rows are not embedded again."""
         import numpy as np
 
         held = self._vectors
@@ -275,8 +261,7 @@ class ExemplarMemory:
         return names.most_common(1)[0][0] if names else None
 
     async def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the memory. Vectors that depend on the whole memory are not written; loading
-        computes them again.
+        """Writes the memory, without vectors that depend on the whole of it.
 
         Args:
             folder: The folder.
@@ -396,9 +381,7 @@ def _read_vectors(path: Path, rows: int) -> Vectors:
 
 @cache
 def _shipped() -> tuple[Exemplar, ...]:
-    """Returns the exemplars that come with prill. The file omits keys that consist of the task and
-    its first page.
-    """
+    """Returns the exemplars that come with prill. Keys of task and first page are omitted."""
     lines = _read_lines(Path(str(resources.files("prill.papers.synapse"))) / "tasks" / EXEMPLARS)
     return tuple(
         one if one.key else replace(one, key=key_text(one.task, one.steps[0].state or ""))
@@ -408,9 +391,7 @@ def _shipped() -> tuple[Exemplar, ...]:
 
 @cache
 def _shipped_abstractions() -> dict[str, Abstraction]:
-    """Returns the prompts for code: `code_<task>.md`, or `code_<task>-1.md` and so on for the turns
-    of a task.
-    """
+    """Returns the prompts for code: `code_<task>.md`, or `code_<task>-1.md` for turns."""
     prompts = dict[str, list[str]]()
     for file in sorted(
         (resources.files("prill.papers.synapse") / "prompts").iterdir(), key=lambda file: file.name

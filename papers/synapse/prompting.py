@@ -13,7 +13,7 @@ import msgspec
 
 from prill.errors import ContextTooLongError
 from prill.models.prompts import Prompt, clean, estimate_tokens, load_prompt, quoted
-from prill.papers.files import read_toml
+from prill.papers.replies import read_toml
 from prill.papers.synapse.memory import Exemplar, ExemplarTurn, MemoryEntry
 from prill.protocols import Message
 
@@ -52,18 +52,14 @@ def system_prompt() -> Prompt:
 
 
 def prompt_type(entry: MemoryEntry, abstracted: bool) -> PromptType:
-    """Returns the prompt type: abstracted pages if they are abstracted and an exemplar has them,
-    and multiple turns if the exemplars have them.
-    """
+    """Returns the prompt type: several turns, and abstracted pages, if the exemplars have them."""
     if entry.has_turns:
         return "multi_obs_act" if abstracted else "multi_state_act"
     return "obs_act" if abstracted and entry.has_words else "state_act"
 
 
 def shown(entry: MemoryEntry, kind: PromptType, task_name: str) -> tuple[Exemplar, ...]:
-    """Returns the exemplars for a prompt of this type. Raises ContextTooLongError if pages are too
-    long for it.
-    """
+    """Returns the exemplars for a prompt of this type. Raises ContextTooLongError."""
     if kind in ("obs_act", "multi_obs_act"):
         return tuple(
             e for e in entry.exemplars if all(step.observation is not None for step in e.steps)
@@ -87,12 +83,7 @@ def build_messages(
     trajectory: Sequence[ExemplarTurn],
     page: str,
 ) -> tuple[Message, ...]:
-    """Returns the whole request: the system prompt, the exemplars, the turns so far, and the
-    current page.
-
-    `acting` is the text before the exemplars of `state_act`. The turns in `trajectory` have the
-    shown text as `observation`.
-    """
+    """Returns the system prompt, the exemplars, the turns so far, and the current page."""
     several, in_words = kind.startswith("multi"), kind.endswith("obs_act")
     messages = [Message("system", (system_prompt().fill({})["user"],))]
     if acting and kind == "state_act":
@@ -117,9 +108,7 @@ def count_tokens(messages: Sequence[Message]) -> int:
 
 
 def until(reply: str, *stops: str) -> str:
-    """Returns the reply up to the first stop string. Models without stop strings would continue
-    with turns of their own.
-    """
+    """Returns the reply up to the first stop string."""
     reply = reply.rpartition("</think>")[2]
     ends = [at for stop in stops if (at := reply.find(stop)) >= 0]
     return reply[: min(ends)] if ends else reply

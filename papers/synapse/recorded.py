@@ -14,7 +14,7 @@ import random
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,19 +24,20 @@ from msgspec import Meta
 from prill.errors import InputError, NoEvidenceError, UnparsableError, UsageError
 from prill.io.store import read_trajectories
 from prill.models.prompts import Prompt, clean, content_hash, load_prompt, quoted
-from prill.papers.answers import is_trained, said_by, token_window
 from prill.papers.embedders import Embedder, EmbedderName, EmbedderUrl, make_embedder
-from prill.papers.files import read_text, read_toml
-from prill.papers.mind2web.pages.state import PageState, read_state
-from prill.papers.mind2web.pages.steps import Marking, describe_step, said
+from prill.papers.mind2web.pages.state import Marking, PageState, describe_step, read_state, said
 from prill.papers.mind2web.pages.tree import RecordedPage
 from prill.papers.replies import (
+    PaperAgent,
     ReplyCounts,
     UnreadableReplyError,
-    ask_readable,
     asserted_text,
+    is_trained,
     one_answer,
     plain_line,
+    read_text,
+    read_toml,
+    token_window,
     tool_calls,
     visible_text,
 )
@@ -60,17 +61,11 @@ class RecordedSpec:
 
     mode: Annotated[
         Literal["full", "no_memory", "no_trajectory"],
-        Meta(
-            description="Exemplars: trajectories of similar tasks, the same trajectories "
-            "for all tasks, or single steps."
-        ),
+        Meta(description="trajectories of similar tasks, fixed ones, or single steps"),
     ] = "full"
     memory: Annotated[
         Path | None,
-        Meta(
-            description="Recorded training turns (JSON Lines), or a folder with exemplars "
-            "made from them."
-        ),
+        Meta(description="recorded training turns (JSON lines), or a folder of exemplars"),
     ] = None
     embedder: EmbedderName = "tfidf"
     embedder_url: EmbedderUrl = None
@@ -82,37 +77,26 @@ class RecordedSpec:
     k_current: Annotated[
         int, Meta(ge=1, description="Number of best candidates around which the page is cut.")
     ] = 5
-    k_previous: Annotated[
-        int, Meta(ge=1, description="The same for earlier pages and in the memory.")
-    ] = 3
+    k_previous: Annotated[int, Meta(ge=1, description="the same for earlier pages")] = 3
     context: Annotated[
         int | None,
-        Meta(
-            ge=1,
-            description="Maximum number of tokens of a request and its reply, at four "
-            "characters each (default: the model's context window).",
-        ),
+        Meta(ge=1, description="most tokens of request and reply (default: the model's window)"),
     ] = None
     step_match: Annotated[
         Literal["parsed", "exact_text"] | None,
-        Meta(
-            description="A step is correct if its parsed action is, or if its text is "
-            "equal (default, as in the paper: parsed for a trained model, exact_text for "
-            "others)."
-        ),
+        Meta(description="a step is right by its meaning (default: a trained model) or its text"),
     ] = None
     max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = 100
     repair: Annotated[
-        bool, Meta(description="Ask once more, with the error, if a reply has no action.")
+        bool, Meta(description="an unreadable reply is asked for again, with the error")
     ] = False
 
 
-class RecordedSynapse:
-    """An agent that predicts the next action on recorded pages
-    (`prill.papers.mind2web.pages.state`).
+class RecordedSynapse(PaperAgent):
+    """An agent that predicts the next action on recorded pages.
 
-    The action's kind is `none` if the reply has no action. It is also `none`, without a call, if
-    there are no candidates, or if page and earlier steps alone are too long.
+    The action's kind is `none` if the reply has no action, or, without a call, if there are no
+    candidates or the request is too long.
     """
 
     def __init__(
@@ -172,14 +156,8 @@ class RecordedSynapse:
         self._task, self._seen, self._nearest = task, [], None
         self._replies = ReplyCounts()
 
-    def report(self) -> dict[str, Any]:
-        """Returns how many replies of this episode could not be read."""
-        return self._replies.report()
-
     async def act(self, observation: Observation) -> Step:
-        """Returns the next step. Raises NoEvidenceError if the state is not a recorded page,
-        InputError for an invalid page, and the model's errors.
-        """
+        """Returns the next step. Raises NoEvidenceError, InputError and the model's errors."""
         try:
             state = read_state(observation.text or "")
         except ValueError as problem:
@@ -199,20 +177,16 @@ class RecordedSynapse:
                 "The page and the earlier steps are too long for the model.",
             )
         messages = await self._request(current, window)
-        ask = partial(said_by, self.model, max_tokens=self.spec.max_tokens, prompt=_system().hash)
         try:
-            reply, action = await ask_readable(
-                ask, messages, parse_action, self._replies, repair=self.spec.repair
+            reply, action = await self._answer(
+                messages, parse_action, max_tokens=self.spec.max_tokens, prompt=_system().hash
             )
         except UnreadableReplyError as problem:
             return Step(observation, Action("none"), f"The reply could not be read: {problem}.")
         return Step(observation, action, until(reply, *_STOPS).strip() or None)
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """Returns the request at a recorded step, without exemplars, and the recorded action.
-
-        Raises UnparsableError if its target is not among the best candidates.
-        """
+        """Returns the request at a recorded step, and the recorded action."""
         states = [read_state(step.observation.text or "") for step in trajectory.steps[: index + 1]]
         asked = [describe_step(step) for step in trajectory.steps[: index + 1]]
         if not asked[index].within(self.spec.k_current):
@@ -285,10 +259,7 @@ class RecordedSynapse:
 
 
 def parse_action(reply: str) -> Action:
-    """Parses the action in a reply: in back-ticks, else anywhere, or in a tool call.
-
-    Raises UnreadableReplyError if there is no action, or for two different ones.
-    """
+    """Parses the action in back-ticks, else anywhere, or in a tool call."""
     text = visible_text(until(reply, *_STOPS))
     said = asserted_text(text)
     lines = [line for line in map(plain_line, text.splitlines()) if _SAID.fullmatch(line)]
@@ -320,9 +291,7 @@ def _write(operation: str, id: str, value: str) -> str:
 
 
 def make_exemplar(trajectory: Trajectory, k: int = 3) -> Exemplar:
-    """Converts a recorded turn to an exemplar: pages cut around the target and the best candidates.
-    Raises InputError.
-    """
+    """Converts a recorded turn to an exemplar, its pages cut. Raises InputError."""
     steps = []
     for i, step in enumerate(trajectory.steps):
         try:
@@ -348,18 +317,14 @@ def make_exemplar(trajectory: Trajectory, k: int = 3) -> Exemplar:
 def build_memory(
     trajectories: Iterable[Trajectory], embedder: Embedder, k: int = 3
 ) -> ExemplarMemory:
-    """Builds the memory from recorded training turns; `save` writes it to a folder. Raises
-    InputError.
-    """
+    """Builds the memory from recorded training turns. Raises InputError."""
     return ExemplarMemory(
         [make_exemplar(trajectory, k) for trajectory in trajectories], embedder=embedder
     )
 
 
 def make_key(task: Task, metadata: dict[str, object] | None = None) -> str:
-    """Returns the key for comparing tasks: site, domain, subdomain and goal, one per line. Unknown
-    values are empty.
-    """
+    """Returns the key for comparing tasks: site, domain, subdomain and goal."""
     known = metadata or {}
     return (
         f"Website: {task.site or ''}\nDomain: {known.get('domain') or ''}\nSubdomain: "
@@ -400,9 +365,7 @@ def _told(repr: str, target: str) -> str:
 def _messages(
     goal: str, turns: Sequence[tuple[str, str]], page: str | None = None
 ) -> list[Message]:
-    """Formats a trajectory as a chat: pages from the user, actions from the assistant, and the
-    current page last.
-    """
+    """Formats a trajectory as a chat, the current page last."""
     pages = [page for page, _ in turns] + ([] if page is None else [page])
     messages = []
     for i, seen in enumerate(pages):

@@ -24,9 +24,7 @@ from prill.types import Trajectory, Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class ExemplarsConfig(Config):
-    """Configuration of `prill papers exemplars`: make or extend an exemplar memory for the policy
-    `synapse`.
-    """
+    """Configuration of `prill papers exemplars`: a memory for the policy `synapse`."""
 
     trajectories: Annotated[
         Sequence[str | Path], Meta(min_length=1, description="Trajectory files.")
@@ -36,7 +34,7 @@ class ExemplarsConfig(Config):
         str | Path, Meta(description="Folder of the memory. Exemplars already in it are kept.")
     ]
     calibration: Annotated[
-        str | Path | None, Meta(description="File of `prill calibrate`. Accept by its threshold.")
+        str | Path | None, Meta(description="accept by the threshold of this file")
     ] = None
     threshold: Annotated[
         float | None, Meta(ge=0, le=1, description="Minimum score of an accepted trajectory.")
@@ -46,12 +44,9 @@ class ExemplarsConfig(Config):
     per_task: Annotated[int, Meta(ge=1, description="Maximum number of exemplars per task.")] = (
         PER_TASK
     )
-    shipped: Annotated[
-        bool, Meta(description="Start a new memory with the built-in exemplars.")
-    ] = False
+    shipped: Annotated[bool, Meta(description="a new memory begins with prill's exemplars")] = False
     labels: Annotated[
-        str | Path | None,
-        Meta(description="Label file, used to report how many of the new exemplars are wrong."),
+        str | Path | None, Meta(description="label file, to count wrong exemplars")
     ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"
@@ -67,13 +62,7 @@ class ExemplarsConfig(Config):
 
 @dataclass(frozen=True)
 class ExemplarsResult:
-    """The result of making or extending a memory.
-
-    Attributes:
-        growth: The extended memory and the counts of skipped trajectories.
-        output: The memory's folder.
-        broken: The lines that could not be read.
-    """
+    """The extended memory, its folder, and the lines that could not be read."""
 
     growth: Growth
     output: str
@@ -185,9 +174,7 @@ def _memory(folder: Path, config: ExemplarsConfig) -> ExemplarMemory:
 
 
 def _verdicts(config: ExemplarsConfig) -> tuple[dict[str, Verdict], float | None]:
-    """Returns the verdicts by id, with calibrated scores if a calibration is given, and their
-    threshold.
-    """
+    """Returns the verdicts by id, calibrated if a calibration is given, and their threshold."""
     found = {verdict.id: verdict for verdict in read_verdicts(config.verdicts)}
     if len({comparable(verdict.evaluator) for verdict in found.values()}) > 1:
         raise UsageError(

@@ -1,5 +1,5 @@
-"""Runs model-written code or XPaths in a separate process that can only compute. jail.py is its
-program.
+"""Model-written code: reads it from a reply, and runs it, or an XPath, in a separate process that
+can only compute. jail.py is its program.
 
 The security boundary is the kernel's limits and system call filter. If they cannot be set, the code
 is not run.
@@ -7,9 +7,11 @@ is not run.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -17,16 +19,160 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prill.errors import UsageError
-from prill.papers.synapse.calls import METHODS, Call
-from prill.papers.synapse.html import Page
-from prill.papers.synapse.jail import MAX_CALLS, MAX_CHARS, MAX_PLACES
+from prill.errors import MissingExtraError, UsageError
+from prill.papers.replies import (
+    UnreadableReplyError,
+    json_values,
+    one_answer,
+    plain_line,
+    tool_calls,
+    visible_text,
+)
+from prill.papers.synapse.jail import MAX_CALLS, MAX_CHARS, MAX_PLACES, read_page
 
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
+
+# The argument of each method; prompts/system.md describes the methods.
+METHODS: Mapping[str, str] = {
+    "type": "characters",
+    "click_xpath": "xpath",
+    "press": "key",
+    "click_option": "xpath",
+    "movemouse": "xpath",
+}
+_FENCE = re.compile(r"```[ \t]*(?:[A-Za-z0-9_+-]*[ \t]*\r?\n)?(.*?)```", re.DOTALL)
+_BULLET = re.compile(r"^\s*[-*•+]\s", re.MULTILINE)
+_CALLING = re.compile(r"\bagent\.\w+\(")
+_RECORDED = re.compile(r"agent\.(\w+)\((.*)\)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of the agent: `agent.press("enter")`."""
+
+    method: str
+    argument: str
+
+    def __str__(self) -> str:
+        plain = self.argument.isprintable() and not {'"', "\\"} & set(self.argument)
+        quoted = f'"{self.argument}"' if plain else repr(self.argument)
+        return f"agent.{self.method}({quoted})"
+
+
+def recorded_call(text: str) -> Call | None:
+    """Parses a recorded call. Returns None if the text is not one call with a literal string."""
+    match = _RECORDED.fullmatch(text)
+    if match is None or match[1] not in METHODS:
+        return None
+    try:
+        argument = ast.literal_eval(match[2])
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+    return Call(match[1], argument) if isinstance(argument, str) else None
+
+
+def read_block(reply: str) -> str:
+    """Returns the block of calls in a reply: a fenced block (without calls only if there is no
+    other), one tool call per line, or unfenced lines of calls. Raises UnreadableReplyError.
+    """
+    text = visible_text(reply)
+    blocks = [
+        block for block in map(str.strip, (found[1] for found in _FENCE.finditer(text))) if block
+    ]
+    calling = [block for block in blocks if _CALLING.search(block) and not _tool_block(block)]
+    if (
+        block := one_answer(calling) or (blocks[0] if blocks and not _tool_block(text) else "")
+    ) != "":
+        return _without_prompt(block)
+    if (written := _tool_block(text)) or (written := "" if "```" in text else _bare_lines(text)):
+        return written
+    raise UnreadableReplyError(
+        "the reply has no block of calls: write them between triple back-ticks"
+    )
+
+
+def _without_prompt(block: str) -> str:
+    """Returns a block without interpreter prompts."""
+    return re.sub(r"^>>> ?", "", block, flags=re.MULTILINE)
+
+
+def _tool_block(text: str) -> str:
+    """Returns the calls of a JSON or XML reply, one per line, or the code in it."""
+    lines = list[str]()
+    for call in tool_calls(text):
+        name = call.name.rpartition(".")[2]
+        if name in METHODS and len(values := call.values()) == 1:
+            lines.append(str(Call(name, values[0])))
+        elif _CALLING.match(call.name):
+            lines.append(call.name)
+        elif isinstance(
+            code := call.get("code", "python", "source", "script"), str
+        ) and _CALLING.search(code):
+            lines.append(code)
+    codes = (
+        str(value["code"])
+        for value in json_values(text)
+        if isinstance(value, dict) and "code" in value
+    )
+    return "\n".join(lines) or next((code for code in codes if _CALLING.search(code)), "")
+
+
+def _bare_lines(text: str) -> str:
+    """Returns the lines that are calls in a reply without a fence, without list marks."""
+    lines = [plain_line(line).strip() for line in text.splitlines()]
+    calls = [line for line in lines if _CALLING.match(line)]
+    whole = "\n".join(line for line in text.splitlines() if line.strip())
+    for block in ([] if _BULLET.search(whole) else [whole]) + ["\n".join(calls)]:
+        try:
+            ast.parse(block)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        return block if calls else ""
+    return ""
+
+
+def first_block(reply: str) -> str:
+    """Returns the content of the first fenced block of a reply."""
+    match = _FENCE.search(reply.rpartition("</think>")[2])
+    return match[1].strip("\r\n") if match else ""
+
+
+class Page:
+    """A page that was shown to an agent. Invalid HTML is accepted."""
+
+    def __init__(self, html: str) -> None:
+        # Environments write the content of <body>; agents write XPaths from the root.
+        whole = "<html" in html[:500].lower() or "<body" in html[:500].lower()
+        self.html = html if whole else f"<html><body>{html}"
+
+    @cached_property
+    def elements(self) -> list[Element]:
+        """Returns all elements, in document order."""
+        try:
+            from lxml import etree
+        except ImportError:
+            raise MissingExtraError("lxml", "mind2web") from None
+        return list(read_page(self.html, etree).iter())
+
+    def own(self, xpath: str) -> list[Element]:
+        """Returns the elements that one of our own XPaths selects; models' need the sandbox."""
+        from lxml import etree
+
+        try:
+            return list(self.elements[0].xpath(xpath))
+        except (etree.XPathError, ValueError):  # a name or a text that XPath cannot express
+            return []
+
+
+def get_text(element: Element) -> str:
+    """Returns all text inside an element."""
+    return "".join(element.itertext())
+
 
 SECONDS = 2  # of processor time, and of wall-clock time once started
 MEMORY = 512 << 20  # bytes, including the interpreter's own
@@ -54,29 +200,17 @@ class Block:
 
 
 async def run_code(code: str, names: Mapping[str, str]) -> str:
-    """Returns the string that the code assigns to `obs`, with `names` as predefined variables.
-    Raises CodeFailedError.
-
-    The process has no environment variables, network or files. Its processor time, wall-clock time
-    and memory are limited; the code and its result have at most 20,000 characters. Only Linux can
-    confine the process; on other systems no code is run.
-    """
+    """Returns the string that the code assigns to `obs`. Raises CodeFailedError."""
     return _text(await _run(code=_bounded(code), names=dict(names)))
 
 
 async def run_block(block: str) -> Block:
-    """Returns the calls that a block of Python makes to `agent`, without carrying them out. Raises
-    CodeFailedError, also for an endless loop.
-
-    The limits are those of `run_code`; a block makes at most 200 calls.
-    """
+    """Returns the calls that a block makes to `agent`. Raises CodeFailedError."""
     return _calls(await _run(code=_bounded(block), names={}, methods=dict(METHODS)))
 
 
 async def find(page: Page, xpath: str) -> list[Element]:
-    """Returns the elements of the page that an XPath selects, in document order. Raises
-    CodeFailedError, also for a timeout.
-    """
+    """Returns the elements that an XPath selects, in document order. Raises CodeFailedError."""
     return await asyncio.to_thread(find_now, page, xpath)
 
 

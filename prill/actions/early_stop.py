@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from prill.actions.targets import read_target
+from prill.actions.elements import read_target
 from prill.types import Action, Step
 
 _ALWAYS_EQUAL = ("new_tab", "back", "forward", "close_tab", "other")

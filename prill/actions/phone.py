@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from math import dist
 
-from prill.actions.grounded import thousandths
 from prill.types import Action, Platform, Point
 
 # If touch and lift are further apart than this fraction of the screen, the gesture is a swipe. Two
@@ -108,31 +107,6 @@ def parse_android(text: str, *, swipe_beyond: float = SWIPE_DISTANCE) -> Action:
     return Action(kind, text, value="Enter" if kind == "press" else None)
 
 
-def android_text(action: Action) -> str:
-    """Returns the action in the format of Android agents' logs, "Action Type: …".
-
-    `parse_android` reads it back. An action that the format cannot express (a key other than Enter,
-    an element without a point) is returned as its `text`.
-    """
-    if finger := finger_path(action):
-        (x1, y1), (x2, y2) = finger
-        return (
-            f"Action Type: DualPoint, Touch Point: ({x1:.4f}, {y1:.4f}), Lift Point: "
-            f"({x2:.4f}, {y2:.4f})"
-        )
-    if action.kind == "type" and action.value is not None:
-        return f"Action Type: Type, Typed Text: '{action.value}'"
-    if action.is_final:
-        return (
-            "Action Type: "
-            f"Task{'Impossible' if 'impossible' in action.text.lower() else 'Complete'}"
-        )
-    name = {"back": "GoBack", "home": "GoHome", "wait": "Idle"}.get(action.kind)
-    if action.kind == "press" and (action.value or "").lower() == "enter":
-        name = "Enter"
-    return action.text if name is None else f"Action Type: {name}"
-
-
 def finger_path(action: Action, place: Point | None = None) -> tuple[Point, Point] | None:
     """Returns the start and end points of a click, swipe or scroll; None for other actions.
 
@@ -216,3 +190,55 @@ def typed_lines(text: str) -> list[str]:
         "".join(character for character in line if character >= " " and character != "\x7f")
         for line in lines
     ]
+
+
+_OPERATION = re.compile(r"grounded operation\s*:", re.IGNORECASE)
+_BOX = re.compile(r"\[\[\s*(\d+)\s*,\s*(\d+)(?:\s*,\s*(\d+)\s*,\s*(\d+))?\s*\]\]")
+# The question format that the 18B model was trained on. The code of arXiv 2404.06474 wraps every
+# goal in it.
+_QUESTION = re.compile(
+    r'\s*What steps do I need to take to\s+"(.*)"\s*\?\s*\(with grounding\)\s*',
+    re.DOTALL | re.IGNORECASE,
+)
+
+
+def split_reply(reply: str) -> tuple[str, str]:
+    """Splits a reply at its last "Grounded Operation:" into the text before it and the operation.
+
+    A reply without that marker is returned as both parts.
+    """
+    *before, operation = _OPERATION.split(reply)
+    return ("Grounded Operation:".join(before) if before else reply).strip(), operation.strip()
+
+
+def goal_from_question(text: str) -> str:
+    """Returns the goal inside CogAgent's question, or the text itself if it is not such a question.
+
+    The question is `What steps do I need to take to "GOAL"?(with grounding)`.
+    """
+    match = _QUESTION.fullmatch(text)
+    return match[1] if match else text
+
+
+def thousandths(text: str) -> Point:
+    """Reads a point `[[x,y]]`, or the centre of a box `[[x1,y1,x2,y2]]`, in thousandths of the
+    screen.
+
+    Returns:
+        (x, y) as fractions of the screen's width and height, from the top left corner.
+
+    Raises:
+        ValueError: The text contains no point or box, or it lies outside the screen.
+    """
+    box = _BOX.search(text)
+    if box is None:
+        raise ValueError(f"no [[x,y]] in {text[:120]!r}")
+    numbers = [int(group) for group in box.groups() if group is not None]
+    x, y = (
+        numbers
+        if len(numbers) == 2
+        else ((numbers[0] + numbers[2]) / 2, (numbers[1] + numbers[3]) / 2)
+    )
+    if max(x, y) > 1000:
+        raise ValueError(f"{box[0]!r} is outside the screen")
+    return x / 1000, y / 1000

@@ -21,7 +21,7 @@ def convert(config: data.ConvertConfig, switches: Switches) -> int:
     """Runs `prill convert`; returns 0 if all records are converted, 3 if some are broken and
     skipped.
     """
-    with progress_bar(unit="record", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
+    with progress_bar(unit="record") as bar:
         result = data.convert(config, progress=bar.update)
     problems = result.report.problems
     for problem in problems[:_MAX_PROBLEMS]:
@@ -40,7 +40,7 @@ def check(config: data.CheckConfig, switches: Switches) -> int:
     """Runs `prill check`; returns 0 if all is valid, 3 if something is broken, 2 if nothing could
     be read.
     """
-    with progress_bar(unit="line", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
+    with progress_bar(unit="line") as bar:
         result = data.check(config, progress=bar.update)
     if result.schema is not None:
         print(result.schema, end="")

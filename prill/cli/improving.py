@@ -96,7 +96,7 @@ def reflexion(config: ReflexionConfig, switches: Switches) -> int:
 @contextmanager
 def stage_bar() -> Iterator[Callable[[ReflexionProgress], None]]:
     """Shows one bar that restarts with each stage of each attempt."""
-    with progress_bar(unit="task", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
+    with progress_bar(unit="task") as bar:
         shown = ""
 
         def show(stage: ReflexionProgress) -> None:
@@ -141,9 +141,7 @@ def _shown() -> Iterator[Audience]:
     def make_bar(name: str, total: int | None) -> tqdm[NoReturn]:
         if name not in bars:
             close()
-            bars[name] = progress_bar(
-                total=total, desc=name, dynamic_ncols=True, file=sys.stderr, delay=0.5
-            )
+            bars[name] = progress_bar(total=total, desc=name)
         return bars[name]
 
     def close() -> None:
@@ -258,14 +256,7 @@ def show_phases(*, disable: bool = False) -> Iterator[Callable[[str, int], tqdm[
         if phase not in shown:
             for bar in shown.values():
                 bar.close()
-            shown[phase] = progress_bar(
-                total=total or None,
-                desc=phase,
-                dynamic_ncols=True,
-                file=sys.stderr,
-                delay=0.5,
-                disable=disable,
-            )
+            shown[phase] = progress_bar(total=total or None, desc=phase, disable=disable)
         return shown[phase]
 
     try:

@@ -18,8 +18,14 @@ import msgspec
 from prill.batches import BatchFolder
 from prill.captioner.bulk import CaptionTally
 from prill.cli.layout import Switches
-from prill.cli.showing import figures, print_counts, progress_bar, show_plan
-from prill.cli.stopping import stop_on_ctrl_c
+from prill.cli.showing import (
+    figures,
+    print_counts,
+    progress_bar,
+    run_or_drop,
+    show_plan,
+    stop_on_ctrl_c,
+)
 from prill.evaluators.combine import Savings
 from prill.io.outputs import message_stream
 from prill.io.shards import Shard
@@ -69,13 +75,7 @@ def score(config: ScoreConfig, switches: Switches) -> int:
     """Runs `prill score`; returns 0 if all is scored, 3 if some is unscored, 130 if interrupted."""
     if switches.dry_run:
         return show_plan("score", plan_score(config), as_json=switches.json)
-    try:
-        result = asyncio.run(_score(config))
-    except asyncio.CancelledError:
-        print(
-            "prill score: cancelled the calls in progress; run the same command again to resume",
-            file=sys.stderr,
-        )
+    if (result := run_or_drop("score", _score(config))) is None:
         return EXIT_INTERRUPTED
     _report(result, as_json=switches.json)
     if result.tally.stopped:
@@ -89,9 +89,7 @@ async def _score(config: ScoreConfig) -> ScoreResult:
     # The rate and the remaining time count what this run judges, not what it skips.
     with (
         stop_on_ctrl_c("score", stop),
-        progress_bar(
-            total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2
-        ) as bar,
+        progress_bar(total=total, unit="traj") as bar,
     ):
 
         def show(tally: Tally) -> None:
@@ -211,13 +209,7 @@ def caption(config: CaptionConfig, switches: Switches) -> int:
     """
     if switches.dry_run:
         return show_plan("caption", plan_caption(config), as_json=switches.json)
-    try:
-        result = asyncio.run(_caption(config))
-    except asyncio.CancelledError:
-        print(
-            "prill caption: cancelled the calls in progress; run the same command again to resume",
-            file=sys.stderr,
-        )
+    if (result := run_or_drop("caption", _caption(config))) is None:
         return EXIT_INTERRUPTED
     _report_captions(result, as_json=switches.json)
     if result.tally.stopped:
@@ -229,9 +221,7 @@ async def _caption(config: CaptionConfig) -> CaptionResult:
     stop = asyncio.Event()
     with (
         stop_on_ctrl_c("caption", stop),
-        progress_bar(
-            unit="picture", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2
-        ) as bar,
+        progress_bar(unit="picture") as bar,
     ):
 
         def show(tally: CaptionTally) -> None:
@@ -395,7 +385,5 @@ def _report_collected(result: BatchCollectResult, *, as_json: bool) -> None:
 @contextlib.contextmanager
 def _trajectories(paths: Sequence[str | Path], limit: int | None) -> Iterator[tqdm[NoReturn]]:
     total = count_trajectories(paths, limit)
-    with progress_bar(
-        total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2
-    ) as bar:
+    with progress_bar(total=total, unit="traj") as bar:
         yield bar

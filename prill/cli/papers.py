@@ -9,21 +9,26 @@ from pathlib import Path
 
 from prill.cli.improving import stage_bar
 from prill.cli.layout import Switches
-from prill.cli.showing import print_problems, progress_bar, show_plan
-from prill.cli.stopping import stop_on_ctrl_c
+from prill.cli.showing import print_problems, progress_bar, show_plan, stop_on_ctrl_c
 from prill.io.tables import printable
 from prill.models.ledger import usage_text
-from prill.papers.bench.ablations import AblationResult, ablation_async, rows_of_ablation
-from prill.papers.bench.run import EPISODES, BenchConfig, BenchResult, bench_async, plan_bench
-from prill.papers.mind2web import runs as on_pages
-from prill.papers.mind2web.multi_turn import ConversationTally
-from prill.papers.mind2web.pages.ranking import RankTally
-from prill.papers.mind2web.runs import (
+from prill.papers.bench.run import (
+    EPISODES,
+    AblationResult,
+    BenchConfig,
+    BenchResult,
+    ablation_async,
+    bench_async,
+    plan_bench,
+    rows_of_ablation,
+)
+from prill.papers.mind2web.multi_turn import (
     ConversationsConfig,
     ConversationsResult,
-    RankConfig,
-    RankResult,
+    ConversationTally,
+    conversations_async,
 )
+from prill.papers.mind2web.pages.ranking import RankConfig, RankResult, RankTally, rank_async
 from prill.papers.synapse import runs as on_exemplars
 from prill.papers.synapse.runs import ExemplarsConfig
 from prill.runs.base import count_lines
@@ -89,27 +94,19 @@ async def _rank(config: RankConfig) -> RankResult:
     stop = asyncio.Event()
     with (
         stop_on_ctrl_c("papers rank", stop),
-        progress_bar(
-            total=count_lines([str(config.trajectories)]),
-            unit="turn",
-            dynamic_ncols=True,
-            file=sys.stderr,
-            delay=0.5,
-        ) as bar,
+        progress_bar(total=count_lines([str(config.trajectories)]), unit="turn") as bar,
     ):
 
         def show(tally: RankTally) -> None:
             bar.update(tally.turns - bar.n)
 
-        return await on_pages.rank_async(config, stop=stop, progress=show)
+        return await rank_async(config, stop=stop, progress=show)
 
 
 def exemplars(config: ExemplarsConfig, switches: Switches) -> int:
     """Runs `prill papers exemplars`; returns 0 if all is read, 3 if broken lines were skipped."""
     total = count_lines(map(str, config.trajectories))
-    with progress_bar(
-        total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5
-    ) as bar:
+    with progress_bar(total=total, unit="traj") as bar:
         result = on_exemplars.exemplars(config, progress=bar.update)
     print(json.dumps(result.table(), indent=2) if switches.json else result)
     print_problems("papers exemplars", tuple(map(printable, result.problems)))
@@ -150,7 +147,7 @@ async def _conversations(config: ConversationsConfig) -> ConversationsResult:
     stop = asyncio.Event()
     with (
         stop_on_ctrl_c("papers conversations", stop),
-        progress_bar(unit="conversation", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar,
+        progress_bar(unit="conversation") as bar,
     ):
 
         def show(tally: ConversationTally) -> None:
@@ -159,4 +156,4 @@ async def _conversations(config: ConversationsConfig) -> ConversationsResult:
                 bar.set_postfix_str(usage_text(tally.usage), refresh=False)
             bar.update()
 
-        return await on_pages.conversations_async(config, stop=stop, progress=show)
+        return await conversations_async(config, stop=stop, progress=show)

@@ -13,10 +13,9 @@ from prill.cli.layout import Switches
 from prill.cli.showing import progress_bar, show_plan
 from prill.emulators.webarena.config import SiteFinding, WebArenaConfig
 from prill.episodes.record import RecordTally
-from prill.runs.devices import DevicesConfig
+from prill.runs.devices import DevicesConfig, check_sites_async, finding_line
 from prill.runs.devices import devices as look
 from prill.runs.rollout import RolloutConfig, RolloutResult, plan_rollout, rollout_async
-from prill.runs.sites import check_sites_async, finding_line
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -57,9 +56,7 @@ async def _rollout(config: RolloutConfig) -> RolloutResult:
         def show(total: int, recorded: RecordTally) -> None:
             nonlocal bar
             if bar is None:  # the clock starts when everything is made
-                made = progress_bar(
-                    total=total, unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2
-                )
+                made = progress_bar(total=total, unit="episode")
                 bar = stack.enter_context(made)
             bar.initial, bar.n = recorded.skipped, recorded.total
             bar.update(0)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
+import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -20,6 +22,8 @@ from prill.scoring.scorer import Tally
 if TYPE_CHECKING:
     from tqdm import tqdm
 
+
+T = TypeVar("T")
 _MAX_PROBLEMS = 20
 
 
@@ -125,11 +129,12 @@ def print_problems(command: str, problems: Sequence[str], most: int = 10) -> Non
 
 
 def progress_bar(*items: Any, **options: Any) -> tqdm[NoReturn]:
-    """Makes a tqdm bar with a monotonic clock.
+    """Makes a tqdm bar on standard error, with a monotonic clock.
 
     With tqdm's own clock, a bar stops while a clock that was set back catches up.
     """
-    return _kind()(*items, **options)
+    usual = {"dynamic_ncols": True, "file": sys.stderr, "smoothing": 0.1, "delay": 0.2}
+    return _kind()(*items, **{**usual, **options})
 
 
 @cache
@@ -146,3 +151,44 @@ def _kind() -> Any:
             """Ignores the assignment: tqdm sets its own clock."""
 
     return Bar
+
+
+def run_or_drop(command: str, run: Coroutine[Any, Any, T]) -> T | None:
+    """Runs a command's coroutine; None, with a message, if its calls under way were dropped."""
+    try:
+        return asyncio.run(run)
+    except asyncio.CancelledError:
+        print(
+            f"prill {command}: dropped the calls under way; the same command resumes where this "
+            "run ended",
+            file=sys.stderr,
+        )
+        return None
+
+
+@contextlib.contextmanager
+def stop_on_ctrl_c(command: str, stop: asyncio.Event) -> Iterator[None]:
+    """Sets `stop` on the first Ctrl-C (or TERM), so that calls in flight finish.
+
+    The second one drops them.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def interrupt() -> None:
+        if stop.is_set() and task is not None:
+            task.cancel()
+            return
+        stop.set()
+        print(
+            f"\nprill {command}: finishing the calls under way; press Ctrl-C again to drop them",
+            file=sys.stderr,
+        )
+
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
+        loop.add_signal_handler(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)

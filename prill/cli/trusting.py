@@ -7,8 +7,7 @@ import json
 import sys
 
 from prill.cli.layout import Switches
-from prill.cli.showing import progress_bar, show_plan
-from prill.cli.stopping import stop_on_ctrl_c
+from prill.cli.showing import progress_bar, run_or_drop, show_plan, stop_on_ctrl_c
 from prill.evaluators.fitted.overlap import fitted_caution
 from prill.io.outputs import message_stream
 from prill.io.store import encode
@@ -25,6 +24,8 @@ from prill.runs.trust.best import BestConfig
 from prill.runs.trust.best import best as pick_best
 from prill.runs.trust.compare import CompareConfig
 from prill.runs.trust.compare import compare as compare_runs
+from prill.runs.trust.failures import FailuresConfig
+from prill.runs.trust.failures import failures as find_failures
 from prill.runs.trust.fitting import CalibrateConfig, FitConfig
 from prill.runs.trust.protocols import (
     ProtocolsConfig,
@@ -48,11 +49,7 @@ def report(config: ReportConfig, switches: Switches) -> int:
     read.
     """
     with progress_bar(
-        total=count_trajectories(config.trajectories, config.limit),
-        unit="traj",
-        dynamic_ncols=True,
-        file=sys.stderr,
-        delay=0.5,
+        total=count_trajectories(config.trajectories, config.limit), unit="traj"
     ) as bar:
         result = write_report(config, progress=bar.update)
     if switches.json:
@@ -126,7 +123,10 @@ def agree(config: AgreeConfig, switches: Switches) -> int:
 def rate(config: RateConfig, switches: Switches) -> int:
     """Runs `prill rate`; returns 0."""
     result = estimate_rate(config)
-    print(encode(result.to_dict()).decode().rstrip() if switches.json else result)
+    print(
+        encode(result.to_dict()).decode().rstrip() if switches.json else result,
+        file=message_stream(config.plot),
+    )
     return EXIT_ALL
 
 
@@ -135,7 +135,7 @@ def best(config: BestConfig, switches: Switches) -> int:
     result = pick_best(config)
     print(
         encode(result.to_dict()).decode().rstrip() if switches.json else result,
-        file=message_stream(config.output),
+        file=message_stream(config.output, config.plot),
     )
     return EXIT_ALL
 
@@ -144,14 +144,7 @@ def protocols(config: ProtocolsConfig, switches: Switches) -> int:
     """Runs `prill protocols`; returns 0, 3 if verdicts are unscored, 130 if interrupted."""
     if switches.dry_run:
         return show_plan("protocols", plan_protocols(config), as_json=switches.json)
-    try:
-        result = asyncio.run(_protocols(config))
-    except asyncio.CancelledError:
-        print(
-            "prill protocols: cancelled the calls in progress; run the same command again "
-            "to resume",
-            file=sys.stderr,
-        )
+    if (result := run_or_drop("protocols", _protocols(config))) is None:
         return EXIT_INTERRUPTED
     print(encode(result.to_dict()).decode().rstrip() if switches.json else result)
     if result.stopped:
@@ -164,9 +157,7 @@ async def _protocols(config: ProtocolsConfig) -> ProtocolsResult:
     stop = asyncio.Event()
     with (
         stop_on_ctrl_c("protocols", stop),
-        progress_bar(
-            unit="verdict", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2
-        ) as bar,
+        progress_bar(unit="verdict") as bar,
     ):
 
         def show(protocol: str, done: int, expected: int) -> None:
@@ -175,6 +166,13 @@ async def _protocols(config: ProtocolsConfig) -> ProtocolsResult:
             bar.update(0)
 
         return await compare_protocols_async(config, stop=stop, progress=show)
+
+
+def failures(config: FailuresConfig, switches: Switches) -> int:
+    """Runs `prill failures`; returns 0."""
+    result = find_failures(config)
+    print(encode(result.to_dict()).decode().rstrip() if switches.json else result)
+    return EXIT_ALL
 
 
 def compare(config: CompareConfig, switches: Switches) -> int:
@@ -219,9 +217,7 @@ def redteam(config: RedteamConfig, switches: Switches) -> int:
     if switches.dry_run:
         return show_plan("redteam", plan_redteam(config), as_json=switches.json)
     try:
-        with progress_bar(
-            unit="verdict", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2
-        ) as bar:
+        with progress_bar(unit="verdict") as bar:
 
             def show(attack: str, done: int, expected: int) -> None:
                 bar.total, bar.n = expected, done

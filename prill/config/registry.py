@@ -73,18 +73,20 @@ class Option:
 class Registry:
     """A registry of names; other packages add names through the entry-point group `group`.
 
-    `module:Object` and `file.py:Object` are accepted wherever a name is.
+    `module:Object` and `file.py:Object` are accepted wherever a name is. What is made must have
+    `members`, which are written as in messages: `reset(task)`.
     """
 
     kind: str
     entries: Mapping[str, RegistryEntry]
     group: str
+    members: tuple[str, ...] = ()
 
     def names(self) -> dict[str, str]:
         """Returns every name with its description; names from other packages come last."""
-        plugins = {point.name: f"from {point.value}" for point in entry_points(group=self.group)}
+        plugins = _plugins(self.group, tuple(sys.path))
         return {name: entry.what for name, entry in self.entries.items()} | {
-            name: what for name, what in plugins.items() if name not in self.entries
+            name: f"from {value}" for name, value in plugins if name not in self.entries
         }
 
     def maker(self, name: str) -> Maker:
@@ -95,6 +97,28 @@ class Registry:
         """
         made = self._object(name)
         return made if inspect.isclass(made) or inspect.isroutine(made) else lambda: made
+
+    def make(
+        self,
+        name: str,
+        options: Mapping[str, Any],
+        *,
+        place: str = "",
+        prefix: str = "",
+        parts: Mapping[Any, PartMaker] | None = None,
+        lax: bool = False,
+    ) -> Any:
+        """Makes the object of a name, with its options, as `read_options` reads them.
+
+        `prefix` stands before messages about the object itself. Raises UsageError for an unknown
+        name and for an object without the members, OptionError for an invalid option.
+        """
+        maker, what = self.maker(name), f"{self.kind} {name!r}"
+        made = maker(**read_options(maker, options, what, place=place, parts=parts, lax=lax))
+        if not all(hasattr(made, member.partition("(")[0]) for member in self.members):
+            needed = " and ".join(filter(None, (", ".join(self.members[:-1]), self.members[-1])))
+            raise UsageError(f"{prefix}{what} gave a {type(made).__name__}, which has no {needed}")
+        return made
 
     def _object(self, name: str) -> Any:
         if name in self.entries:
@@ -108,6 +132,12 @@ class Registry:
             f"unknown {self.kind} {name!r}{nearest(name, names)}; expected one of "
             f"{', '.join(names)}, or module:Object"
         )
+
+
+@lru_cache(64)
+def _plugins(group: str, path: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Returns the names and objects of an entry-point group; every installed package is read."""
+    return tuple((point.name, point.value) for point in entry_points(group=group))
 
 
 def load_object(reference: str) -> Any:
@@ -204,13 +234,6 @@ def check_options(
     _refuse_unknown(given, options, what, place)
     for name, value in given.items():
         _value(value, options[name], place, parts or {}, lax=False)
-
-
-def check_option(
-    value: Any, option: Option, place: str, parts: Mapping[Any, PartMaker] | None = None
-) -> None:
-    """Checks one value, as `check_options` does; `place` is its full path. Raises OptionError."""
-    _value(value, option, place.removesuffix(option.name), parts or {}, lax=False)
 
 
 def read_value(value: Any, option: Option, place: str = "", *, lax: bool = False) -> Any:

@@ -9,7 +9,6 @@ path of an invalid value in messages (`judge.frames: …`).
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -17,11 +16,19 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Self, TypeGuard, Union, get_args, get_origin
 
-from prill.config.registry import Option, OptionError, list_options, nearest, read_value
+from prill.config.registry import (
+    Option,
+    OptionError,
+    Registry,
+    list_options,
+    nearest,
+    read_value,
+)
 from prill.config.toml import read_table
+from prill.errors import UsageError
 
 
-class PartConfig(ABC):
+class PartConfig:
     """Base of parts made by name: `JudgeConfig("vlm", model="gpt-4o", frames=2)`.
 
     It can also be written as a table `{name = "vlm", frames = 2}` or as the name alone. `name` may
@@ -38,6 +45,7 @@ class PartConfig(ABC):
     __slots__ = ("name", "options")
     kind: ClassVar[str] = "part"
     kinds: ClassVar[str] = "parts"
+    registry: ClassVar[Registry]
     may_be_nameless: ClassVar[bool] = False
     name: str
     options: Mapping[str, Any]
@@ -131,7 +139,43 @@ class PartConfig(ABC):
         return {"name": self.name, **{key: plain(value) for key, value in self.options.items()}}
 
     @classmethod
-    @abstractmethod
+    def described(
+        cls, part: Any, options: Mapping[str, Any], place: str = ""
+    ) -> tuple[Any, dict[str, Any]]:
+        """Separates a description into a name and options.
+
+        Args:
+            part: A name, a table with `name`, a configuration, or an object.
+            options: Further options; those of a table take precedence.
+            place: The path of the description, for messages.
+
+        Returns:
+            The name, or the object unchanged, and all options.
+
+        Raises:
+            OptionError: The table has no name.
+            UsageError: There are options for an object.
+        """
+        if isinstance(part, cls):
+            part = part.mapping()
+        if isinstance(part, Mapping):
+            table = dict(part)
+            name = table.pop("name", None)
+            if not isinstance(name, str) or not name:
+                raise OptionError(
+                    f"{place or cls.kind}.name: expected the name of a {cls.kind}, got {name!r}",
+                    cls.kind,
+                )
+            return name, {**options, **table}
+        if not isinstance(part, str) and options:
+            raise UsageError(
+                f"{place or cls.kind}: what is made already takes no options "
+                f"({', '.join(options)})",
+                parameters=(cls.kind,),
+            )
+        return part, dict(options)
+
+    @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
         """Lists the options of the object that a table describes.
 
@@ -144,6 +188,7 @@ class PartConfig(ABC):
         Raises:
             UsageError: The name is unknown.
         """
+        return list_options(cls.registry.maker(str(table.get("name"))))
 
     @classmethod
     def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
@@ -182,7 +227,7 @@ class PartConfig(ABC):
         Returns:
             The names.
         """
-        return []
+        return [name for name in cls.registry.entries if option in cls.options_for({"name": name})]
 
 
 def _unwrapped(value: Any) -> Any:

@@ -17,7 +17,7 @@ from prill.checks import check_record
 from prill.errors import InputError, MissingExtraError, UsageError
 from prill.io.faults import take_unknown
 from prill.io.store import with_screenshots
-from prill.temporary.images import in_memory
+from prill.temporary import in_memory
 from prill.types import LabelRecord, Observation, Task, Trajectory, Verdict
 
 if TYPE_CHECKING:

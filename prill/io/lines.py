@@ -15,13 +15,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import IO, BinaryIO, Literal, cast
+from typing import IO, BinaryIO, Literal, TypeVar, cast
 
 import msgspec
 
 from prill.errors import InputError, UsageError
 
+T = TypeVar("T")
 STREAM = "-"
+# What decoding JSON raises.
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 # How input deviates from one JSON object per line in plain UTF-8. All of these are read; `prill
 # check` reports them.
 Form = Literal["line", "mark", "crlf", "array", "pretty"]
@@ -276,3 +279,27 @@ def _join_objects(lines: Iterable[tuple[int, bytes]], offset: int | None) -> Ite
 
 def _together(number: int, lines: list[bytes], start: int | None, size: int) -> Line:
     return Line(number, b" ".join(lines), True, "pretty", start, size if start is not None else 0)
+
+
+def read_json(path: str | os.PathLike[str], type_: type[T], fault: str, remedy: str) -> T:
+    """Reads a JSON file as a record.
+
+    Raises UsageError with the path, the fault if the file is not such a record, and the remedy.
+    """
+    return decode_json(read_whole(path, remedy), type_, f"{path}: {fault}", remedy)
+
+
+def read_whole(path: str | os.PathLike[str], remedy: str) -> bytes:
+    """Returns the bytes of a file. Raises UsageError with the remedy."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; {remedy}") from None
+
+
+def decode_json(data: bytes, type_: type[T], fault: str, remedy: str) -> T:
+    """Decodes JSON as a record. Raises UsageError with the fault and the remedy."""
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except UNREADABLE as error:
+        raise UsageError(f"{fault} ({error}); {remedy}") from None

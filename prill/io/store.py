@@ -31,7 +31,7 @@ from prill.io.lines import open_lines as open_lines
 from prill.io.lines import read_lines as read_lines
 from prill.io.outputs import Writer, check_output, detect_line_content, part_path, writing
 from prill.io.shards import Shard
-from prill.temporary.images import in_memory
+from prill.temporary import in_memory
 from prill.types import LabelRecord, Observation, Trajectory, Verdict
 
 _encoder = msgspec.json.Encoder()
@@ -704,4 +704,7 @@ class TrajectoryReader:
         with suppress(InputError):
             _expect(self.paths[0], "trajectories")
         more = f" (and {broken - 1} more broken lines)" if broken > 1 else ""
-        raise UsageError(f"no trajectory could be read; {first}{more}")
+        raise UsageError(
+            f"no trajectory could be read; {first}{more}; if this is another tool's log, name its "
+            "format"
+        )

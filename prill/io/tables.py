@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from abc import ABC, abstractmethod
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from prill.errors import MissingExtraError
+from prill.errors import MissingExtraError, UsageError
 from prill.io.store import read_labels, read_verdicts
 from prill.io.truth import gold_labels
 from prill.types import LabelRecord, Usage, Verdict
@@ -37,6 +38,10 @@ _TYPES: dict[str, type] = {
     "seconds": float,
     "fitted_on": str,
     "label": bool,
+}
+_ANSWERS: dict[str, type] = {
+    **{"id": str, "question": str, "value": str, "step": int, "reason": str},
+    **{"unscored": str, "judge": str, "model": str},
 }
 _MAX_ROWS, _MAX_TEXT = 100, 300  # maximum number of rows and of characters per cell in a notebook
 # Control characters, line separators and bidirectional formatting characters.
@@ -246,6 +251,42 @@ def table(
         read_labels(labels) if isinstance(labels, str | os.PathLike) else labels, source, truth
     )
     return Table(tuple(_TYPES), tuple((*row, truths.get(str(row[0]))) for row in rows))
+
+
+def answers_table(verdicts: Iterable[Verdict] | _Path) -> Table:
+    """Makes a table with one row per answer of the judge `ask`.
+
+    Args:
+        verdicts: Verdicts, or a verdict file.
+
+    Returns:
+        The table. `value` is null where the answer could not be determined; an object is JSON.
+        `step` counts from 1, as in the report. An unscored verdict has one row without a question.
+
+    Raises:
+        UsageError: There are verdicts, and none has answers or is unscored.
+    """
+    records = list(read_verdicts(verdicts) if isinstance(verdicts, str | os.PathLike) else verdicts)
+    rows: list[tuple[Cell, ...]] = []
+    for verdict in records:
+        judge = (verdict.unscored, verdict.evaluator.name, verdict.evaluator.model)
+        for answer in (verdict.findings and verdict.findings.answers) or ():
+            step = None if answer.step is None else answer.step + 1
+            value = _answer_cell(answer.value)
+            rows.append((verdict.id, answer.question, value, step, answer.reason, *judge))
+        if verdict.unscored is not None:
+            rows.append((verdict.id, None, None, None, verdict.reason, *judge))
+    if records and not rows:
+        raise UsageError("no verdict has answers: the judge `ask` gives them")
+    return Table(tuple(_ANSWERS), tuple(rows), _ANSWERS)
+
+
+def _answer_cell(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _row(verdict: Verdict) -> tuple[Cell, ...]:

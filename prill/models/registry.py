@@ -18,7 +18,7 @@ from prill.config.registry import (
     load_object,
     read_options,
 )
-from prill.config.values import PartConfig
+from prill.config.values import PartConfig, get_name
 from prill.errors import UsageError
 from prill.io.cache import DiskCache
 from prill.models.ledger import Ledger, current_budgets
@@ -96,21 +96,8 @@ def make_model(
         OptionError: An option is unknown, missing or of the wrong type.
         UsageError: The name is empty, or options are given for an existing model object.
     """
-    if isinstance(model, ModelConfig):
-        model = model.mapping()
-    if isinstance(model, Mapping):
-        table = dict(model)
-        if odd := next((key for key in table if key in ("model", "place", "lax")), None):
-            raise OptionError(
-                f"{place}: unknown option {odd!r}; the option for the model's name is `name`", odd
-            )
-        name = table.pop("name", None)
-        if not isinstance(name, str) or not name:
-            raise OptionError(f"{place}: a model needs a name, got {name!r}", "model")
-        return make_model(name, place=place, lax=lax, **{**options, **table})
+    model, options = ModelConfig.described(model, options, place)
     if not isinstance(model, str):
-        if options:
-            raise UsageError(f"{place}: a model object takes no options ({', '.join(options)})")
         if not hasattr(model, "complete"):
             raise OptionError(
                 f"{place}: expected a language model or its name, got {model!r}", "model"
@@ -152,6 +139,49 @@ def _covered(model: Any, name: str) -> LanguageModel:
             "cost, or leave out the budget"
         )
     return model  # type: ignore[no-any-return]
+
+
+class AskingConfig(PartConfig):
+    """A part that may ask a model, whose options may be given next to the part's own."""
+
+    __slots__ = ()
+
+    @classmethod
+    def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
+        """Returns the options of its model."""
+        if not asks_a_model(cls.registry.maker(str(table.get("name")))):
+            return {}
+        return ModelConfig.options_for({"name": get_name(table.get("model"))})
+
+
+def asks_a_model(maker: Maker) -> bool:
+    """Returns whether a maker takes a language model.
+
+    The model of a part with its own weights is a name, a file or a folder.
+    """
+    option = list_options(maker).get("model")
+    return option is not None and option.type_name != "str"
+
+
+def take_model_options(maker: Maker, model: object, options: dict[str, Any]) -> dict[str, Any]:
+    """Takes those options out that belong to a part's model, and returns them."""
+    own = list_options(maker)
+    names = model_options(model) if asks_a_model(maker) else ()
+    return {key: options.pop(key) for key in names if key in options and key not in own}
+
+
+def part_model(
+    model: Any, at: str, place: str, lax: bool, settings: Mapping[str, Any]
+) -> LanguageModel:
+    """Makes the model of a part. Errors name the path of the model, or that of the part, `place`,
+    where the options stand next to the part's own.
+    """
+    try:
+        return make_model(model, place=at, lax=lax, **settings)
+    except OptionError as error:
+        if str(error).startswith((at, place or "\0")):
+            raise
+        raise OptionError(f"{place}{error}", error.option) from None
 
 
 def model_maker(model: str) -> Maker:

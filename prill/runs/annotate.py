@@ -7,9 +7,8 @@ import contextlib
 import logging
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -23,6 +22,8 @@ from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
 from prill.evaluators.fitted.stack import as_score
 from prill.evaluators.labels import latest_verdicts
+from prill.io.checksums import expect_unchanged
+from prill.io.lines import is_stream
 from prill.io.outputs import check_output, expect_file
 from prill.io.store import read_labels, read_verdicts
 from prill.runs.base import (
@@ -33,13 +34,13 @@ from prill.runs.base import (
     opened_folders,
     until_interrupted,
 )
-from prill.types import LabelRecord
 from prill.ui.annotate.captions import CaptionSite, open_site
-from prill.ui.annotate.label_log import SOURCE, LabelLog
-from prill.ui.annotate.session import LabelSession, PairAgreement, Reveal
-from prill.ui.annotate.site import SessionSite
-from prill.ui.annotate.worklist import Worklist
 from prill.ui.serving import serving
+from prill.ui.view.label_log import SOURCE, LabelLog
+from prill.ui.view.library import Library
+from prill.ui.view.queue import keep_queue
+from prill.ui.view.session import LabelSession, PairAgreement
+from prill.ui.view.site import Reveal, ViewSite
 
 log = logging.getLogger("prill.runs")
 _MAX_PROBLEMS = 20
@@ -311,45 +312,67 @@ async def _labelled(
     output = config.decisions
     expect_file(output, "labels")
     check_output(output, "labels", [*trajectories, *config.verdicts], continued=True)
-    with contextlib.closing(
-        Worklist(
-            trajectories,
-            order=config.order,
-            seed=config.seed,
-            limit=config.limit,
-            scores=_scores(config) if config.order == "informative" else None,
+    _check_earlier(config)
+    scores = _scores(config) if config.order == "informative" else None
+    _check_files(config, trajectories)
+    limit = config.limit if config.order == "file" else None
+    with contextlib.closing(Library(trajectories, config.verdicts, limit=limit)) as library:
+        broken = _read(library)
+        for message in broken[:_MAX_PROBLEMS]:
+            log.warning("left out: %s", message)
+        if len(broken) > _MAX_PROBLEMS:
+            log.warning("… and %d more", len(broken) - _MAX_PROBLEMS)
+        inclusion = keep_queue(
+            library, order=config.order, seed=config.seed, limit=config.limit, scores=scores
         )
-    ) as worklist:
-        for line in worklist.broken[:_MAX_PROBLEMS]:
-            log.warning("left out: %s", line.message)
-        if len(worklist.broken) > _MAX_PROBLEMS:
-            log.warning("… and %d more", len(worklist.broken) - _MAX_PROBLEMS)
-        earlier = _people(config.earlier, config.annotator)
-        verdicts = chain.from_iterable(map(read_verdicts, config.verdicts))
-        reveal: Reveal = "never" if config.blind else "before" if config.show_verdicts else "after"
         with LabelLog(output, config.annotator) as labels:
-            _expect_same_draw(output, worklist, labels)
-            session = LabelSession(
-                worklist,
-                labels,
-                earlier=earlier,
-                verdicts=verdicts,
-                reveal=reveal,
-                inclusion=worklist.inclusion,
+            _expect_same_draw(output, inclusion, labels)
+            library.begin_labels(labels, config.earlier)
+            session = LabelSession(library, labels, inclusion=inclusion)
+            reveal: Reveal = (
+                "never" if config.blind else "verdicts" if config.show_verdicts else "after"
             )
-            async with serving(SessionSite(session), config.port) as url:
-                opened(Opened(url, "trajectories", len(worklist), session.done))
+            site = ViewSite(
+                library, session, reveal=reveal, title="prill annotate", command="prill annotate"
+            )
+            async with site.following(), serving(site, config.port) as url:
+                opened(Opened(url, "trajectories", len(library), session.done))
                 await stop.wait()
             return AnnotateResult(
                 file=output,
                 annotator=config.annotator,
                 written=session.written,
                 done=session.done,
-                left=len(worklist) - session.done,
+                left=len(library) - session.done,
                 revised=session.revised,
                 pairs=session.pairs,
-                broken=len(worklist.broken),
+                broken=len(broken),
             )
+
+
+def _check_files(config: AnnotateConfig, trajectories: Sequence[str]) -> None:
+    """Raises UsageError for a missing file, and for one that differs from its checksum."""
+    for path in (*trajectories, *config.verdicts):
+        if not is_stream(path) and not Path(path).exists():
+            raise UsageError(f"{path}: no such file")
+    for path in trajectories:
+        expect_unchanged(path)
+
+
+def _read(library: Library) -> list[str]:
+    """Reads runs and verdicts, and returns what is left out.
+
+    Raises UsageError if no run, or not every verdict, can be read.
+    """
+    for _ in library.refresh():
+        pass
+    left_out = library.left_out()
+    if all(row.broken is not None for row in library.rows):
+        raise UsageError(left_out[0] if left_out else "no trajectory was found")
+    for problem in library.problems:
+        if problem not in left_out:
+            raise UsageError(problem)
+    return left_out
 
 
 def _scores(config: AnnotateConfig) -> dict[str, float | None]:
@@ -358,13 +381,13 @@ def _scores(config: AnnotateConfig) -> dict[str, float | None]:
     return {id: as_score(verdict) for id, verdict in latest.items()}
 
 
-def _expect_same_draw(output: str, worklist: Worklist, labels: LabelLog) -> None:
+def _expect_same_draw(output: str, inclusion: Mapping[str, float], labels: LabelLog) -> None:
     """Raises UsageError if the inclusion probabilities of existing labels differ from this
     draw's.
     """
     for record in (*labels.mine.values(), *labels.others):
-        chance = worklist.inclusion.get(record.id)
-        if (record.inclusion or None) != chance and (worklist.inclusion or record.inclusion):
+        chance = inclusion.get(record.id)
+        if (record.inclusion or None) != chance and (inclusion or record.inclusion):
             raise UsageError(
                 f"{output}: the label of {record.id!r} was drawn with a different "
                 "probability (other trajectories, verdicts, seed, limit or order); give "
@@ -427,21 +450,18 @@ def annotator_name(text: str) -> str:
     return name
 
 
-def _people(paths: Sequence[str | Path], annotator: str) -> list[LabelRecord]:
-    """Reads other people's labels from files and logs which labels are skipped."""
-    labels: list[LabelRecord] = []
-    for path in paths:
+def _check_earlier(config: AnnotateConfig) -> None:
+    """Logs which labels of other files are left out. Raises UsageError for unreadable ones."""
+    for path in config.earlier:
         records = list(read_labels(path))
         people = [record for record in records if record.source == SOURCE]
-        others = [record for record in people if record.annotator != annotator]
+        own = sum(record.annotator == config.annotator for record in people)
         if not_people := len(records) - len(people):
             log.warning("%s: left out %d labels that were not made by people", path, not_people)
-        if own := len(people) - len(others):
+        if own:
             log.warning(
                 "%s: left out %d labels of %s: only labels in the output file are continued",
                 path,
                 own,
-                annotator,
+                config.annotator,
             )
-        labels += others
-    return labels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,8 +17,10 @@ from prill.captioner.planning import plan_captions
 from prill.captioner.registry import CaptionerConfig, CaptionerLike, make_captioner
 from prill.captioner.training import CAPTIONS, ROWS, TrainingSpec, training_data
 from prill.config.values import Config, get_name
+from prill.datasets.recordings import Recording, opened_recordings
 from prill.errors import UsageError
 from prill.io.outputs import expect_file
+from prill.io.store import copy_image
 from prill.io.tables import data_frame
 from prill.models.registry import ModelConfig, model_options
 from prill.protocols import Captioner, Engine
@@ -27,6 +29,7 @@ from prill.runs.base import (
     GoalOption,
     GoalsOption,
     Recordings,
+    opened_folders,
     opened_trajectories,
     run_budget,
     synchronous,
@@ -210,10 +213,14 @@ async def caption_async(
         "progress": progress,
     }
     with (
-        opened_trajectories(config) as trajectories,
+        opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (
+            paths,
+            recordings,
+        ),
         run_budget(config.budget_usd, **_spending_location(config), begin_again=not config.resume),
     ):
-        captioner = _captioner(config, engine)
+        trajectories, captioner = opened_folders(paths), _captioner(config, engine)
+        options["keep"] = _lasting(recordings, config)
         if not config.for_training:
             tally = await caption_files(
                 trajectories, captioner, config.output, engine=engine, **options
@@ -278,6 +285,21 @@ def plan_caption(config: CaptionConfig) -> RunPlan:
         most=config.for_training,
         problems=plan.problems,
     )
+
+
+def _lasting(recordings: Sequence[Recording], config: CaptionConfig) -> Callable[[str], str]:
+    """Returns a function that copies a picture to `images/` next to the captions if it exists for
+    the run only, and returns the path that lasts.
+    """
+    temporary = [recording.file.parent for recording in recordings]
+    root = Path(config.output) if config.for_training else Path(config.output).parent
+
+    def keep(path: str) -> str:
+        if any(Path(path).is_relative_to(folder) for folder in temporary):
+            return str(copy_image(path, root / "images"))
+        return path
+
+    return keep
 
 
 def _spending_location(config: CaptionConfig) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from prill.io.kinds import Kind, jsonl_files
 from prill.io.outputs import check_output, expect_file, write_output
 from prill.io.schemas import FileReport, check_file, schema
 from prill.io.store import UniqueIds, encode
-from prill.io.tables import Table, printable, table
+from prill.io.tables import Table, answers_table, printable, table
 from prill.io.truth import SourceOption, TruthOption
 from prill.io.verdict_log import Merged, merge_verdicts
 from prill.runs.base import FormatOption, GoalOption, GoalsOption, asynchronous
@@ -62,6 +62,9 @@ class TableConfig(Config):
     ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"
+    answers: Annotated[
+        bool, Meta(description="a row for each answer of the judge `ask`, not for each verdict")
+    ] = False
     format: Annotated[
         TableForm | None,
         Meta(
@@ -70,6 +73,15 @@ class TableConfig(Config):
         ),
     ] = None
     output: Annotated[str | Path | None, Meta(description="Output file (default: stdout).")] = None
+
+    def check(self) -> None:
+        """Validates options that depend on each other.
+
+        Raises:
+            UsageError: Labels are given for a table of answers.
+        """
+        if self.answers and self.labels is not None:
+            raise UsageError("labels are of runs, not of answers", parameters=("labels",))
 
     @property
     def form(self) -> TableForm:
@@ -95,7 +107,11 @@ def write_table(config: TableConfig) -> Table:
         check_output(
             config.output, "a table", [config.verdicts, *([config.labels] if config.labels else [])]
         )
-    made = table(config.verdicts, config.labels, source=config.source, truth=config.truth)
+    made = (
+        answers_table(config.verdicts)
+        if config.answers
+        else table(config.verdicts, config.labels, source=config.source, truth=config.truth)
+    )
     if config.output is not None:
         write_output(config.output, table_text(made, config.form).encode())
     return made

@@ -132,10 +132,17 @@ def export(config: ExportConfig) -> ExportResult:
     for verdict in verdicts.values():  # of a repeated id, the last verdict
         by_id.setdefault(verdict.id, []).append(verdict)
     found = _copy(config, by_id) if config.to in _LOGS else _file(config, by_id)
-    if not found:
+    if not found and config.to in _LOGS:
         raise UsageError(
-            f"{config.recording or config.output}: contains none of the {len(by_id)} ids in "
-            "the verdicts"
+            f"{config.recording}: has none of the {len(by_id)} ids in the verdicts; name what was "
+            "judged",
+            parameters=("recording",),
+        )
+    if not found:
+        kind = "an OpenTelemetry trace" if config.to == "openinference" else "a LangSmith run"
+        raise UsageError(
+            f"none of the {len(by_id)} verdicts belongs to {kind}; name the log that was judged",
+            parameters=("recording",),
         )
     taken = [verdict for id in found for verdict in by_id[id]]
     unscored = sum(verdict.unscored is not None for verdict in taken)
@@ -196,7 +203,8 @@ def _copy(config: ExportConfig, by_id: Mapping[str, list[Verdict]]) -> Sequence[
     name = recording_format(source, config.format)
     if name != config.to:
         raise UsageError(
-            f"{source}: expected a recording of {config.to}, got {name or 'an unknown format'}",
+            f"{source}: is of {f'the format {name}' if name else 'no known format'}; only one of "
+            f"{config.to} can be copied",
             parameters=("to",),
         )
     expect_file(output, "a copy of a recording")

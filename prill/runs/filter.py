@@ -20,7 +20,8 @@ from prill.evaluators.fitted.overlap import Overlap, find_overlap, fitted_cautio
 from prill.io.store import BadLine, TrajectoryReader, read_labels, read_verdicts
 from prill.io.tables import data_frame
 from prill.io.truth import SourceOption, TruthOption, gold_labels
-from prill.policies.registry import POLICIES, Fingerprinted, PolicyConfig, asks_a_model, make_policy
+from prill.models.registry import asks_a_model
+from prill.policies.registry import POLICIES, Fingerprinted, PolicyConfig, make_policy
 from prill.protocols import Demonstrator, Form, Message, Reply
 from prill.refine.demonstration import PlainTeacher, Teacher
 from prill.refine.export import Exported, ExportSpec, check_folder, export_rows

@@ -22,8 +22,8 @@ from prill.episodes.record import RecordTally
 from prill.errors import UsageError
 from prill.io.outputs import expect_file
 from prill.io.tables import data_frame
-from prill.models.registry import model_options
-from prill.policies.registry import POLICIES, PolicyConfig, PolicyLike, asks_a_model, make_policy
+from prill.models.registry import asks_a_model, model_options
+from prill.policies.registry import POLICIES, PolicyConfig, PolicyLike, make_policy
 from prill.protocols import Demonstrator, Evaluator
 from prill.refine.filtered_bc import (
     PLAYED,

@@ -18,9 +18,9 @@ from prill.episodes.run_folder import LABELS
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.io.checksums import Checksums
 from prill.io.kinds import TRAJECTORIES
-from prill.io.lines import is_stream
+from prill.io.lines import get_name, is_stream
 from prill.io.outputs import check_output, is_stdout
-from prill.io.store import TrajectoryReader, read_labels
+from prill.io.store import BadLine, TrajectoryReader, read_labels
 from prill.io.truth import SourceOption, TruthOption
 from prill.refine.outcomes import LESSONS, RESULTS, SETTINGS, VERDICTS, read_lessons, read_results
 from prill.runs.base import (
@@ -31,7 +31,8 @@ from prill.runs.base import (
     asynchronous,
     opened_folders,
 )
-from prill.ui.report.entries import Retry, read_judges
+from prill.types import Trajectory
+from prill.ui.report.entries import Retry, file_names, read_judges
 from prill.ui.report.page import ReportSummary, write_report
 
 _MAX_PROBLEMS = 10
@@ -208,10 +209,19 @@ def _written(
     check_output(config.output, "a report", inputs)
     judges = read_judges(list(map(str, config.verdicts)), transcripts=config.transcripts)
     reader = TrajectoryReader(trajectories, config.limit)
+    names = {get_name(path): name for path, name in file_names(trajectories).items()}
+    files: dict[str, str] = {}
+
+    def items() -> Iterator[Trajectory | BadLine]:
+        for place, item in reader:
+            if name := names.get(place.rpartition(":")[0]):
+                files[item.id] = name
+            yield item
+
     try:
         summary = write_report(
             config.output,
-            (item for _, item in reader),
+            items(),
             judges,
             chain.from_iterable(map(read_labels, config.labels)),
             source=config.source,
@@ -221,6 +231,7 @@ def _written(
             calibrations=[read_calibration(path) for path in config.calibration],
             by=config.by,
             retries=retries,
+            files=files if names else None,
             title=config.title,
             progress=lambda: progress(1),
         )

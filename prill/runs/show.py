@@ -17,13 +17,14 @@ from prill.config.registry import Option, list_options, load_object
 from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.claim_check import check_claims
+from prill.evaluators.failures import Cause, find_cause
 from prill.evaluators.fitted.overlap import get_relation, relation_words
 from prill.evaluators.judgement import ModelJudge
-from prill.evaluators.registry import JUDGES, JudgeWrappers, asks_a_model, judge_options
+from prill.evaluators.registry import JUDGES, JudgeWrappers, judge_options
 from prill.io.store import read_trajectories, read_verdicts
 from prill.io.tables import printable
 from prill.models.prompts import load_prompt
-from prill.models.registry import MODELS
+from prill.models.registry import MODELS, asks_a_model
 from prill.runs.base import asynchronous
 from prill.transcripts import Call, Transcript, read_transcript, transcript_folder
 from prill.types import CheckedClaim, Findings, Trajectory, Verdict
@@ -87,7 +88,7 @@ class ShowResult:
     def __str__(self) -> str:
         lines = [] if self.trajectory is None else list(_trajectory_lines(self.trajectory))
         for entry in self.verdicts:
-            lines += _entry_lines(entry)
+            lines += _entry_lines(entry, self.trajectory)
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -257,8 +258,10 @@ def _trajectory_lines(trajectory: Trajectory) -> Iterator[str]:
     yield ""
 
 
-def _entry_lines(entry: VerdictEntry) -> Iterator[str]:
+def _entry_lines(entry: VerdictEntry, trajectory: Trajectory | None) -> Iterator[str]:
     yield from _verdict_lines(entry.verdict)
+    if trajectory is not None and entry.verdict.success is False:
+        yield from _cause_lines(find_cause(trajectory, entry.verdict))
     yield printable(f"file: {entry.file}")
     if entry.verdict.findings is not None:
         yield from _finding_lines(entry.verdict.findings)
@@ -304,6 +307,14 @@ def _verdict_lines(verdict: Verdict) -> Iterator[str]:
         yield printable(f"  {opinion.judge}: {outcome}{score}: {opinion.reason}")
 
 
+def _cause_lines(cause: Cause | None) -> Iterator[str]:
+    if cause is None or cause.code == "other":  # the reason above says it
+        return
+    state = "" if cause.step is None else f", state {cause.step}"
+    detail = f" ({cause.detail})" if cause.detail else ""
+    yield printable(f"cause{state}: {cause.code}, {cause.words}{detail}")
+
+
 def _finding_lines(findings: Findings) -> Iterator[str]:
     for number, point in enumerate(findings.key_points, 1):
         yield printable(f"  key point {number}: {point}")
@@ -324,6 +335,9 @@ def _finding_lines(findings: Findings) -> Iterator[str]:
     if findings.official_label is not UNSET:
         words = {True: "success", False: "failure", None: "none"}[findings.official_label]
         yield f"  by the authors' own rule: {words}"
+    for citation in findings.citations or ():
+        status = citation.status.replace("_", " ")
+        yield printable(f"  cites {citation.text}: step {citation.step + 1}, {status}")
     for frame in findings.frames:
         states = ", ".join(map(str, frame.states))
         grade = " ".join(map(str, frame.scores)) or "not read"
@@ -435,7 +449,9 @@ def _prompt(judge: str, name: str | None) -> str:
     if not (isinstance(maker, type) and issubclass(maker, ModelJudge)):
         raise UsageError(f"judge {judge!r} has no prompts")
     name = name or str(maker.main_prompts[0])
-    names = (*maker.prompt_names, *maker.paper_prompts)
+    names = [*maker.prompt_names, *maker.paper_prompts]
+    if "citations" in judge_options(judge):
+        names.append("citations")
     if name not in names:
         raise UsageError(
             f"judge {judge!r} has no prompt {name!r}; expected one of {', '.join(names)}"

@@ -45,6 +45,11 @@ class PresetConfig(PartConfig):
             if name != "trains"
         }
 
+    @classmethod
+    def names_with(cls, option: str) -> list[str]:
+        """Returns nothing: every preset has every option."""
+        return []
+
 
 PresetLike = PresetConfig | str | Mapping[str, Any] | TrainSpec
 

@@ -27,12 +27,12 @@ from prill.runs.base import (
     until_interrupted,
 )
 from prill.runs.report import ReportConfig, with_retries
-from prill.ui.annotate.label_log import LabelLog
-from prill.ui.annotate.session import LabelSession
 from prill.ui.report.entries import Retry
 from prill.ui.serving import serving
+from prill.ui.view.label_log import LabelLog
 from prill.ui.view.library import Library
-from prill.ui.view.site import ViewSite
+from prill.ui.view.session import LabelSession
+from prill.ui.view.site import Reveal, ViewSite
 
 log = logging.getLogger("prill.runs")
 
@@ -226,7 +226,6 @@ async def _served(
     opened: Callable[[OpenedView], object],
 ) -> ViewResult:
     trajectories = opened_folders(config.trajectories)
-    own = [] if config.output is None else [config.output]
     with contextlib.ExitStack() as stack:
         labels = None
         if config.output is not None:
@@ -236,7 +235,7 @@ async def _served(
                 Library(
                     trajectories,
                     config.verdicts,
-                    [*config.labels, *own],
+                    config.labels,
                     source=config.source,
                     truth=config.truth,
                     by=config.by,
@@ -247,10 +246,10 @@ async def _served(
         )
         session = None
         if labels is not None:
-            library.annotator, library.own = labels.annotator, dict(labels.mine)
-            library.relabel()
+            library.begin_labels(labels)
             session = LabelSession(library, labels)
-        site = ViewSite(library, session, blind=config.blind, title=config.title)
+        reveal: Reveal = "after" if config.blind else "always"
+        site = ViewSite(library, session, reveal=reveal, title=config.title)
         async with site.following(), serving(site, config.port) as url:
             opened(OpenedView(url, len(trajectories)))
             await stop.wait()

@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from prill.config.registry import (
-    Option,
-    OptionError,
-    Registry,
-    RegistryEntry,
-    list_options,
-    read_options,
-)
+from prill.config.registry import Option, Registry, RegistryEntry
 from prill.config.toml import read_table
 from prill.config.values import PartConfig
-from prill.errors import UsageError
 from prill.protocols import Engine
 
 ENGINES = Registry(
@@ -26,6 +18,7 @@ ENGINES = Registry(
         )
     },
     "prill.engines",
+    ("start", "run", "close"),
 )
 
 
@@ -34,6 +27,7 @@ class EngineConfig(PartConfig):
 
     __slots__ = ()
     kind = "engine"
+    registry = ENGINES
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
@@ -41,7 +35,7 @@ class EngineConfig(PartConfig):
         all.
         """
         name = str(table.get("name"))
-        return {} if name.endswith((".toml", ".json")) else list_options(ENGINES.maker(name))
+        return {} if name.endswith((".toml", ".json")) else super().options_for(table)
 
 
 EngineLike = EngineConfig | str | Mapping[str, Any] | Engine
@@ -55,35 +49,9 @@ def make_engine(engine: EngineLike, *, lax: bool = False, **options: Any) -> Eng
     `prill.config.registry.read_options`. Raises UsageError.
     """
     place = ""
-    if isinstance(engine, EngineConfig):
-        options = {**engine.options, **options}
-        engine = engine.name
     if isinstance(engine, str) and engine.endswith((".toml", ".json")):
-        engine, place = read_table(engine), f"{engine}: "
-    if isinstance(engine, str):
-        engine = {"name": engine}
-    if not isinstance(engine, Mapping):
-        if options:
-            raise UsageError(
-                f"an engine object takes no options ({', '.join(options)})",
-                parameters=("engine",),
-            )
-        return engine
-    table = dict(engine)
-    name = table.pop("name", None)
-    if not isinstance(name, str) or not name:
-        raise OptionError(
-            f"{place}name is missing; name the engine: {', '.join(ENGINES.entries)} or "
-            "module:Object",
-            "engine",
-        )
-    maker = ENGINES.maker(name)
-    made: Engine = maker(
-        **read_options(maker, {**table, **options}, f"engine {name!r}", place=place, lax=lax)
-    )
-    if not (hasattr(made, "start") and hasattr(made, "run") and hasattr(made, "close")):
-        raise UsageError(
-            f"{place}{name} returned a {type(made).__name__}; an engine has the methods "
-            "start, run and close"
-        )
-    return made
+        place, engine = f"{engine}: ", read_table(engine)
+    named, options = EngineConfig.described(engine, options, f"{place}engine")
+    if not isinstance(named, str):
+        return named  # type: ignore[no-any-return]
+    return ENGINES.make(named, options, place=place, prefix=place, lax=lax)  # type: ignore[no-any-return]

@@ -37,7 +37,7 @@ from prill.io.store import TrajectoryReader
 from prill.io.verdict_log import RETRIED, Logged, VerdictLog
 from prill.protocols import Engine, Evaluator, Work, unsupported_params
 from prill.scoring.items import KeyMade, judge_items, transcript_log
-from prill.temporary.folders import TempFolder
+from prill.temporary import TempFolder
 from prill.transcripts.files import TranscriptLog, read_transcripts
 from prill.types import EvaluatorInfo, Usage, Verdict
 

@@ -18,8 +18,10 @@ class Bar:
     words: str
 
 
-def status_page(metrics: Metrics, judge: str, *, ending: bool = False) -> str:
-    """Returns the self-contained page as HTML.
+def status_page(
+    metrics: Metrics, judge: str, *, ending: bool = False, refresh: int | None = None
+) -> str:
+    """Returns the self-contained page as HTML, which reloads every `refresh` seconds.
 
     Ids and names come from clients and are escaped.
     """
@@ -42,6 +44,7 @@ def status_page(metrics: Metrics, judge: str, *, ending: bool = False) -> str:
         generator="prill serve",
         title="prill reward service",
         judge=judge,
+        refresh=refresh,
         notices=[*notices, *([f"{trouble}."] if trouble else [])],
         now=[(f"{value():g}", words.lower()) for words, value in metrics.gauges],
         totals=(

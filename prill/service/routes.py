@@ -247,7 +247,13 @@ class _Status:
         return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     async def page(self, request: Request) -> Response:
-        page = status_page(self._metrics, self._judge, ending=self._admission.closed)
+        seconds = request.query_params.get("refresh", "")
+        page = status_page(
+            self._metrics,
+            self._judge,
+            ending=self._admission.closed,
+            refresh=max(1, int(seconds)) if seconds.isascii() and seconds.isdigit() else None,
+        )
         return Response(page, media_type="text/html")
 
     async def _trouble(self) -> str:

@@ -21,7 +21,11 @@ function filled(node, attributes, children) {
   return node;
 }
 
+// Whether what an agent says about itself stays folded.
+let claimsFolded = false;
+
 function actionWords(action) {
+  if (claimsFolded && claims(action)) return action.kind === "stop" ? "stops" : "tells the user something";
   return action.text || [action.kind, action.target, action.value && `"${action.value}"`].filter(Boolean).join(" ");
 }
 

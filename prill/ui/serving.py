@@ -13,6 +13,7 @@ import hmac
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
@@ -46,6 +47,13 @@ class Site(Protocol):
     def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]:
         """Yields paths, each with its handlers of GET and POST."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoRequest:
+    """The number of the decision to undo; None for the last one of the session."""
+
+    version: int | None = None
 
 
 PLACE = "{index:[0-9]{1,9}}"

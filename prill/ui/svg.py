@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache
+
 from markupsafe import Markup, escape
 
+from prill.ui.templates import LOOK, read_part
+
 Attribute = str | int | float | bool | None
+# Quotes in texts are escaped, so that only attributes match.
+_VARIABLE = re.compile(r'(fill|stroke)="var\(--([a-z-]+)\)"')
 
 
 def el(name: str, *children: str | None, **attributes: Attribute) -> Markup:
@@ -25,19 +34,47 @@ def el(name: str, *children: str | None, **attributes: Attribute) -> Markup:
 def picture(
     title: str, size: tuple[float, float], *marks: Markup, font_size: int, **attributes: Attribute
 ) -> str:
-    """Returns a self-contained SVG file with a white background."""
-    parts = [el("title", title), el("rect", width="100%", height="100%", fill="white"), *marks]
+    """Returns a self-contained SVG file, which is dark where its reader prefers that.
+
+    An attribute `var(--yes)` has the colour of this name in look.css, as a plain value: some
+    programs that show SVG know no variables.
+    """
+    ground = el("rect", width="100%", height="100%", fill="var(--panel)")
+    parts = Markup("\n").join([ground, *marks])
+    light, dark = colours()
+    used = {("fill", "ink"), *_VARIABLE.findall(parts)}
+    rules = "".join(
+        f'.prill[{kind}="{light[name]}"], .prill [{kind}="{light[name]}"] '
+        f"{{ {kind}: {dark[name]}; }}\n"
+        for kind, name in sorted(used)
+    )
+    style = Markup(
+        f"<style>\n@media screen and (prefers-color-scheme: dark) {{\n{rules}}}\n</style>"
+    )
     drawn = el(
         "svg",
-        Markup("\n").join(parts),
+        Markup("\n").join([el("title", title), style, parts]),
         xmlns="http://www.w3.org/2000/svg",
         viewBox=f"0 0 {size[0]} {size[1]}",
         font_family="sans-serif",
         font_size=font_size,
+        fill="var(--ink)",
+        class_="prill",
         role="img",
         **attributes,
     )
-    return f"{drawn}\n"
+    return _VARIABLE.sub(lambda found: f'{found[1]}="{light[found[2]]}"', drawn) + "\n"
+
+
+@cache
+def colours() -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Returns the colours of look.css by name: light, and dark."""
+    both = defaultdict[str, list[str]](list)
+    for name, value in re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", read_part(LOOK)):
+        both[name].append(value)
+    return {name: one[0] for name, one in both.items()}, {
+        name: one[-1] for name, one in both.items()
+    }
 
 
 def _attribute(key: str, value: Attribute) -> str:

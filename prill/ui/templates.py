@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _ROOT = Path(__file__).parents[1]  # templates, styles and scripts are relative to it
-_LOOK = "ui/look.css"
+LOOK = "ui/look.css"
+"""The style of all pages."""
 
 
 def render_page(
@@ -31,12 +32,7 @@ def render_page(
     """
     from markupsafe import Markup
 
-    style = "".join(map(read_part, (_LOOK, *styles)))
-    script = (
-        '(() => {{\n"use strict";\n{}}})();\n'.format("\n".join(map(read_part, scripts)))
-        if scripts
-        else ""
-    )
+    style, script = _style(styles), _script(scripts)
     policy = [
         "default-src 'none'",
         f"script-src '{_digest(script)}'" if script else "",
@@ -51,6 +47,17 @@ def render_page(
         "policy": "; ".join(filter(None, policy)),
     }
     return render(template, **own, **values)
+
+
+def served_page(
+    template: str, *, styles: Sequence[str], scripts: Sequence[str], **values: object
+) -> dict[str, str]:
+    """Returns the files of a page that is served, by name; "" is the page itself."""
+    return {
+        "": render(template, **values),
+        "view.css": _style(styles),
+        "view.js": _script(("ui/look.js", "ui/ask.js", *scripts)),
+    }
 
 
 def render(template: str, **values: object) -> str:
@@ -77,6 +84,16 @@ def dollars(value: float) -> str:
 def seconds(value: float) -> str:
     """Formats a time in seconds, short ones in milliseconds."""
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
+
+
+def _style(styles: Sequence[str]) -> str:
+    return "".join(map(read_part, (LOOK, *styles)))
+
+
+def _script(scripts: Sequence[str]) -> str:
+    if not scripts:
+        return ""
+    return '(() => {{\n"use strict";\n{}}})();\n'.format("\n".join(map(read_part, scripts)))
 
 
 def _digest(text: str) -> str:

@@ -22,7 +22,7 @@ import msgspec
 from prill.config.registry import nearest
 from prill.errors import InputError, UsageError
 from prill.io.images import read_image
-from prill.io.lines import Line, read_lines, resolve_folder
+from prill.io.lines import UNREADABLE, Line, read_lines, resolve_folder
 from prill.io.store import (
     BadLine,
     Item,
@@ -31,7 +31,7 @@ from prill.io.store import (
     encode_trajectory,
     with_screenshots,
 )
-from prill.temporary.images import image_name
+from prill.temporary import image_name
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ _head = msgspec.json.Decoder(_Head)
 def _id(line: bytes) -> str | None:
     try:
         return _head.decode(line).id
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
 
 

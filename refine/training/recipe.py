@@ -18,8 +18,8 @@ _ON_PAGES = "prill.papers.mind2web.training"
 # The modules of other packages' recipes, imported on first use.
 _RECIPES: Mapping[Trained, str] = {
     "judge": "prill.refine.training.judge:JudgeRecipe",
-    "ranker": f"{_ON_PAGES}.ranker:RankerRecipe",
-    "planner": f"{_ON_PAGES}.planner:PlannerRecipe",
+    "ranker": f"{_ON_PAGES}:RankerRecipe",
+    "planner": f"{_ON_PAGES}:PlannerRecipe",
 }
 
 

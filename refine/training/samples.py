@@ -22,7 +22,7 @@ from prill.config.registry import OptionError
 from prill.errors import InputError, UsageError
 from prill.io.checksums import expect_folder_unchanged
 from prill.io.images import file_hash, open_checked
-from prill.io.lines import read_lines, resolve_folder
+from prill.io.lines import UNREADABLE, read_lines, resolve_folder
 
 _MAX_NAMED = 5
 
@@ -110,7 +110,7 @@ def read_rows(path: str | os.PathLike[str], *, pictures: bool = False) -> Rows:
                     "placeholder for each"
                 )
             samples.append(sample)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        except (*UNREADABLE, ValueError) as error:
             problems.append(f"{path}:{line.number}: {error}")
     if problems:
         raise UsageError(_several(problems, "rows are broken"))

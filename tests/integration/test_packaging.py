@@ -125,7 +125,7 @@ def test_installed_command_runs_anywhere(python: Path, tmp_path: Path) -> None:
 
 def test_installed_package_finds_its_files(python: Path, tmp_path: Path) -> None:
     program = (
-        "from prill.emulators.task_lists import NAMES, task_list\n"
+        "from prill.emulators.task_source import NAMES, task_list\n"
         "from prill.evaluators.meta.corrections import load_corrections\n"
         "print([len(task_list(name)) for name in NAMES], "
         "len(load_corrections('webarena').correction))"

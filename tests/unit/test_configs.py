@@ -552,6 +552,11 @@ WAYS: dict[str, list[Ways]] = {
                 output=Path("t.txt"),
             ),
         ),
+        Ways(
+            "v.jsonl --answers",
+            "verdicts = 'v.jsonl'\nanswers = true",
+            lambda: prill.TableConfig(verdicts="v.jsonl", answers=True),
+        ),
     ],
     "merge": [
         Ways(
@@ -612,9 +617,10 @@ WAYS: dict[str, list[Ways]] = {
     "rate": [
         Ways(
             "v.jsonl l.jsonl --trajectories t.jsonl --by agent,site --unscored left-out --width "
-            "0.1 --source human",
+            "0.1 --source human --plot p.svg",
             """
             verdicts = "v.jsonl"
+            plot = "p.svg"
             labels = "l.jsonl"
             trajectories = "t.jsonl"
             by = ["agent", "site"]
@@ -630,14 +636,17 @@ WAYS: dict[str, list[Ways]] = {
                 unscored="left-out",
                 width=0.1,
                 source="human",
+                plot="p.svg",
             ),
         ),
     ],
     "best": [
         Ways(
-            "v.jsonl t.jsonl -o best.jsonl --labels l.jsonl --source human --attempts 4",
+            "v.jsonl t.jsonl -o best.jsonl --labels l.jsonl --source human --attempts 4 "
+            "--plot p.svg",
             """
             verdicts = "v.jsonl"
+            plot = "p.svg"
             trajectories = "t.jsonl"
             output = "best.jsonl"
             labels = "l.jsonl"
@@ -651,6 +660,7 @@ WAYS: dict[str, list[Ways]] = {
                 labels="l.jsonl",
                 source="human",
                 attempts=4,
+                plot=Path("p.svg"),
             ),
         ),
     ],
@@ -679,6 +689,25 @@ WAYS: dict[str, list[Ways]] = {
                 retry_unscored=True,
                 transcripts=False,
                 budget_usd=5,
+            ),
+        ),
+    ],
+    "failures": [
+        Ways(
+            "t.jsonl --verdicts v.jsonl w.jsonl --labels l.jsonl --source human --clusters 4",
+            """
+            trajectories = ["t.jsonl"]
+            verdicts = ["v.jsonl", "w.jsonl"]
+            labels = ["l.jsonl"]
+            source = "human"
+            clusters = 4
+            """,
+            lambda: prill.FailuresConfig(
+                trajectories=[Path("t.jsonl")],
+                verdicts=["v.jsonl", "w.jsonl"],
+                labels=["l.jsonl"],
+                source="human",
+                clusters=4,
             ),
         ),
     ],
@@ -1419,7 +1448,7 @@ def test_every_run_has_both_forms() -> None:
     """
     faces = {
         prill: "prill.runs.",
-        prill.papers: ("prill.papers.mind2web.runs", "prill.papers.synapse.runs"),
+        prill.papers: ("prill.papers.mind2web.", "prill.papers.synapse.runs"),
         prill.papers.bench: "prill.papers.bench.run",
     }
     for face, places in faces.items():

@@ -27,7 +27,6 @@ from msgspec import Meta
 
 from prill.errors import UnparsableError, UsageError
 from prill.models.prompts import clean, content_hash, load_prompt
-from prill.papers.answers import is_trained, said_by
 from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder
 from prill.papers.mind2web.mindact.forms import (
     PACKAGE,
@@ -47,11 +46,12 @@ from prill.papers.mind2web.mindact.memory import (
     Snippet,
     build_memory,
     build_state,
+    rationale,
+    rewritten,
+    sentences_in,
 )
-from prill.papers.mind2web.mindact.sentences import rationale, rewritten, sentences_in
 from prill.papers.mind2web.mindact.window import Window, tokens_for
-from prill.papers.mind2web.pages.state import PageState
-from prill.papers.mind2web.pages.steps import Marking
+from prill.papers.mind2web.pages.state import Marking, PageState
 from prill.papers.mind2web.pages.tree import (
     Brackets,
     CandidateChoice,
@@ -60,7 +60,12 @@ from prill.papers.mind2web.pages.tree import (
     RecordedPage,
     read_page,
 )
-from prill.papers.replies import ReplyCounts, UnreadableReplyError, ask_readable
+from prill.papers.replies import (
+    PaperAgent,
+    ReplyCounts,
+    UnreadableReplyError,
+    is_trained,
+)
 from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
@@ -98,9 +103,7 @@ RewriteModel = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MindActSpec:
-    """Options for the earlier turns, the form of the answer, and the request size. Numbers are
-    those of Self-MAP's code.
-    """
+    """Options of the agent. Numbers are those of Self-MAP's code."""
 
     form: FormOption = "choice"
     history: HistoryOption = "all"
@@ -112,42 +115,27 @@ class MindActSpec:
         ),
     ] = 3
     history_order: Annotated[
-        Order,
-        Meta(description="Order of the matched steps: nearest first, nearest last, or by time."),
+        Order, Meta(description="the order of matches: the nearest first, last, or by time")
     ] = "relevance"
-    match_pages: Annotated[
-        bool, Meta(description="Use pages when steps are matched (the paper: worse).")
-    ] = False
+    match_pages: Annotated[bool, Meta(description="pages count when steps are matched")] = False
     embedder: EmbedderName = "tfidf"
     embedder_url: EmbedderUrl = None
     simplification: SimplificationOption = False
     refinement: Annotated[
-        bool | None,
-        Meta(
-            description="Add a rationale to earlier answers (default: if its model or file "
-            "is given)."
-        ),
+        bool | None, Meta(description="earlier answers say why (default: with a source of reasons)")
     ] = None
     rationales: Annotated[
-        Path | None, Meta(description="JSON Lines file that stores the rationales.")
+        Path | None, Meta(description="JSON-lines file that keeps the reasons")
     ] = None
     rewrites: Annotated[
-        Path | None, Meta(description="JSON Lines file that stores the rewritten instructions.")
+        Path | None, Meta(description="JSON-lines file that keeps rewritten instructions")
     ] = None
     prompted: Annotated[
         bool | None,
-        Meta(
-            description="Prompt a chat model with three examples, instead of a model "
-            "trained on this form (default: trained for local: and adapters, prompted for "
-            "others)."
-        ),
+        Meta(description="prompt it as a chat model (default: unless local: or an adapter)"),
     ] = None
     numbers: Annotated[
-        bool,
-        Meta(
-            description="Number the elements, as in the papers. Otherwise they are "
-            "identified by their text, which is learnt sooner."
-        ),
+        bool, Meta(description="elements have numbers, or are found by their text")
     ] = True
     group: Annotated[int, Meta(ge=2, le=25, description="Number of candidates shown together.")] = 5
     pool: Annotated[int, Meta(ge=1, description="Number of best candidates that take part.")] = 50
@@ -156,29 +144,18 @@ class MindActSpec:
     ] = 5
     part_tokens: Annotated[
         int | None,
-        Meta(
-            ge=16,
-            description="Maximum number of tokens of a page, a question or an answer "
-            "(default: 512; prompted: unlimited).",
-        ),
+        Meta(ge=16, description="most tokens of a page or question (default: 512; prompted: any)"),
     ] = None
     total_tokens: Annotated[
-        int,
-        Meta(
-            ge=32,
-            description="Maximum number of tokens in total, which limits the earlier steps shown.",
-        ),
+        int, Meta(ge=32, description="most tokens in all: what is shown of earlier steps")
     ] = 2048
     truncate: Annotated[
         Literal["token", "snippet"],
-        Meta(description="Drop the earliest steps token by token, or step by step."),
+        Meta(description="what goes first: the earliest token, or step"),
     ] = "token"
     tokenizer: Annotated[
         str | None,
-        Meta(
-            description="Folder of a tokenizer for transformers (default: that of the "
-            "model's folder, else an estimate)."
-        ),
+        Meta(description="folder of a tokenizer (default: the model's, else an estimate)"),
     ] = None
     max_tokens: Annotated[
         int | None,
@@ -187,12 +164,10 @@ class MindActSpec:
         ),
     ] = None
     repair: Annotated[
-        bool,
-        Meta(description="Ask once more, with the error, if an answer cannot be parsed."),
+        bool, Meta(description="an unreadable answer is asked for again, with the error")
     ] = False
     neg_ratio: Annotated[
-        float,
-        Meta(ge=0, le=1, description="Training: share of samples without the correct element."),
+        float, Meta(ge=0, le=1, description="training: draws without the right element")
     ] = 0.2
     draw: Annotated[
         int, Meta(ge=0, description="Training: number of the sample, which varies the candidates.")
@@ -202,18 +177,15 @@ class MindActSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfMAPSpec(MindActSpec):
-    """The paper's best variant: the model writes the element and sees matching earlier steps on
-    short pages.
-    """
+    """The paper's best variant: written elements, and matching earlier steps on short pages."""
 
     form: FormOption = "generation"
     history: HistoryOption = "matched"
     simplification: SimplificationOption = True
 
 
-class MindAct:
-    """Plays recorded pages (`prill.papers.mind2web.pages.PageState`), with earlier turns in
-    `task.earlier`, one action a step.
+class MindAct(PaperAgent):
+    """Plays recorded pages, with earlier turns in `task.earlier`, one action a step.
 
     If no candidate was chosen, the action's kind is `none`.
 
@@ -222,8 +194,7 @@ class MindAct:
         spec: The options.
 
     Raises:
-        UsageError: `refinement` is set, and there is neither a `rationale_model` nor a file of
-            rationales.
+        UsageError: `refinement` is set without a `rationale_model` or a file of rationales.
     """
 
     def __init__(
@@ -286,18 +257,13 @@ class MindAct:
         self._task, self._step, self._replies = task, 0, ReplyCounts()
         self._memory = build_memory(task)
 
-    def report(self) -> dict[str, Any]:
-        """Returns how many replies of this episode could not be read."""
-        return self._replies.report()
-
     async def act(self, observation: Observation) -> Step:
         """Returns the next step.
 
         Raises:
             NoEvidenceError: The state is not a recorded page.
             InputError: The page is invalid.
-            UnscoredError: The model gives no usable answer, which differs from choosing none of the
-                candidates.
+            UnscoredError: The model gives no usable answer.
         """
         state = build_state(observation.text)
         page, place = read_page(state.page), self._step
@@ -318,11 +284,10 @@ class MindAct:
             messages = self._messages(
                 history, self._passage(view.text, task.goal, state, view.choices)
             )
-            ask = partial(said_by, self.model, max_tokens=self._max_tokens, prompt=self._prompt)
             read = partial(self._wording.read, choices=view.choices)
             try:
-                answer, found = await ask_readable(
-                    ask, messages, read, self._replies, repair=self.spec.repair
+                answer, found = await self._answer(
+                    messages, read, max_tokens=self._max_tokens, prompt=self._prompt
                 )
             except UnreadableReplyError as problem:  # eliminates its group only
                 answer, found = f"(unreadable: {problem})", None
@@ -462,9 +427,7 @@ class MindAct:
 
     @cached_property
     def _taught(self) -> MindAct:
-        """Returns the agent that makes training examples, with the prompt form for trained
-        models.
-        """
+        """Returns the agent that makes training examples, in the form for trained models."""
         other = copy.copy(self)
         other.spec = replace(self.spec, prompted=False)
         other.__dict__.pop("_window", None)
@@ -487,16 +450,12 @@ class MindAct:
         return page.view(around, brackets=self._brackets, ids=self._ids)
 
     def _whole(self, state: PageState, chosen: str | None, others: Sequence[str]) -> CandidateView:
-        """Returns the page cut around all candidates, right and wrong. It is long and the same at
-        every step.
-        """
+        """Returns the page cut around all candidates, the same at every step."""
         around = (*([] if chosen is None else [chosen]), *others)
         return _view(state.page, around, self._brackets, self._ids)
 
     def _random(self, task: Task, place: int, *more: str) -> Random:
-        """Returns the random generator of one step. It is reproducible and independent of
-        concurrent episodes.
-        """
+        """Returns the random generator of one step, independent of concurrent episodes."""
         words = "\0".join([str(self.spec.seed), task.id, str(place), *more])
         return Random(hashlib.sha256(words.encode("utf-8", "surrogatepass")).digest())
 
@@ -523,18 +482,13 @@ class SelfMAP(MindAct):
 @cache
 def _warn(model: str, prompted: bool) -> None:
     """Warns, once for each model, that the prompt form does not suit the model."""
-    if prompted:
-        log.warning(
-            "%s: a model of a folder or with an adapter is asked with examples (prompted), not as "
-            "it was trained",
-            model,
-        )
-    else:
-        log.warning(
-            "%s: a chat model is asked in the trained form (prompted=false), which never says how "
-            "to answer: its prose is unreadable",
-            model,
-        )
+    examples = "a model of a folder or with an adapter is asked with examples (prompted), not as "
+    trained = "a chat model is asked in the trained form (prompted=false), which never says how to "
+    log.warning(
+        "%s: %s",
+        model,
+        f"{examples}it was trained" if prompted else f"{trained}answer: its prose is unreadable",
+    )
 
 
 @lru_cache(_MAX_VIEWS)
@@ -562,8 +516,6 @@ def _within(ids: Sequence[str], best: Sequence[str]) -> list[str]:
 
 
 def _outside(asked: Coroutine[Any, Any, _T]) -> _T:
-    """Runs a coroutine in a thread and returns its result. The caller may or may not be inside an
-    event loop.
-    """
+    """Runs a coroutine in a thread, inside or outside an event loop."""
     with ThreadPoolExecutor(1) as worker:
         return worker.submit(contextvars.copy_context().run, asyncio.run, asked).result()

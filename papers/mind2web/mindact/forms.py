@@ -1,10 +1,11 @@
-"""Formats the question about a group of candidates, formats the right answer in either form, and
-parses answers.
+"""Formats the question about a group of candidates and the right answer in either form, and parses
+answers.
 
 Choice form: `C.`, then `Action: SELECT`, then `Value: Queen`; A means none of the choices.
 Generation form: `Element: …` with the element's text, then the same two lines; or `None`. A
 prompted model begins with `Answer: C.`. Single-line answers are read too, because T5 writes no line
-breaks.
+breaks. Chat models also write answers in bold, as JSON, in a sentence, in another language or after
+a reason, and continue with an example of their own.
 """
 
 from __future__ import annotations
@@ -14,17 +15,132 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from prill.models.prompts import clean, load_prompt, quoted
 from prill.models.replies import excerpt
-from prill.papers.files import read_text, read_toml
-from prill.papers.mind2web.mindact.chat import letter_in, read_chat, says_none
 from prill.papers.mind2web.pages.tree import CandidateChoice
-from prill.papers.replies import UnreadableReplyError, one_answer, visible_text
+from prill.papers.replies import (
+    UnreadableReplyError,
+    asserted_text,
+    json_values,
+    lower_keys,
+    one_answer,
+    plain_line,
+    read_text,
+    read_toml,
+    visible_text,
+    without_fences,
+)
 from prill.types import Action
+
+_LABELS = "Answer|Choice|Element|Antwort|Respuesta|Réponse|Risposta|Resposta|Ответ|答案|回答|选择|答え|정답"  # noqa: E501
+_NAMED = re.compile(
+    rf"(?:^|(?<=[\s.,;!?]))(?:(?:Final|My|The|Correct) )?(?:{_LABELS})[ \t]*(?:is[ \t]*)?[:：=]"
+    rf"[ \t]*\n?(?!(?:{_LABELS})[ \t]*[:：])(.+?)[ \t]*(?=$|[ \t]Action: )",
+    re.MULTILINE | re.IGNORECASE,
+)
+_IN_WORDS = re.compile(
+    r"\b(?:[Aa]nswer|[Cc]hoice|[Ll]etter|[Oo]ption|[Cc]hoose|[Ss]elect|[Pp]ick)\b"
+    r"(?: (?:is|would be|should be|letter|option|choice|element|answer))*[ :]*[\"'(\[]?([A-Z])[\"')\]]?"  # noqa: E501
+    r"(?=[.,;:!]|\s*$|\s+(?:since|because|as|for|with|which|and)\b)",
+    re.MULTILINE,
+)
+_ALONE = re.compile(r"[\"'(\[]?[A-Z][\"')\].:]+(?:\s.*)?|[A-Z]|None\W*")
+_CHAT_LETTER = re.compile(
+    r"(?:(?:option|choice|letter) )?\W{0,2}([A-Za-z])(?![A-Za-z0-9])", re.IGNORECASE
+)
+_CHAT_NONE = re.compile(
+    r"\W*(?:none(?: of (?:the above|them|these))?|null|n/?a|nothing|keine?s?(?: davon)?|ninguno|aucun|无|以上都不是)?\W*",  # noqa: E501
+    re.IGNORECASE,
+)
+_OPERATION = re.compile(r"\b(CLICK|SELECT|TYPE)\b", re.IGNORECASE)
+_CHAT_ACTION = re.compile(
+    r"(?:^|[ \t])(?:Action|Operation|Aktion|Acción|Действие|动作|操作)[ \t]*[:：]\W*(CLICK|SELECT|TYPE)\b",  # noqa: E501
+    re.MULTILINE | re.IGNORECASE,
+)
+_CHAT_VALUE = re.compile(
+    r"(?:^|[ \t])(?:Value|Wert|Valor|Valeur|Значение|值)[ \t]*[:：][ \t]*([^\n]*)",
+    re.MULTILINE | re.IGNORECASE,
+)
+_TURN = re.compile(
+    r"^[^\w\n]*(?:Task|Human|User|Observation|Next(?: example)?|Example \d+)[^\w\n]*:|^'{3}|^###\s*(?:Human|Assistant)",  # noqa: E501
+    re.MULTILINE | re.IGNORECASE,
+)
+_KEYS = ("answer", "choice", "letter", "element", "option", "selection", "element_id")
+_INNER = ("arguments", "input", "parameters")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatAnswer:
+    """A parsed answer: the choices in the model's words, the operation in capitals, the value."""
+
+    answers: tuple[str, ...]
+    operation: str = ""
+    value: str = ""
+
+
+def read_chat(text: str) -> ChatAnswer:
+    """Parses an answer written as JSON or as labelled lines."""
+    for value in json_values(text):
+        table = _flat(value)
+        key = next((key for key in _KEYS if key in table), None)
+        if key is not None:
+            named = "None" if table[key] is None else str(table[key])
+            operation = _OPERATION.search(str(table.get("action") or table.get("operation") or ""))
+            return ChatAnswer(
+                (named,),
+                *_said(operation, "" if table.get("value") is None else str(table["value"])),
+            )
+    lines = [
+        line for line in map(plain_line, without_fences(_TURN.split(text)[0]).splitlines()) if line
+    ]
+    flat = "\n".join(lines)
+    answers = [found[1].strip() for found in _NAMED.finditer(flat)]
+    answers = answers or [found[1] for found in _IN_WORDS.finditer(asserted_text(flat))]
+    answers = answers or [line for line in lines if _ALONE.fullmatch(line)]
+    operation, typed = _CHAT_ACTION.search(flat), _CHAT_VALUE.search(flat)
+    return ChatAnswer(
+        tuple(answers), *_said(operation, typed[1] if typed else _behind(flat, operation))
+    )
+
+
+def letter_in(said: str) -> str:
+    """Returns the letter of a choice, in upper case. Raises UnreadableReplyError."""
+    found = _CHAT_LETTER.match(said)
+    if found is None:
+        raise UnreadableReplyError(f"{excerpt(said)} is no letter of a choice")
+    return found[1].upper()
+
+
+def says_none(said: str) -> bool:
+    """Returns whether the text means "none of the choices"."""
+    return _CHAT_NONE.fullmatch(said) is not None
+
+
+def _flat(value: Any) -> dict[str, Any]:
+    """Returns the keys of an object in lower case, merged with those of a tool call's arguments."""
+    table = lower_keys(value)
+    inner = (table[key] for key in _INNER if isinstance(table.get(key), dict))
+    return table | lower_keys(next(inner, {}))
+
+
+def _said(operation: re.Match[str] | None, value: str) -> tuple[str, str]:
+    """Returns the operation in capitals and the value without quotes."""
+    name, value = operation[1].upper() if operation else "", value.strip().strip("`").strip()
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        value = value[1:-1]
+    return name, "" if name == "CLICK" and says_none(value) else value
+
+
+def _behind(text: str, operation: re.Match[str] | None) -> str:
+    """Returns the quoted or bracketed value after the operation."""
+    rest = "" if operation is None else text[operation.end() :].partition("\n")[0]
+    found = re.match(r"\W*?(?:\"([^\"]+)\"|\[([^\]]+)\])", rest)
+    return (found[1] or found[2]) if found else ""
+
 
 PACKAGE = "prill.papers.mind2web.mindact"
 Form = Literal["choice", "generation"]
@@ -44,9 +160,7 @@ _MARK, _FENCE = "###", "'''"  # separators of the trained form
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One step as the model reads it: the page, the question, and the answer. The answer is None
-    for the current step.
-    """
+    """One step as the model reads it. The answer is None for the current step."""
 
     page: str
     question: str
@@ -55,11 +169,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """The parsed answer: the candidate, and the operation and value as written, empty if missing.
-
-    Without an operation the action's kind is `none`. It keeps its element, which may still be
-    right.
-    """
+    """The candidate, operation and value. Without an operation the action's kind is `none`."""
 
     id: str
     operation: str
@@ -77,9 +187,7 @@ class Picked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormExample:
-    """A worked step with its right answer, for prompted models. `chosen` is the index of the
-    choice.
-    """
+    """A worked step with its right answer, for prompted models. `chosen` is a choice's index."""
 
     task: str
     page: str
@@ -92,9 +200,7 @@ class FormExample:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """The prompt form of steps: choice or generation, prompted or trained, elements with or without
-    numbers.
-    """
+    """The prompt form of steps."""
 
     form: Form
     prompted: bool
@@ -151,9 +257,7 @@ class Wording:
         *,
         rationale: str | None = None,
     ) -> str:
-        """Formats the right answer for the target `chosen`. None, or a candidate that is not
-        offered, means none of the choices.
-        """
+        """Formats the answer for the target `chosen`; none of the choices if it is not offered."""
         place = next((i for i, choice in enumerate(choices) if choice.id == chosen), None)
         if place is None:
             lines = [_NONE if self.form == "generation" else self._letter("A")]
@@ -199,18 +303,11 @@ class Wording:
         return None if chosen is _NOBODY else Picked(chosen.id, reply.operation, reply.value)
 
     def _chosen(self, said: str, choices: Sequence[CandidateChoice]) -> CandidateChoice:
-        """Returns the choice that a chat model names. Raises UnreadableReplyError if no choice has
-        that name.
-        """
+        """Returns the choice that a chat model names. Raises UnreadableReplyError."""
         if says_none(said):
             return _NOBODY
         if self.form == "choice":
-            place = ord(letter_in(said)) - ord("B")
-            if place >= len(choices):
-                raise UnreadableReplyError(
-                    f"{excerpt(said)} is none of the choices A to {chr(ord('A') + len(choices))}"
-                )
-            return _NOBODY if place < 0 else choices[place]
+            return _by_letter(letter_in(said), excerpt(said), choices) or _NOBODY
         bare = re.fullmatch(r"\W*(?:id\W*)?(\d+)\W*", said)
         number = (_ID.search(said) or bare) if self.numbers else None
         if number and int(number[1]) < len(choices):
@@ -232,9 +329,7 @@ class Wording:
 
 
 def _alike(said: str, text: str) -> float:
-    """Returns the similarity of a written element and an offered one, by words and letters, without
-    punctuation.
-    """
+    """Returns the similarity of two elements' words, without punctuation."""
     one, other = (" ".join(re.findall(r"\w+", _ID.sub("", each).lower())) for each in (said, text))
     if one and f" {one} " in f" {other} ":
         return 1.0
@@ -253,16 +348,20 @@ def operation_lines(operation: str, value: str) -> list[str]:
 
 
 def _lettered(text: str, choices: Sequence[CandidateChoice]) -> CandidateChoice | None:
-    """Returns the choice of a letter; None for A. Raises UnreadableReplyError if the letter is
-    missing or was not offered.
-    """
+    """Returns the choice of a letter; None for A. Raises UnreadableReplyError."""
     found = _ANSWER.search(text) or _LETTER.match(text)
     if found is None:
         raise UnreadableReplyError("the answer has no letter")
-    place = ord(found[1]) - ord("B")
+    return _by_letter(found[1], found[1], choices)
+
+
+def _by_letter(
+    letter: str, said: str, choices: Sequence[CandidateChoice]
+) -> CandidateChoice | None:
+    place = ord(letter) - ord("B")
     if place >= len(choices):
         raise UnreadableReplyError(
-            f"{found[1]} is none of the choices A to {chr(ord('A') + len(choices))}"
+            f"{said} is none of the choices A to {chr(ord('A') + len(choices))}"
         )
     return None if place < 0 else choices[place]
 
@@ -270,11 +369,7 @@ def _lettered(text: str, choices: Sequence[CandidateChoice]) -> CandidateChoice 
 def _written(
     text: str, choices: Sequence[CandidateChoice], numbers: bool
 ) -> CandidateChoice | None:
-    """Returns the choice by its number if elements have numbers, else the choice with the most
-    similar text, the first of several. Returns None for None.
-
-    Raises UnreadableReplyError if the answer has no element.
-    """
+    """Returns the choice by number, else by similar text. Raises UnreadableReplyError."""
     if text.startswith(_NONE):
         return None
     found = _ELEMENT.search(text)

@@ -1,16 +1,26 @@
-"""The memory of a conversation: a snippet for each recorded step of its earlier turns, and the
-selection of snippets for a step.
+"""The memory of a conversation: a snippet for each recorded step of its earlier turns, the
+selection of snippets for a step, and the texts that another model writes once: reasons for earlier
+actions (memory refinement), and standalone instructions (the baseline CAR).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from prill.errors import NoEvidenceError
+import msgspec
+
+from prill.errors import NoEvidenceError, UnparsableError, UsageError
+from prill.models.prompts import clean, content_hash, quoted
 from prill.papers.embedders import Embedder, Fitted
+from prill.papers.mind2web.mindact.forms import PACKAGE, Wording, operation_lines, to_operation
 from prill.papers.mind2web.pages.state import PageState, read_state
+from prill.papers.replies import fill_prompt, said_by
+from prill.protocols import LanguageModel
 from prill.types import Action, Task
 
 if TYPE_CHECKING:
@@ -26,11 +36,7 @@ _MAX_KNOWN = 20_000  # vectors, of at most 1,536 numbers: 120 MB
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """One recorded step of an earlier turn. `turn` and `step` count from 0; `past` are the actions
-    before it in its turn.
-
-    `key` is the same in every memory that holds the step.
-    """
+    """One recorded step of an earlier turn. `key` is the same in every memory that holds it."""
 
     key: str
     turn: int
@@ -49,17 +55,15 @@ class Snippet:
         """Returns the page state. Raises NoEvidenceError if it was not kept."""
         if self.observed is None:
             raise NoEvidenceError(
-                f"turn {self.turn + 1} of the conversation has no page at step "
-                f"{self.step + 1}; give earlier turns with their pages "
-                "(prill.papers.mind2web.pages.conversations.rejoined)"
+                f"turn {self.turn + 1} of the conversation has no page at step {self.step + 1}: "
+                "give earlier turns with their "
+                "pages (prill.papers.mind2web.pages.state.rejoined)"
             )
         return build_state(self.observed)
 
 
 def build_state(text: str | None) -> PageState:
-    """Parses the state in an observation's text. Raises NoEvidenceError if the text is not a
-    state.
-    """
+    """Parses the state in an observation's text. Raises NoEvidenceError."""
     try:
         return read_state(text or "")
     except ValueError as error:
@@ -81,9 +85,7 @@ def build_memory(task: Task) -> tuple[Snippet, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Selects and orders the snippets to show. `embedder` measures the similarity of texts;
-    `page_text` adds the words of a page to the comparison; `known` caches vectors.
-    """
+    """Selects and orders the snippets to show. `page_text` adds the words of a page."""
 
     history: History
     most: int
@@ -109,9 +111,7 @@ class Recall:
     async def _matched(
         self, memory: Sequence[Snippet], task: Task, state: PageState
     ) -> Sequence[Snippet]:
-        """Returns all snippets of the nearest groups. Snippets with the same text form one
-        group.
-        """
+        """Returns all snippets of the nearest groups. Equal texts form one group."""
         groups: dict[str, list[int]] = {}
         for i, snippet in enumerate(memory):
             words = self._words(
@@ -160,9 +160,7 @@ class Recall:
         return [texts[i] for i in sorted(range(len(texts)), key=lambda i: -likeness[i])]
 
     async def _embedded(self, texts: Sequence[str]) -> Sequence[Vector]:
-        """Returns the vectors. Each text is embedded once, because the same snippets recur at every
-        step and in every training draw.
-        """
+        """Returns the vectors. Each text is embedded once, because snippets recur at every step."""
         if new := [text for text in dict.fromkeys(texts) if text not in self.known]:
             if len(self.known) + len(new) > _MAX_KNOWN:
                 self.known.clear()
@@ -178,3 +176,131 @@ class Recall:
         elif self.order == "relevance_reversed":
             groups = groups[::-1]
         return [memory[i] for group in groups for i in group]
+
+
+_MAX_TOKENS = 100  # Self-MAP's code: gpt-3.5-turbo-1106 at temperature 0
+_PUT = Wording("choice", prompted=True)
+
+
+class _Line(msgspec.Struct):
+    key: str
+    text: str
+    model: str = ""
+
+
+class Sentences:
+    """Cached sentences by key. With a path they are kept in a file and reused by the next run."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._kept: dict[str, str] = {}
+        self._asking: dict[str, asyncio.Lock] = {}
+        self._ends = b""
+        if path is not None and path.exists():
+            self._read(path)
+
+    def _read(self, path: Path) -> None:
+        try:
+            lines = path.read_bytes().split(b"\n")
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}") from None
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                kept = msgspec.json.decode(line, type=_Line)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                if number == len(lines):  # incomplete line of an interrupted run
+                    break
+                raise UsageError(
+                    f'{path}, line {number}: {error}; each line is {{"key": …, "text": …}}'
+                ) from None
+            self._kept[kept.key] = kept.text
+        self._ends = b"\n" if lines[-1] else b""
+
+    async def get(
+        self, key: str, model: LanguageModel | None, what: str, ask: Callable[[], Awaitable[str]]
+    ) -> str:
+        """Returns the sentence for a key, and requests it if new. Raises NoEvidenceError."""
+        if key not in self._kept:
+            async with self._asking.setdefault(key, asyncio.Lock()):
+                if key not in self._kept:
+                    if model is None:
+                        raise NoEvidenceError(
+                            f"{self._path} has no {what} for {key}; name a model to write it"
+                        )
+                    self._keep(_Line(key, await ask(), model.name))
+            self._asking.pop(key, None)
+        return self._kept[key]
+
+    def _keep(self, line: _Line) -> None:
+        if self._path is not None:
+            try:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                with self._path.open("ab") as file:
+                    file.write(self._ends + msgspec.json.encode(line) + b"\n")
+            except OSError as error:
+                raise UsageError(f"{self._path}: {error.strerror}") from None
+            self._ends = b""
+        self._kept[line.key] = line.text
+
+
+@cache
+def _opened(path: Path) -> Sentences:
+    return Sentences(path)
+
+
+def sentences_in(path: Path | None) -> Sentences:
+    """Returns the cache of a file, shared by all episodes of this process. Raises UsageError."""
+    return Sentences(None) if path is None else _opened(path.resolve())
+
+
+async def rationale(
+    snippet: Snippet,
+    positive: str,
+    page: str,
+    model: LanguageModel | None,
+    kept: Sentences,
+    prompt: str,
+) -> str:
+    """Returns why a recorded action was right. `page` is the page cut around its element."""
+
+    async def ask() -> str:
+        assert model is not None
+        values = {
+            "page": quoted("page", page),
+            "question": _PUT.question(snippet.instruction, snippet.past, None),
+            "answer": quoted("answer", "\n".join(operation_lines(*to_operation(snippet.action)))),
+        }
+        return await _said(model, "rationale", values, prompt)
+
+    return await kept.get(f"{snippet.key}_{positive}", model, "rationale", ask)
+
+
+async def rewritten(task: Task, model: LanguageModel | None, kept: Sentences, prompt: str) -> str:
+    """Returns the instruction of a turn, rewritten to be standalone unless it is the first."""
+    if not task.earlier:
+        return task.goal
+
+    async def ask() -> str:
+        assert model is not None
+        earlier = "\n".join(f"{i}. {run.task.goal}" for i, run in enumerate(task.earlier, 1))
+        return await _said(
+            model,
+            "rewrite",
+            {"earlier": quoted("requests", earlier), "request": quoted("request", task.goal)},
+            prompt,
+        )
+
+    key = task.id or content_hash(task.goal, *(run.task.goal for run in task.earlier))
+    return await kept.get(key, model, "instruction", ask)
+
+
+async def _said(model: LanguageModel, name: str, values: dict[str, str], prompt: str) -> str:
+    messages = fill_prompt(PACKAGE, name, values)
+    said = await said_by(model, messages, max_tokens=_MAX_TOKENS, prompt=prompt)
+    if not (sentence := " ".join(clean(said.rpartition("</think>")[2]).split())):
+        raise UnparsableError(
+            f"{model.name} did not write the {'sentence' if name == 'rationale' else 'instruction'}"
+        )
+    return sentence

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from prill.errors import MissingExtraError, UsageError
+from prill.papers.embedders import import_transformers
 from prill.papers.mind2web.mindact.forms import Passage
 from prill.protocols import LanguageModel, Message
 
@@ -27,17 +28,12 @@ _T = TypeVar("_T")
 
 
 def rough_tokens(text: str) -> Sequence[Span]:
-    """Estimates the tokens without a tokenizer: each punctuation mark, and each four letters of a
-    word, is a token. Markup rarely has more.
-    """
+    """Estimates the tokens: each punctuation mark, and each four letters of a word."""
     return [match.span() for match in _PIECE.finditer(text)]
 
 
 def tokens_for(name: str | None, model: LanguageModel) -> Tokens:
-    """Returns the tokenizer of that name, else that of the model's folder, else an estimate.
-
-    Raises UsageError for an unknown tokenizer, and MissingExtraError without transformers.
-    """
+    """Returns the tokenizer of that name, else the model's, else an estimate. Raises UsageError."""
     folder = getattr(model, "path", None)  # a model in this process has a path
     if (
         name is None
@@ -52,14 +48,11 @@ def tokens_for(name: str | None, model: LanguageModel) -> Tokens:
 def _tokenizer(name: str) -> Tokens:
     if (file := Path(name) / _FILES[0]).is_file():
         return _from_file(file)
-    try:
-        from transformers import AutoTokenizer
-    except ImportError:
-        raise MissingExtraError("transformers", "local") from None
+    transformers = import_transformers()
     from prill.models.local.weights import error_cause, library_errors
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except library_errors() as error:
         raise UsageError(f"tokenizer: {name} cannot be loaded: {error_cause(error)}") from None
     if not getattr(tokenizer, "is_fast", False):
@@ -123,9 +116,7 @@ class Window:
     def trained(
         self, system: str, history: Sequence[Passage], current: Passage
     ) -> tuple[Message, ...]:
-        """Returns the request for trained models: the system prompt, and one text with all
-        steps.
-        """
+        """Returns the request for trained models: the system prompt, and all steps in one text."""
         system, now = self._cut("", system, ""), self._written(current)
         room = self._total - self._count(system) - self._count(now)
         steps = [self._written(passage) for passage in history]
@@ -138,20 +129,14 @@ class Window:
     def chat(
         self, system: str, examples: Sequence[Passage], history: Sequence[Passage], current: Passage
     ) -> tuple[Message, ...]:
-        """Returns the request for chat models, with one turn for each step. Steps stay whole, so
-        that quotations stay intact; examples do not count against the limit.
-        """
+        """Returns the request for chat models, one turn for each whole step."""
         turns = [self._turns(passage) for passage in history]
         now = self._turns(current)
-        sizes = [
+        *sizes, size = (
             sum(self._count(str(part)) for message in turn for part in message.parts)
-            for turn in turns
-        ]
-        room = (
-            self._total
-            - self._count(system)
-            - sum(self._count(str(part)) for m in now for part in m.parts)
+            for turn in (*turns, now)
         )
+        room = self._total - self._count(system) - size
         shown = [message for passage in examples for message in self._turns(passage)]
         shown += [message for turn in self._latest(turns, sizes, room) for message in turn]
         return Message("system", (system,)), *shown, *now

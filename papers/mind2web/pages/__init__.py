@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
-    from prill.papers.mind2web.pages.conversations import rejoined
-    from prill.papers.mind2web.pages.state import PageState, read_state
-    from prill.papers.mind2web.pages.steps import Marking, StepScore, describe_step
+    from prill.papers.mind2web.pages.state import (
+        Marking,
+        PageState,
+        StepScore,
+        describe_step,
+        read_state,
+        rejoined,
+    )
     from prill.papers.mind2web.pages.tree import CandidateView, RecordedPage
 
 __all__ = [

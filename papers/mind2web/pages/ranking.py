@@ -1,29 +1,42 @@
-"""Ranks a page's candidates with a ranker, and measures how often the right one comes first."""
+"""Ranks a page's candidates with a ranker, and measures how often the right one comes first
+(`prill papers rank`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import importlib
 import math
 import os
 import re
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
+from msgspec import Meta
 
-from prill.errors import InputError, UsageError
+from prill.config.values import Config
+from prill.errors import InputError, MissingExtraError, UsageError
 from prill.io.append_log import AppendLog
 from prill.io.lines import is_stream, read_lines
 from prill.io.outputs import check_output, expect_file, failures, writing
 from prill.io.store import BadLine, read_trajectories, write_trajectories
-from prill.papers.mind2web.pages.scores import sample_ids, with_scores
-from prill.papers.mind2web.pages.state import read_state
+from prill.models.devices import hold
+from prill.models.local.torchvision import mend_torchvision
+from prill.models.local.trained import expect_trained
+from prill.models.local.weights import folder_hash, model_failures
+from prill.papers.embedders import import_transformers, load_pretrained, make_embedder
+from prill.papers.mind2web.format import SUFFIX, load
+from prill.papers.mind2web.pages.state import read_state, sample_ids, with_scores
 from prill.papers.mind2web.pages.tree import RecordedPage, ranker_query
+from prill.runs.base import synchronous
 from prill.types import Trajectory
 
 # The cutoffs of recall (Self-MAP, ACL 2024, its ranker's evaluation).
@@ -57,16 +70,12 @@ class Bm25:
     name = "bm25"
 
     async def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        """Returns the scores. The candidates of one page are the collection for document
-        frequencies.
-        """
+        """Returns the scores, with the candidates of one page as the collection."""
         return bm25(query, texts)
 
 
 def bm25(query: str, texts: Sequence[str]) -> list[float]:
-    """Returns the BM25 score of each text (Robertson and Zaragoza 2009, equation 3.15), with a
-    non-negative inverse document frequency.
-    """
+    """Returns the BM25 scores (Robertson and Zaragoza 2009, equation 3.15)."""
     bags = [Counter(_WORD.findall(text.lower())) for text in texts]
     lengths = [bag.total() for bag in bags]
     mean = sum(lengths) / len(lengths) if any(lengths) else 1.0
@@ -90,9 +99,7 @@ class _Embeds(Protocol):
 
 
 class ByEmbedding:
-    """Ranks by the cosine similarity of query and candidate vectors. `embedder` returns rows of
-    length 1.
-    """
+    """Ranks by the cosine similarity of query and candidate vectors."""
 
     def __init__(self, embedder: _Embeds) -> None:
         self.embedder = embedder
@@ -112,18 +119,14 @@ class ByEmbedding:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """The scored candidates of a step, in the order of the state. `right` are the recorded
-    targets.
-    """
+    """The scored candidates of a step, in the order of the state, and the recorded targets."""
 
     scores: Mapping[str, float]
     right: frozenset[str]
 
     @property
     def ranks(self) -> dict[str, int]:
-        """Returns the rank of each candidate from 0, the highest score first. Ties keep the state's
-        order.
-        """
+        """Returns the rank of each candidate from 0. Ties keep the state's order."""
         order = sorted(self.scores, key=lambda id: -self.scores[id])
         return {id: place for place, id in enumerate(order)}
 
@@ -135,11 +138,7 @@ class Ranked:
 
 
 async def rank_step(trajectory: Trajectory, index: int, ranker: Ranker) -> Ranked:
-    """Ranks the candidates of a recorded step. Equal texts are scored once.
-
-    A candidate that is not on the page gets the lowest score. Raises InputError if the step is not
-    a recorded page or a score is not finite.
-    """
+    """Ranks the candidates of a recorded step, those not on the page last. Raises InputError."""
     texts, query = candidate_texts(trajectory, index)
     different = distinct(texts)
     found = await ranker.score(query, different) if different else ()
@@ -166,9 +165,7 @@ def ranked(
 
 
 def candidate_texts(trajectory: Trajectory, index: int) -> tuple[dict[str, str | None], str]:
-    """Returns the ranker's input at a step: each candidate's text (None if it is not on the page),
-    and the query.
-    """
+    """Returns each candidate's text (None if it is not on the page), and the query."""
     try:
         state = read_state(trajectory.steps[index].observation.text or "")
     except ValueError as error:
@@ -210,32 +207,19 @@ class RankingTally:
 
     def figures(self) -> RankingFigures:
         """Returns the metrics of all steps so far."""
-        steps = self._places.total()
-
-        def share(most: int) -> float:
-            return sum(
-                count for place, count in self._places.items() if place is not None and place < most
-            ) / max(steps, 1)
-
-        backwards = sum(
-            count / (place + 1) for place, count in self._places.items() if place is not None
-        )
-        recall = {most: share(most) for most in RECALLS}
-        return RankingFigures(
-            steps,
-            self._places[None],
-            share(1),
-            backwards / max(steps, 1),
-            recall,
-            self._chance / max(steps, 1),
-        )
+        steps, places = self._places.total(), list(self._places.items())
+        found = [(place, count) for place, count in places if place is not None]
+        over = max(steps, 1)
+        share = {k: sum(n for place, n in found if place < k) / over for k in (1, *RECALLS)}
+        backwards = sum(count / (place + 1) for place, count in found) / over
+        recall = {k: share[k] for k in RECALLS}
+        chance = self._chance / over
+        return RankingFigures(steps, self._places[None], share[1], backwards, recall, chance)
 
 
 @dataclass
 class RankTally:
-    """The progress of ranking a file. `kept` steps were done by an earlier run; `problems` lists
-    turns that could not be read.
-    """
+    """The progress of ranking a file. `kept` steps were done by an earlier run."""
 
     turns: int = 0
     kept: int = 0
@@ -254,9 +238,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _About:
-    """The first line of the progress file: the ranker and the trajectories of the scores that
-    follow.
-    """
+    """The first line of the progress file: what the scores that follow belong to."""
 
     format: str
     ranker: str
@@ -277,13 +259,10 @@ async def rank_file(
     stop: asyncio.Event | None = None,
     progress: Callable[[RankTally], object] = lambda tally: None,
 ) -> RankTally:
-    """Scores every candidate in a file of gold trajectories and writes a score file
-    (`prill.papers.mind2web.pages.scores` reads it).
+    """Scores every candidate in a file of gold trajectories and writes a score file.
 
-    Finished steps are in `OUTPUT.steps` until the end, and the same call resumes there; `stop` ends
-    the run after a step. `read` reads the file if it does not hold trajectories. `reordered` also
-    writes the trajectories with their candidates in the new order. Unreadable turns are skipped and
-    reported. Raises UsageError if `OUTPUT.steps` belongs to another ranker or other trajectories.
+    Finished steps are in `OUTPUT.steps` until the end, and the same call resumes there. `reordered`
+    also writes the trajectories with their candidates in the new order. Raises UsageError.
     """
     place, tally = Path(f"{os.fspath(output)}.steps"), RankTally()
     for path in (output, place) if reordered is None else (output, place, reordered):
@@ -342,9 +321,7 @@ async def _ranked_lines(
 
 
 def _open_log(path: Path, about: _About, resume: bool) -> _Log:
-    """Opens the progress file. Raises UsageError if it belongs to another ranker or other
-    trajectories.
-    """
+    """Opens the progress file. Raises UsageError if it belongs to other input."""
 
     def check(record: _Line | _About, start: int) -> None:
         if start == 0 and record != about:
@@ -436,3 +413,212 @@ def _digest(path: str | os.PathLike[str]) -> str:
     for line in read_lines(path):
         digest.update(line.data + b"\n")
     return digest.hexdigest()
+
+
+MAX_TOKENS = 512  # candidate and query together (Self-MAP, ACL 2024)
+
+
+class CrossEncoder:
+    """A ranker loaded from a folder with the first request. `batch` texts share a forward pass."""
+
+    def __init__(
+        self, folder: str | os.PathLike[str], *, device: str | None = None, batch: int = 32
+    ) -> None:
+        self.folder, self.device, self.batch = Path(folder), device, batch
+        if not (self.folder / "config.json").is_file():
+            raise UsageError(f"{folder}: not a ranker folder (it needs a config.json and weights)")
+        expect_trained(self.folder)
+        self._loaded: tuple[Any, Any] | None = None
+        self._one = threading.Lock()
+        hold(self)
+
+    def free(self) -> None:
+        """Frees the weights. The next call to `score` loads them again."""
+        with self._one:
+            self._loaded = None
+
+    @cached_property
+    def name(self) -> str:
+        """The name of the folder and a hash of its weights."""
+        return f"local/{self.folder.resolve().name} {folder_hash(self.folder.resolve())}"
+
+    async def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+        """Returns the model's raw scores. Raises MissingExtraError and EndpointError."""
+        return await asyncio.to_thread(self._score, query, list(texts))
+
+    def _score(self, query: str, texts: list[str]) -> list[float]:
+        with self._one:
+            self._loaded = self._loaded or self._load()
+        return scores(*self._loaded, query, texts, self.batch)
+
+    def _load(self) -> tuple[Any, Any]:
+        try:
+            torch = importlib.import_module("torch")
+            mend_torchvision()
+        except ImportError as error:
+            raise MissingExtraError(error.name or "torch", "local") from None
+        device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        with model_failures(f"{self.folder}: the ranker cannot be loaded"):
+            family = import_transformers().AutoModelForSequenceClassification
+            reader, model = load_pretrained(self.folder, family, dtype=torch.float32)
+        if model.config.num_labels != 1:
+            raise UsageError(
+                f"{self.folder}: the model has {model.config.num_labels} outputs, but a ranker "
+                "has one; is it a classifier?"
+            )
+        return model.to(device), reader
+
+
+def scores(model: Any, reader: Any, query: str, texts: Sequence[str], batch: int) -> list[float]:
+    """Returns the score of each text, computed in batches of similar length."""
+    torch = importlib.import_module("torch")
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    found = [0.0] * len(texts)
+    for start in range(0, len(order), batch):
+        places = order[start : start + batch]
+        with model_failures(), torch.inference_mode():
+            inputs = pairs(
+                reader, [texts[i] for i in places], [query] * len(places), MAX_TOKENS
+            ).to(model.device)
+            for place, score in zip(
+                places, model(**inputs).logits[:, 0].float().tolist(), strict=True
+            ):
+                found[place] = score
+    return found
+
+
+def pairs(reader: Any, texts: Sequence[str], queries: Sequence[str], most: int) -> Any:
+    """Tokenizes candidates and queries for the model, the candidate first, in training and
+    inference.
+
+    The papers' code reverses this order at evaluation (Self-MAP's repository); the model learns
+    either order.
+    """
+    return reader(
+        list(texts),
+        list(queries),
+        padding=True,
+        truncation="longest_first",
+        max_length=most,
+        return_tensors="pt",
+    )
+
+
+_EMBEDDING = "embedding:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankConfig(Config):
+    """Configuration of `prill papers rank`: score every candidate of every recorded step."""
+
+    trajectories: Annotated[
+        str | Path,
+        Meta(description="gold trajectories of recorded pages, or Multimodal-Mind2Web (.parquet)"),
+    ]
+    output: Annotated[
+        str | Path, Meta(description="Score file to write (JSON), in Mind2Web's format.")
+    ]
+    ranker: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="bm25, embedding:NAME (tfidf, minilm, a model), or a ranker's folder",
+        ),
+    ]
+    ranked: Annotated[
+        str | Path | None,
+        Meta(description="also write the trajectories with their candidates in the new order"),
+    ] = None
+    base_url: Annotated[
+        str | None, Meta(description="URL of the embedder's endpoint (default $OPENAI_BASE_URL).")
+    ] = None
+    device: Annotated[
+        str | None,
+        Meta(description="of a ranker's folder: cuda, cpu (default: cuda if there is one)"),
+    ] = None
+    batch: Annotated[int, Meta(ge=1, description="candidates that a ranker reads at once")] = 32
+    resume: Annotated[bool, Meta(description="Resume an interrupted run.")] = True
+
+
+@dataclass(frozen=True)
+class RankResult:
+    """The ranking metrics of a run, the score file, and the turns that could not be read."""
+
+    figures: RankingFigures
+    output: str
+    problems: tuple[str, ...] = ()
+    stopped: bool = False
+
+    def table(self) -> dict[str, Any]:
+        """Returns the metrics for JSON."""
+        return {**asdict(self.figures), "problems": len(self.problems)}
+
+    def __str__(self) -> str:
+        found = self.figures
+        without = (
+            f" ({found.without:,} without a right candidate, counted as missed)"
+            if found.without
+            else ""
+        )
+        lines = {
+            "steps": f"{found.steps:,}{without}",
+            "accuracy": f"{found.accuracy:.1%} (by lot {found.chance:.1%})",
+            "MRR": f"{found.mrr:.3f}",
+            "recall": "  ".join(f"@{most} {share:.1%}" for most, share in found.recall.items()),
+        }
+        return "\n".join(f"{name:<9} {words}" for name, words in lines.items())
+
+
+async def rank_async(
+    config: RankConfig,
+    *,
+    stop: asyncio.Event | None = None,
+    progress: Callable[[RankTally], object] = lambda tally: None,
+) -> RankResult:
+    """Ranks the candidates of recorded steps.
+
+    Args:
+        config: The steps and the ranker.
+        stop: Once set, the run ends after the current step.
+        progress: Called after every step.
+
+    Returns:
+        The ranking metrics.
+
+    Raises:
+        UsageError: The ranker or the files cannot be used.
+    """
+    table = Path(config.trajectories).suffix == SUFFIX
+    tally = await rank_file(
+        config.trajectories,
+        _ranker(config),
+        config.output,
+        reordered=config.ranked,
+        read=load if table else None,
+        resume=config.resume,
+        stop=stop,
+        progress=progress,
+    )
+    return RankResult(
+        tally.ranked.figures(), str(config.output), tuple(tally.problems), tally.stopped
+    )
+
+
+rank = synchronous(rank_async)
+"""Synchronous version of `rank_async` for scripts and notebooks, with the same parameters."""
+
+
+def _ranker(config: RankConfig) -> Ranker:
+    if config.ranker == Bm25.name:
+        return Bm25()
+    if config.ranker.startswith(_EMBEDDING):
+        return ByEmbedding(
+            make_embedder(config.ranker.removeprefix(_EMBEDDING), base_url=config.base_url)
+        )
+    if not Path(config.ranker).is_dir():
+        raise UsageError(
+            f"unknown ranker {config.ranker}; expected bm25, embedding:NAME, or the folder "
+            "of a ranker",
+            parameters=("ranker",),
+        )
+    return CrossEncoder(config.ranker, device=config.device, batch=config.batch)

@@ -1,5 +1,5 @@
-"""The observation of a recorded page: the actions already taken, the candidates by rank, and the
-page itself.
+"""Recorded steps of Mind2Web: the page state as text, a step's target, how a predicted action is
+scored, conversations, and score files.
 
 The state is one text, so that an observation stores it like any page:
 
@@ -15,18 +15,32 @@ targets are known, a line lists them, with `-` for a lost target. If the target 
 among the best candidates, no model is asked, and the candidates are on a separate line
 (`Withheld:`). The website's topic (`Domain: Travel`, `Subdomain: Airlines`) precedes the candidates
 if it is known.
+
+A file holds the pages of a turn once, with the turn. `task.earlier` has only the actions; otherwise
+the file size would grow with the square of the number of turns.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import re
+import string
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
 
-_PAST, _TARGETS, _WITHHELD, _CANDIDATES = (
-    "Previous actions:",
-    "Their targets:",
-    "Withheld:",
-    "Candidates:",
-)
+import msgspec
+
+from prill.datasets.reading.records import UNREADABLE
+from prill.errors import InputError
+from prill.io.lines import open_lines, resolve_folder
+from prill.io.store import decode_trajectory
+from prill.types import Action, Observation, Step, Trajectory
+
+_PAST, _TARGETS = "Previous actions:", "Their targets:"
+_WITHHELD, _CANDIDATES = "Withheld:", "Candidates:"
 _DOMAIN, _SUBDOMAIN = "Domain:", "Subdomain:"
 _INDENT = "  "
 _LOST = "-"
@@ -104,3 +118,281 @@ def read_state(text: str) -> PageState:
         " ".join(domain),
         " ".join(subdomain),
     )
+
+
+def format_conversation(trajectory: Trajectory) -> str:
+    """Returns the name of a turn's conversation. A single task is its own."""
+    return str(trajectory.metadata.get("conversation", trajectory.id))
+
+
+def rejoined(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
+    """Puts the earlier turns of a conversation, pages included, into `task.earlier`.
+
+    The turns of a conversation have to be adjacent in the file. One conversation at a time is held
+    in memory.
+
+    Args:
+        trajectories: The turns, in the order of the file.
+
+    Yields:
+        Each turn. An earlier turn that was not read before stays without pages; a turn that names
+        no earlier ones gets all that were read before in its conversation.
+    """
+    conversation: str | None = None
+    read: dict[str, Trajectory] = {}
+    for turn in trajectories:
+        if conversation != (conversation := format_conversation(turn)):
+            read = {}
+        earlier = tuple(read.get(past.id, past) for past in turn.task.earlier) or tuple(
+            read.values()
+        )
+        read[turn.id] = replace(turn, task=replace(turn.task, earlier=()))
+        yield replace(turn, task=replace(turn.task, earlier=earlier)) if earlier else turn
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPlace:
+    """Where a file holds a turn; `data` is one that has no position (in a compressed file)."""
+
+    file: Path
+    line: int
+    start: int | None
+    size: int
+    conversation: str
+    data: bytes | None = None
+    site: str | None = None
+    digest: str = ""
+
+    def read(self) -> Trajectory:
+        """Reads the turn. Raises InputError with file and line."""
+        data = self.data
+        try:
+            if data is None:
+                with self.file.open("rb") as file:
+                    file.seek(self.start or 0)
+                    data = file.read(self.size)
+            return decode_trajectory(data, resolve_folder(self.file))
+        except OSError as error:
+            raise InputError(f"{self.file}: {error.strerror}") from None
+        except InputError as error:
+            raise InputError(f"{self.file}:{self.line}: {error}") from None
+
+
+def without_pages(turn: Trajectory) -> Trajectory:
+    """Returns the turn in the form for `task.earlier`: its goal and actions."""
+    steps = tuple(Step(Observation(), step.action) for step in turn.steps)
+    return replace(turn, task=replace(turn.task, earlier=()), steps=steps, final=None)
+
+
+Scores = Mapping[str, Mapping[str, float]]
+
+
+class _File(msgspec.Struct):
+    scores: dict[str, dict[str, float]]
+
+
+def sample_ids(trajectory: Trajectory) -> tuple[str, ...]:
+    """Returns the sample ids of a turn's steps. Raises InputError for other data."""
+    uids = trajectory.metadata.get("uids")
+    if not isinstance(uids, list | tuple) or len(uids) != len(trajectory.steps):
+        raise InputError(
+            f"{trajectory.id}: metadata.uids has no id for each of the {len(trajectory.steps)} "
+            "steps; convert the data again"
+        )
+    return tuple(f"{trajectory.id}_{uid}" for uid in uids)
+
+
+def with_scores(trajectory: Trajectory, scores: Scores) -> Trajectory:
+    """Returns the turn with its candidates by score; those without a score come last."""
+    steps = [
+        _ordered(step, scores.get(sample))
+        for step, sample in zip(trajectory.steps, sample_ids(trajectory), strict=True)
+    ]
+    return replace(trajectory, steps=tuple(steps))
+
+
+def by_score(candidates: tuple[str, ...], scores: Mapping[str, float]) -> tuple[str, ...]:
+    """Sorts the candidates by score, the best first. Ties keep their order."""
+    return tuple(sorted(candidates, key=lambda id: -scores.get(id, float("-inf"))))
+
+
+def read_scores(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
+    """Reads a score file in JSON, plain or gzip. Raises InputError."""
+    try:
+        with open_lines(path) as file:
+            return msgspec.json.decode(file.read(), type=_File).scores
+    except (OSError, EOFError, zlib.error, *UNREADABLE) as error:
+        raise InputError(
+            f'{path}: not a score file of the form {{"scores": {{sample: {{node: score}}}}}}: '
+            f"{error}"
+        ) from None
+
+
+def _ordered(step: Step, scores: Mapping[str, float] | None) -> Step:
+    if not scores:
+        return step
+    state = read_state(step.observation.text or "")
+    ranked = replace(state, candidates=by_score(state.candidates, scores))
+    return replace(step, observation=replace(step.observation, text=ranked.text()))
+
+
+Scheme = Literal["generation", "multi-choice", "synapse"]
+Match = Literal["parsed", "exact_text"]
+TOP = 50  # candidates that an agent may choose among: Mind2Web, arXiv 2306.06070, section 4.1
+_SAID = re.compile(r"(?:(?<!\S)(CLICK|SELECT|TYPE) )?\[([^\]]*)\](?: \[([^\]]+)\])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The target of a recorded step. `ranks` are the positives' ranks; None: not a candidate."""
+
+    positives: tuple[str, ...]
+    ranks: tuple[int | None, ...]
+    operation: str
+    value: str = ""
+
+    def within(self, top: int) -> tuple[str, ...]:
+        """Returns the positives among the best `top` candidates."""
+        return tuple(
+            id
+            for id, rank in zip(self.positives, self.ranks, strict=True)
+            if rank is not None and rank < top
+        )
+
+    @property
+    def text(self) -> str:
+        """Formats the action in Synapse's form: `TYPE [12] [new york]`."""
+        return said(self.operation, self.positives[0] if self.positives else "", self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class StepScore:
+    """The score of one step.
+
+    Args:
+        element: Whether the element is right, 0 or 1.
+        f1: The F1 of the operation's words, in [0, 1].
+        success: Whether both are 1.
+    """
+
+    element: float = 0.0
+    f1: float = 0.0
+    success: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Marking:
+    """The scoring scheme of steps.
+
+    A step without a right element among the best `top` candidates has no success.
+
+    Args:
+        scheme: The rules: MindAct's for one of its two forms, or Synapse's.
+        top: How many of the best candidates count.
+        step_match: Synapse: all parts of an action are right (`parsed`), or its text is the same.
+    """
+
+    scheme: Scheme = "generation"
+    top: int = TOP
+    step_match: Match = "parsed"
+
+    def score(self, asked: Asked, done: Action | None) -> StepScore:
+        """Scores a predicted action.
+
+        Args:
+            asked: The target of the recorded step.
+            done: The predicted action. None: there is none.
+
+        Returns:
+            The score.
+        """
+        positives = asked.within(self.top)
+        if not positives or done is None:
+            return StepScore()
+        if self.scheme == "synapse":
+            return self._by_text(asked, done.text)
+        operation = "" if done.kind == "none" else done.kind.upper()
+        element = float(done.target in positives)
+        # even for a click: MindAct's evaluators count a superfluous value
+        words = f"{operation} {done.value or ''}"
+        f1 = word_f1(
+            words, _words(asked.operation, asked.value), punctuation=self.scheme == "multi-choice"
+        )
+        return StepScore(element, f1, element == 1 and f1 == 1)
+
+    def _by_text(self, asked: Asked, text: str) -> StepScore:
+        operation, id, value = read_said(text)
+        wanted = (
+            asked.operation,
+            asked.positives[0],
+            asked.value if asked.operation != "CLICK" and asked.value else None,
+        )
+        f1 = word_f1(
+            _words(operation, value), _words(asked.operation, asked.value), punctuation=False
+        )
+        right = (
+            text == asked.text
+            if self.step_match == "exact_text"
+            else (operation, id, value) == wanted
+        )
+        return StepScore(float(id == asked.positives[0]), f1, right)
+
+
+USUAL = Marking()
+
+
+def describe_step(step: Step) -> Asked:
+    """Reads the target of a recorded step.
+
+    Args:
+        step: A step whose observation is a recorded page.
+
+    Returns:
+        The right elements with their ranks among the candidates (from 0; None: not a candidate),
+        the operation in upper case and its value.
+
+    Raises:
+        ValueError: The observation is not a recorded page.
+    """
+    ranks = {id: rank for rank, id in enumerate(read_state(step.observation.text or "").candidates)}
+    positives = tuple((step.action.target or "").split())
+    return Asked(
+        positives,
+        tuple(map(ranks.get, positives)),
+        step.action.kind.upper(),
+        step.action.value or "",
+    )
+
+
+def said(operation: str, id: str, value: str | None) -> str:
+    """Formats an action in Synapse's form: `CLICK [8635]`, `TYPE [12] [new york]`."""
+    return f"{operation} [{id}]" + (f" [{value}]" if value and operation != "CLICK" else "")
+
+
+def read_said(text: str) -> tuple[str | None, str | None, str | None]:
+    """Parses operation, id and value from Synapse's form. A missing part is None."""
+    found = _SAID.search(text)
+    return (found[1], found[2], found[3]) if found else (None, None, None)
+
+
+def word_f1(predicted: str, gold: str, *, punctuation: bool) -> float:
+    """Returns the F1 of two sets of words. `punctuation`: single marks count as words."""
+    ours, theirs = (
+        {
+            word
+            for word in text.split()
+            if punctuation or len(word) > 1 or word not in string.punctuation
+        }
+        for text in (predicted, gold)
+    )
+    if not ours and not theirs:
+        return 1.0
+    both = len(ours & theirs)
+    return 2 * both / (len(ours) + len(theirs)) if both else 0.0
+
+
+def _words(operation: str | None, value: str | None) -> str:
+    """Returns the operation with its value. A click has no value."""
+    if operation == "CLICK" or not value:
+        return operation or ""
+    return f"{operation} {value}" if operation else value

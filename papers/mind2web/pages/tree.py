@@ -22,6 +22,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from prill.errors import InputError, MissingExtraError
+from prill.papers.replies import read_toml
 
 if TYPE_CHECKING:
     from lxml import etree
@@ -36,39 +37,9 @@ _DEPTH, _DESCENDANTS, _SIBLINGS = 6, 50, 3  # kept around a candidate: MindAct's
 _LONG_WORD, _VALUE_WORDS, _WORDS = 15, 5, 20
 _CHOICE_WORDS, _ANCESTOR_WORDS, _TARGET_WORDS, _QUERY_ACTIONS = 10, 50, 100, 3
 # in MindAct's order
-_ATTRIBUTES = (
-    "role",
-    "aria_role",
-    "type",
-    "alt",
-    "aria_description",
-    "aria_label",
-    "label",
-    "title",
-    "name",
-    "text_value",
-    "value",
-    "placeholder",
-    "input_checked",
-    "input_value",
-    "option_selected",
-    "class",
-)
+_ATTRIBUTES = read_toml("prill.papers.mind2web", "words.toml")["attributes"]
 _EMPTY_VALUES = frozenset({"hidden", "none", "presentation", "null", "undefined"})
-_ENTITIES = {
-    "amp": "&",
-    "lt": "<",
-    "gt": ">",
-    "nbsp": " ",
-    "ndash": "-",
-    "rsquo": "'",
-    "lsquo": "'",
-    "ldquo": '"',
-    "rdquo": '"',
-    "#39": "'",
-    "#40": "(",
-    "#41": ")",
-}
+_ENTITIES = read_toml("prill.papers.mind2web", "words.toml")["entities"]
 _OPEN = "\x00"  # XML cannot contain it, so no page does; the page's own slashes are unchanged
 _ENTITY = re.compile("&(" + "|".join(_ENTITIES) + ");")
 
@@ -87,8 +58,7 @@ class CandidateView:
 
     Args:
         text: The page's text.
-        choices: The candidates in the order of the document. With short ids, choice k is printed as
-            `id=k`.
+        choices: The candidates in document order. With short ids, choice k is printed as `id=k`.
     """
 
     text: str
@@ -130,8 +100,7 @@ class RecordedPage:
         Args:
             candidates: Their node ids. Ids that the page does not have are ignored.
             brackets: How elements are bracketed.
-            ids: `short` numbers the candidates from 0, `original` keeps their node ids, `none`
-                shows none.
+            ids: `short` numbers the candidates from 0, `original` keeps their node ids.
 
         Returns:
             The text, and the candidates in the order of the document.
@@ -230,9 +199,7 @@ class RecordedPage:
             yield from siblings[max(0, place - _SIBLINGS) : place + _SIBLINGS + 1]
 
     def _pruned(self, candidates: Collection[int]) -> dict[int, list[int]]:
-        """Returns the remaining children of each kept element. An element without information is
-        replaced by its only child.
-        """
+        """Returns the kept children of each kept element. An empty one becomes its only child."""
         kept = {
             node
             for candidate in candidates
@@ -271,9 +238,7 @@ class RecordedPage:
         brackets: Brackets | Literal["slashes"],
         without: int | None = None,
     ) -> str:
-        """Formats a subtree as text with these names as ids. `slashes` selects the round-bracket
-        form, with a slash for each opening bracket.
-        """
+        """Formats a subtree with these names as ids; `slashes` are MindAct's for ancestors."""
         parts: list[str] = []
         todo: list[int | str] = [top]
         while todo:
@@ -328,9 +293,7 @@ def ranker_query(goal: str, past: Sequence[str]) -> str:
 
 
 def attribute_summary(attributes: Any) -> str:
-    """Summarizes an element's attributes (a mapping): at most 5 short words of each, 20 in all,
-    without duplicates.
-    """
+    """Summarizes an element's attributes: at most 5 short words of each, 20 in all."""
     said: list[str] = []
     for name in _ATTRIBUTES:
         value = attributes.get(name)

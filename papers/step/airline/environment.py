@@ -10,22 +10,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import msgspec
 from msgspec import Meta
 
+from prill.config.registry import read_options
 from prill.emulators.browser.chromium import Chromium
+from prill.emulators.browser.config import PagesConfig
 from prill.emulators.browser.environment import BrowserEnvironment, Hooks, PageSpec
+from prill.emulators.settings import Playing, Scripts, Setting
+from prill.emulators.task_source import Names, join_names, task_names
 from prill.errors import EnvironmentFailedError, UsageError
+from prill.papers.replies import read_toml
+from prill.protocols import Policy
 from prill.types import Action, LabelRecord, Observation, Task, Trajectory
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
-
 
 PUBLIC = "http://airline.example"
 SCENARIOS = 20
@@ -42,9 +48,7 @@ _TIMEOUT = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The address of the site, without a trailing slash, and the token of its service, which is
-    never printed.
-    """
+    """The address of the site, and the token of its service, which is never printed."""
 
     address: str
     token: str = field(default="", repr=False)
@@ -98,18 +102,12 @@ class AirlineSpec(PageSpec):
     """Options of the airline environment."""
 
     limited: Annotated[
-        bool,
-        Meta(description="End an episode after 25 actions for bookings, and after 15 otherwise."),
+        bool, Meta(description="an episode ends after 15 actions, 25 to book a flight")
     ] = True
 
 
 class Airline:
-    """An environment that plays the airline's tasks. A seed is the number of a scenario, 0 to 19.
-    The episode ends when the task is done.
-
-    A given browser is shared and stays open at the end. Two environments with one service must not
-    play the same scenario at the same time.
-    """
+    """Plays the airline's tasks. A seed is a scenario, 0 to 19; a given browser stays open."""
 
     def __init__(
         self,
@@ -139,9 +137,7 @@ class Airline:
         return self._environment.page
 
     async def task(self, name: str, seed: int) -> Task:
-        """Returns the task with the goal of that scenario. Raises UsageError for an unknown task or
-        scenario number.
-        """
+        """Returns the task with the goal of that scenario. Raises UsageError."""
         if name not in LIMITS or not 0 <= seed < SCENARIOS:
             raise UsageError(
                 f"unknown scenario {seed} of {name!r}; the tasks are {', '.join(LIMITS)}, "
@@ -180,9 +176,7 @@ class Airline:
         return await self._environment.reset(task)
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """Returns the page after the action, and whether the episode ended: the task is done or the
-        action limit is reached.
-        """
+        """Returns the page after the action, and whether the task is done or the limit reached."""
         observation, done = await self._environment.step(action)
         self._left -= 1
         used_up = self._spec.limited and self._left <= 0
@@ -193,9 +187,7 @@ class Airline:
         return await self._environment.locate(action)
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
-        """Labels the episode. Success is the service's `task_completion`; the note has the progress
-        from 0 to 1. An aborted episode is undecided.
-        """
+        """Labels the episode by `task_completion`, with the progress as note."""
         if trajectory.error is not None:
             return LabelRecord(
                 id=trajectory.id, success=None, source="oracle", note="the episode broke off"
@@ -253,48 +245,87 @@ def _moved(url: str, start: str, other: str) -> str:
     return other + rest if url.startswith(start) and (not rest or rest[0] in "/?#") else url
 
 
-_FIELDS = {
-    "title": "title",
-    "firstname": "first name",
-    "lastname": "last name",
-    "gender": "gender",
-    "dob": "date of birth",
-    "email": "email",
-}
-
-
 def _goal(name: str, details: Mapping[str, Any]) -> str:
     """Returns the caller's request as text. Raises LookupError for incomplete details."""
-    match name:
-        case "find-booking":
-            return f"Find the booking with the confirmation code {details['confirmation-code']}."
-        case "cancel-flight":
-            return f"Cancel the booking with the confirmation code {details['confirmation-code']}."
-        case "find-flight":
-            return f"Find a flight: {_trip(details['flight'])}. Choose both flights."
-        case "update-passenger-details":
-            return (
-                f"Find the booking {details['confirmation-code']} and change its passenger: "
-                f"{_listed(details['passenger'])}."
+    texts = read_toml("prill.papers.step.airline", "goals.toml")
+    values = {**details, **details.get("flight", {}), **details.get("payment-details", {})}
+    if passenger := details.get("passenger"):
+        given = (field for field in texts["fields"] if field in passenger)
+        values["passenger"] = ", ".join(f"{texts['fields'][one]} {passenger[one]}" for one in given)
+    return str(texts["goals"][name].format_map(values))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AirlineConfig(PagesConfig, AirlineSpec):
+    """An airline's service site with progress scores: `AirlineConfig(tasks="all")`."""
+
+    name: ClassVar[str] = "airline"
+    usual_steps: ClassVar[int] = 25
+    _told: ClassVar[frozenset[str]] = PagesConfig._told | {"elsewhere"}
+
+    tasks: Annotated[
+        Names, Meta(description=f"all, or some of {', '.join(Airline.tasks())}; seeds 0 to 19.")
+    ] = None
+    elsewhere: Annotated[
+        bool,
+        Meta(description="Use the service at $AIRLINE instead of a local one ($AIRLINE_TOKEN)."),
+    ] = False
+
+    def check(self) -> None:
+        """Converts the window's size to text, and refuses an invalid size."""
+        super().check()
+        object.__setattr__(self, "tasks", join_names(self.tasks))
+
+    def setting(self, run: Playing) -> Setting[Any]:
+        """Starts a site and a browser window for each worker."""
+        from prill.emulators.browser.chromium import Chromium
+
+        names = task_names(self.tasks, Airline.tasks())
+        if max(run.seeds, default=0) >= SCENARIOS:  # report this before the run starts
+            raise UsageError(
+                f"seeds: each task has the scenarios 0 to {SCENARIOS - 1}", parameters=("seeds",)
             )
-    card = details["payment-details"]
-    return (
-        f"Book a flight: {_trip(details['flight'])}. The passenger: "
-        f"{_listed(details['passenger'])}. Pay with the card number {card['card-number']}, expiry "
-        f"{card['expiry']}, security code {card['security_code']}, name on card "
-        f"{card['name-on-card']}."
-    )
+        if self.elsewhere and run.attempts > 1 and run.copies > 1:
+            raise UsageError(
+                "elsewhere: two workers would play one scenario at the same time; leave out "
+                "workers or attempts",
+                parameters=("elsewhere", "workers", "attempts"),
+            )
+        options = self.page_options(run, AirlineSpec)
+        spec = AirlineSpec(**read_options(AirlineSpec, options, "environment 'airline'"))
+        browser = Chromium()
+        with ExitStack() as stack:
+            services = [self._service(stack) for _ in range(run.copies)]
+            desks = stack.pop_all()  # the sites stay open until the setting is closed
+        environments = [Airline(run.images, service, spec, browser=browser) for service in services]
 
+        async def close() -> None:
+            await browser.close()
+            desks.close()
 
-def _trip(flight: Mapping[str, Any]) -> str:
-    return (
-        f"from {flight['from']} to {flight['to']}, leaving on {flight['departure']} at "
-        f"{flight['outward-departure-time']}, and back on {flight['return']} with the flight that "
-        f"arrives at {flight['return-arrival-time']}"
-    )
+        told = {**self.shown(), "elsewhere": self.elsewhere, **self.more()}
+        return Setting(environments, names, Airline.task, Airline.grade, told, close)
 
+    def scripts(self) -> Scripts:
+        """Returns solutions for the scenarios of a site in this process."""
+        from prill.emulators.shop.play import ShopPlay
+        from prill.papers.step.airline.desk import solution
 
-def _listed(passenger: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{words} {passenger[name]}" for name, words in _FIELDS.items() if name in passenger
-    )
+        if self.elsewhere:
+            raise UsageError(
+                "the scripted policy only knows the scenarios of this process; leave out elsewhere",
+                parameters=("elsewhere",),
+            )
+
+        def play(task: str, seed: int, behaviour: str) -> Policy:
+            return ShopPlay(solution(f"TASK_{task.replace('-', '_').upper()}", seed))
+
+        return Scripts(play, ("solve",), where="at the airline")
+
+    def _service(self, desks: ExitStack) -> Service:
+        if self.elsewhere:
+            return read_service(os.environ)
+        from prill.papers.step.airline.desk import AirlineDesk
+
+        desk = desks.enter_context(AirlineDesk())
+        return Service(desk.url, desk.token)

@@ -73,9 +73,9 @@ COMMANDS: Mapping[str, Command] = {
             metavars={"verdicts": "VERDICTS", "labels": "L", "output": "FILE", **LABELS},
         ),
         (
-            "prill table v.jsonl",
             "prill table v.jsonl -o verdicts.csv",
             "prill table v.jsonl --labels l.jsonl --format json",
+            "prill table asked.jsonl --answers -o answers.csv",
         ),
     ),
     "export": Command(

@@ -213,7 +213,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "train ranker": _training(
         "ranker",
-        "prill.papers.mind2web.training.config:TrainRankerConfig",
+        "prill.papers.mind2web.training:TrainRankerConfig",
         "train a ranker of candidates on recorded pages",
         _OF_PAGES | {"draws"},
         "train.jsonl -o ranker --held-out 0.1",
@@ -222,7 +222,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "train planner": _training(
         "planner",
-        "prill.papers.mind2web.training.config:TrainPlannerConfig",
+        "prill.papers.mind2web.training:TrainPlannerConfig",
         "train a planner that answers a policy, on recorded pages",
         _OF_PAGES | {"negatives"},
         "train.jsonl -o planner --policy self-map",

@@ -43,7 +43,7 @@ COMMANDS: Mapping[str, Command] = {
         "papers",
         "rank the elements of recorded pages: a score per candidate, and how often the "
         "correct one is first",
-        "prill.papers.mind2web.runs:RankConfig",
+        "prill.papers.mind2web.pages.ranking:RankConfig",
         "prill.cli.papers:rank",
         FlagLayout(
             ("trajectories",),
@@ -91,7 +91,7 @@ COMMANDS: Mapping[str, Command] = {
     "papers conversations": Command(
         "papers",
         "build multi-turn conversations from single tasks of Mind2Web",
-        "prill.papers.mind2web.runs:ConversationsConfig",
+        "prill.papers.mind2web.multi_turn:ConversationsConfig",
         "prill.cli.papers:conversations",
         FlagLayout(("source",), hidden=MORE_OF_MODEL, metavars={"source": "IN", "output": "FILE"}),
         (

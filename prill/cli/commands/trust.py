@@ -38,7 +38,7 @@ COMMANDS: Mapping[str, Command] = {
         "prill.cli.trusting:rate",
         FlagLayout(("verdicts", "labels"), metavars={**_LABELLED, "by": "KEY,…"}),
         (
-            "prill rate v.jsonl labels.jsonl --trajectories t.jsonl --by agent",
+            "prill rate v.jsonl labels.jsonl --trajectories t.jsonl --by agent --plot rates.svg",
             "prill rate v.jsonl labels.jsonl --trajectories t.jsonl --width 0.1",
             "prill rate v.jsonl labels.jsonl --unscored left-out --json",
         ),
@@ -101,8 +101,23 @@ COMMANDS: Mapping[str, Command] = {
         FlagLayout(("verdicts", "trajectories"), metavars={**_LABELLED, "attempts": "N"}),
         (
             "prill best v.jsonl t.jsonl -o best.jsonl",
-            "prill best v.jsonl t.jsonl --labels labels.jsonl",
+            "prill best v.jsonl t.jsonl --labels labels.jsonl --plot best.svg",
             "prill best v.jsonl t.jsonl --labels labels.jsonl --attempts 8 --json",
+        ),
+    ),
+    "failures": Command(
+        "trust",
+        "why runs failed: causes, and groups of similar reasons",
+        "prill.runs.trust.failures:FailuresConfig",
+        "prill.cli.trusting:failures",
+        FlagLayout(
+            ("trajectories",),
+            metavars={**_LABELLED, "verdicts": "V", "labels": "L", "clusters": "N"},
+        ),
+        (
+            "prill failures t.jsonl --verdicts v.jsonl",
+            "prill failures t.jsonl --verdicts a.jsonl b.jsonl --labels labels.jsonl --clusters 5",
+            "prill failures t.jsonl --labels labels.jsonl --json",
         ),
     ),
     "calibrate": Command(
@@ -211,11 +226,12 @@ COMMANDS: Mapping[str, Command] = {
             "--blind",
             "prill annotate --captions captions.jsonl --annotator ada",
         ),
-        "The page asks for success, failure, not executable or unsure, and optionally for "
-        "labels of steps and a note. Every decision is saved before the next trajectory is "
-        "shown; the same command resumes.\n"
-        "Exit codes: 0 stopped, 3 stopped and some broken lines were left out, 2 nothing "
-        "could be read or bad usage.",
+        "The page is that of `prill view --blind`, for a queue of trajectories: it asks for "
+        "success, failure, not executable or unsure, and if wanted for a label of each step, side "
+        "effects and a note. Every decision is on disk before the next trajectory comes up; the "
+        "same command resumes.\n"
+        "Exit codes: 0 ended, 3 ended and some lines are broken and left out, 2 nothing could "
+        "be read or bad usage.",
     ),
     "report": Command(
         "trust",

@@ -202,7 +202,7 @@ def _loaded(
 ) -> Chooser:
     if dtype not in (None, *DTYPES):
         raise UsageError(
-            f"unknown dtype {dtype!r}; choose {', '.join(DTYPES)}", parameters=("dtype",)
+            f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}", parameters=("dtype",)
         )
     torch, transformers = libraries("train")
     folder = embedded_model_folder() if model == "embedded" else Path(model)

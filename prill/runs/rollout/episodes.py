@@ -29,16 +29,14 @@ from prill.episodes.record import Episode, Pool, RecordTally, record
 from prill.errors import UsageError
 from prill.evaluators.labels import TEMPLATE
 from prill.models.devices import used_together
-from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
+from prill.models.registry import ModelConfig, ModelLike, asks_a_model, make_model, model_options
 from prill.models.transport import PATIENCE
 from prill.policies.registry import (
     POLICIES,
     Fingerprinted,
     PolicyConfig,
     PolicyLike,
-    asks_a_model,
     make_policy,
-    policies_with,
 )
 from prill.policies.scripted.policy import BEHAVIOURS, Behaviour
 from prill.protocols import LanguageModel, Policy, PublishedAgent, SampledModel
@@ -806,7 +804,7 @@ def _refuse_foreign(name: str, own: Mapping[str, Option], given: Mapping[str, An
     for option, value in given.items():
         if value is None or option in own or (option == "temperature" and "model" in own):
             continue
-        able = ", ".join(policies_with("model" if option == "temperature" else option))
+        able = ", ".join(PolicyConfig.names_with("model" if option == "temperature" else option))
         raise UsageError(
             f"{option}: policy {name} has no such option; policies with this option: {able}",
             parameters=(option,),

@@ -17,14 +17,15 @@ from prill.errors import UsageError
 from prill.evaluators.fitted.overlap import Overlap, find_overlap, fitted_caution
 from prill.evaluators.labels import cluster, latest_verdicts
 from prill.evaluators.meta.best import BestPoint, Pick, best_of_n, pick_best, rank
-from prill.evaluators.meta.figure import about_intervals, interval
-from prill.io.outputs import check_output
+from prill.evaluators.meta.figure import about_intervals, figure_ends, interval
+from prill.io.outputs import check_output, write_output
 from prill.io.store import read_labels, read_trajectories, read_verdicts, write_trajectories
 from prill.io.tables import Table, Tabular, printable
 from prill.io.truth import SourceOption, TruthOption, gold_labels
 from prill.runs.base import asynchronous, preformatted
 from prill.runs.trust.agree import read_runs
 from prill.types import EvaluatorInfo
+from prill.ui.report.lines import PlotLine, PlotPoint, line_chart
 
 _COLUMNS: dict[str, type] = {
     **{"task": str, "id": str, "value": float, "success": bool},
@@ -61,6 +62,10 @@ class BestConfig(Config):
             "(default: the smallest number of attempts at any task).",
         ),
     ] = None
+    plot: Annotated[
+        str | Path | None,
+        Meta(description="file for the true success by N, with labels (SVG)"),
+    ] = None
 
     def check(self) -> None:
         """Validates options that depend on each other.
@@ -68,8 +73,9 @@ class BestConfig(Config):
         Raises:
             UsageError: The options conflict.
         """
-        if self.attempts is not None and self.labels is None:
-            raise UsageError("attempts: labels are missing", parameters=("labels",))
+        for name in ("attempts", "plot"):
+            if getattr(self, name) is not None and self.labels is None:
+                raise UsageError(f"{name} needs labels", parameters=("labels",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,11 +112,27 @@ class BestResult(Tabular):
         """Returns the result as a JSON object."""
         return {part.name: msgspec.to_builtins(getattr(self, part.name)) for part in fields(self)}
 
+    def svg(self) -> str:
+        """Returns the chart of the curve with its intervals, as SVG text."""
+        lines = [
+            PlotLine(
+                name,
+                [
+                    PlotPoint(point.n, *figure_ends(figure), f"{name}, N {point.n}: {figure}")
+                    for point in self.curve
+                    if not (figure := getattr(point, key)).undefined
+                ],
+            )
+            for key, name in (("pick", "best of N by the judge"), ("passed", "pass@N"))
+        ]
+        return line_chart("True success of the best of N attempts", "N", lines, whole=True)
+
     def __str__(self) -> str:
         return "\n".join(_page(self))
 
     def _repr_html_(self) -> str:
-        return preformatted(str(self))
+        chart = self.svg() if self.curve else ""
+        return f"<div>{chart}{preformatted(str(self))}</div>"
 
 
 def best(config: BestConfig) -> BestResult:
@@ -126,10 +148,11 @@ def best(config: BestConfig) -> BestResult:
         UsageError: No attempt has a verdict, none has a label, or a file cannot be read or written.
         InputError: A verdict or a label is broken; the message names its line.
     """
+    inputs = [config.verdicts, config.trajectories, config.labels]
     if config.output is not None:
-        check_output(
-            config.output, "trajectories", [config.verdicts, config.trajectories, config.labels]
-        )
+        check_output(config.output, "trajectories", inputs)
+    if config.plot is not None:
+        check_output(config.plot, "a diagram", [*inputs, config.output], parameter="plot")
     evaluator, latest = latest_verdicts(read_verdicts(config.verdicts))
     names = read_runs(config.trajectories, ()).tasks
     if not latest.keys() & names.keys():
@@ -164,7 +187,7 @@ def best(config: BestConfig) -> BestResult:
         chosen = {pick.id for pick in picks}
         runs = read_trajectories(config.trajectories, on_error="skip")
         write_trajectories(config.output, (run for run in runs if run.id in chosen))
-    return BestResult(
+    result = BestResult(
         evaluator=evaluator,
         picks=picks,
         curve=curve,
@@ -173,6 +196,9 @@ def best(config: BestConfig) -> BestResult:
         fitted=fitted,
         output=str(config.output) if config.output is not None else None,
     )
+    if config.plot is not None:
+        write_output(config.plot, result.svg().encode())
+    return result
 
 
 best_async = asynchronous(best)

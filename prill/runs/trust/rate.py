@@ -16,14 +16,16 @@ from prill.errors import UsageError
 from prill.evaluators.fitted.overlap import Overlap, find_overlap, fitted_caution
 from prill.evaluators.labels import cluster, latest_verdicts
 from prill.evaluators.meta.comparison import NONE
-from prill.evaluators.meta.figure import HEADING, figure_row, interval
+from prill.evaluators.meta.figure import HEADING, figure_ends, figure_row, interval
 from prill.evaluators.meta.rate import RateEstimate, Unscored, estimate_rate
+from prill.io.outputs import check_output, write_output
 from prill.io.store import read_labels, read_verdicts
 from prill.io.tables import Table, Tabular, printable
 from prill.io.truth import SourceOption, TruthOption, gold_labels
 from prill.runs.base import asynchronous, preformatted
 from prill.runs.trust.agree import read_runs
 from prill.types import EvaluatorInfo, LabelRecord
+from prill.ui.report.lines import PlotLine, PlotPoint, row_chart
 
 _MAX_ROWS = 30  # of a table by slices
 _FIGURES = ("ppi", "rogan_gladen", "labels_alone")
@@ -78,6 +80,9 @@ class RateConfig(Config):
             lt=1,
             description="Report how many more labels are needed for an interval of this width.",
         ),
+    ] = None
+    plot: Annotated[
+        str | Path | None, Meta(description="file for the rates with intervals (SVG)")
     ] = None
 
     def check(self) -> None:
@@ -135,11 +140,28 @@ class RateResult(Tabular):
         del values["config"]
         return {name: msgspec.to_builtins(value) for name, value in values.items()}
 
+    def svg(self) -> str:
+        """Returns the chart of the rates with their intervals, by slice, as SVG text."""
+        parts = [self.all, *(part for parts in self.parts.values() for part in parts[:_MAX_ROWS])]
+        names = [f"{part.by}: {part.value}" if part.by else "all" for part in parts]
+        lines = [
+            PlotLine(
+                name,
+                [
+                    PlotPoint(i, *figure_ends(figure), str(figure))
+                    for i, part in enumerate(parts)
+                    if not (figure := getattr(part, key)).undefined
+                ],
+            )
+            for key, name in (("ppi", "corrected, PPI++"), ("labels_alone", "labels alone"))
+        ]
+        return row_chart("Success rate, corrected by labels", list(map(printable, names)), lines)
+
     def __str__(self) -> str:
         return "\n".join(_page(self))
 
     def _repr_html_(self) -> str:
-        return preformatted(str(self))
+        return f"<div>{self.svg()}{preformatted(str(self))}</div>"
 
 
 def rate(config: RateConfig) -> RateResult:
@@ -152,9 +174,12 @@ def rate(config: RateConfig) -> RateResult:
         The rate by PPI++, by Rogan and Gladen, and by labels alone, with 95 % intervals.
 
     Raises:
-        UsageError: No run has a label, or a file cannot be read.
+        UsageError: No run has a label, or a file cannot be read or written.
         InputError: A verdict or a label is broken; the message names its line.
     """
+    if config.plot is not None:
+        inputs = [config.verdicts, config.labels, config.trajectories]
+        check_output(config.plot, "a diagram", inputs, parameter="plot")
     evaluator, latest = latest_verdicts(read_verdicts(config.verdicts))
     records = list(read_labels(config.labels))
     source, truths = gold_labels(records, config.source, config.truth)
@@ -191,7 +216,7 @@ def rate(config: RateConfig) -> RateResult:
             groups.setdefault(runs.parts[by].get(id, NONE) if runs else NONE, []).append(id)
         order = sorted(groups.items(), key=lambda g: (g[0] == NONE, -len(g[1]), g[0]))
         parts[by] = tuple(replace(estimate(group), by=by, value=value) for value, group in order)
-    return RateResult(
+    result = RateResult(
         evaluator=evaluator,
         source=source,
         all=estimate(ids),
@@ -210,6 +235,9 @@ def rate(config: RateConfig) -> RateResult:
         weighted=chances is not None,
         config=config,
     )
+    if config.plot is not None:
+        write_output(config.plot, result.svg().encode())
+    return result
 
 
 rate_async = asynchronous(rate)

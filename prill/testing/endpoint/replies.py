@@ -59,6 +59,7 @@ GARBAGE = (
     "Status:",
     "lorem ipsum dolor sit amet " * 8,
 )
+_LABEL = re.compile(r"\[S\d{1,5}\]")  # of a step, for citations
 _TOKEN = re.compile(r" ?\w+| ?[^\w\s]+|\s+")
 _encode = msgspec.json.encode
 LARGEST_BODY = 256 * 2**20
@@ -251,7 +252,10 @@ class MockEndpoint:
         truth = self.truth(prompt.user_text)
         word = "unsuccessful" if outcome == "unsuccessful" else truth
         number = percent(truth, prompt.user_text) if prompt.wants_number else None
-        text: str | None = reply_text(self.faults, word, truth, request.response_format, number)
+        labels = _LABEL.findall(prompt.user_text) if prompt.wants_citations else []
+        text: str | None = reply_text(
+            self.faults, word, truth, request.response_format, number, "".join(labels[-1:])
+        )
         form = None if self.faults.ignore_format else request.response_format
         if prompt.wants_word and (form is None or form.get("type") != "json_schema"):
             text = _encode({"status": word}).decode() if form else word
@@ -381,15 +385,21 @@ def hidden_thought(faults: Faults, request: Request) -> int:
 
 
 def reply_text(
-    faults: Faults, word: str, truth: str, form: Mapping[str, Any] | None, number: int | None = None
+    faults: Faults,
+    word: str,
+    truth: str,
+    form: Mapping[str, Any] | None,
+    number: int | None = None,
+    citation: str = "",
 ) -> str:
     """Returns a reply with the verdict `word`.
 
     It is a JSON object if `form`, the response_format, requests one, else tagged lines.
 
-    `number` is the probability that it also states.
+    `number` is the probability that it also states, and `citation` the step that it cites.
     """
     thoughts = THOUGHTS.get(truth, "because the last screen shows it")
+    thoughts += f" {citation}" if citation else ""
     thoughts = (thoughts + " and so on" * faults.thought_tokens)[
         : max(len(thoughts), faults.thought_tokens * CHARS_PER_TOKEN)
     ]

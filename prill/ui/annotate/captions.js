@@ -1,6 +1,42 @@
-// The caption page. Text from files or models is inserted with textContent or value only.
+// The caption page: one caption at a time, with unsaved drafts. Text from files or models is inserted with textContent or value only.
 
-import { $, alone, ask, drafts, fit, isBusy, keep, nextDraft, saves, say, store } from "./common.js";
+const LARGEST = 2; // small screenshots are enlarged at most twofold
+
+const $ = (id) => document.getElementById(id);
+
+const decides = () => true;
+
+function warn(text, mild = true) {
+  $("alert").hidden = !text;
+  $("alert").textContent = text ?? "";
+  $("alert").className = mild ? "mild" : "";
+}
+
+function keep(index, draft) {
+  if (draft) drafts.set(index, draft);
+  else drafts.delete(index);
+  store();
+  showUnsaved();
+}
+
+function showUnsaved() {
+  $("unsaved").hidden = !drafts.size;
+  $("unsaved").textContent = `${drafts.size} not saved`;
+}
+
+// Returns the next unsaved index, after `index` and then from the start.
+function nextDraft(index) {
+  const places = [...drafts.keys()].sort((a, b) => a - b);
+  return places.find((place) => place > index) ?? places[0];
+}
+
+function fit() {
+  const { naturalWidth: width, naturalHeight: height } = $("picture");
+  if (!width || !height) return;
+  const scale = Math.min(($("stage").clientWidth - 16) / width, ($("stage").clientHeight - 16) / height, LARGEST);
+  $("frame").style.width = `${width * scale}px`;
+  $("frame").style.height = `${height * scale}px`;
+}
 
 const WORDS = { accepted: "Accepted", mended: "Mended", rejected: "Rejected" };
 const TONES = { accepted: "success", mended: "not_sure", rejected: "failure" };
@@ -8,7 +44,6 @@ const TONES = { accepted: "success", mended: "not_sure", rejected: "failure" };
 let overview, card;
 let version; // of the saved decision that the next one replaces
 let shown = ""; // the saved text, as the text field returns it
-document.title = "prill annotate: captions";
 
 // A draft has a choice only if saving it failed.
 function keepDraft(choice = drafts.get(card.index)?.choice) {
@@ -20,14 +55,14 @@ async function open(index) {
   const next = await ask(`api/cards/${index}`);
   const left = card && card.index !== index && drafts.has(card.index) ? card.index + 1 : null;
   show(next);
-  if (left) say(`Caption ${left} is not saved: what you did to it is on this page only. "${drafts.size} not saved" leads back to it.`);
+  if (left) warn(`Caption ${left} is not saved: what you did to it is on this page only. "${drafts.size} not saved" leads back to it.`);
 }
 
 function show(next) {
   card = next;
   const draft = drafts.get(card.index);
   version = draft?.version ?? card.version;
-  say(null);
+  warn(null);
   $("about").textContent = `Caption ${card.index + 1} of ${overview.choices.length}`;
   $("image").textContent = card.image;
   const warnings = [card.truncated && "The caption was cut by the limit of tokens.", card.problem && `There is no caption (${card.problem}): write one, or reject.`];
@@ -40,13 +75,6 @@ function show(next) {
   showState();
 }
 
-// Isolate names from other sources, so that right-to-left marks in them do not affect neighbouring text.
-function isolated(name) {
-  const made = document.createElement("bdi");
-  made.textContent = name;
-  return made;
-}
-
 function put(text) {
   $("caption").value = text;
   shown = $("caption").value;
@@ -56,14 +84,15 @@ function showState() {
   keepDraft();
   const draft = drafts.get(card.index);
   const changed = $("caption").value.trim() !== card.caption.replace(/\r\n?/g, "\n").trim();
-  $("state").className = `pill ${draft ? "unsaved" : (TONES[card.decided] ?? "")}`;
+  $("state").className = `${draft ? "unsaved" : (TONES[card.decided] ?? "")}`;
   $("state").textContent = draft ? `Not saved yet${draft.choice ? `: ${draft.choice}` : ""}` : card.decided ? `${WORDS[card.decided]}, on disk` : "";
   $("accept").firstChild.textContent = changed ? "Accept as mended " : "Accept ";
   const done = overview.choices.filter(Boolean).length;
   const total = overview.choices.length;
   $("counts").textContent = `${done} done, ${total - done} left`;
-  $("bar").style.width = `${(100 * done) / total}%`;
-  $("annotator").replaceChildren(isolated(overview.annotator), ", of captions by ", isolated(overview.captioner));
+  $("bar").value = done / total;
+  // Isolated: right-to-left marks in names do not affect neighbouring text.
+  $("annotator").replaceChildren(el("bdi", {}, overview.annotator), ", of captions by ", el("bdi", {}, overview.captioner));
   $("undo").disabled = !saves.length;
 }
 
@@ -106,14 +135,14 @@ const decide = (choice) => alone(async () => {
   if ($("caption").value !== caption) {
     shown = caption;
     showState();
-    return say("Saved, but without what was typed since: accept it again to save it too.");
+    return warn("Saved, but without what was typed since: accept it again to save it too.");
   }
   put(card.text);
   keepDraft();
   if (change.next === null) {
     show(card);
     const rest = drafts.size ? `, but ${drafts.size} changed and not saved yet` : "";
-    say(`Every caption has a decision${rest}. End prill annotate with Ctrl-C, and run prill caption again: its rows honour them.`);
+    warn(`Every caption has a decision${rest}. End prill annotate with Ctrl-C, and run prill caption again: its rows honour them.`);
   } else await open(change.next);
 });
 
@@ -124,7 +153,7 @@ function take(changed) {
 }
 
 const undo = () => alone(async () => {
-  if (!saves.length) return say("Nothing to take back: only what was decided on this page since prill annotate started.");
+  if (!saves.length) return warn("Nothing to take back: only what was decided on this page since prill annotate started.");
   let change;
   try {
     change = await ask("api/undo", { version: saves.at(-1) });
@@ -137,14 +166,14 @@ const undo = () => alone(async () => {
   if (!change) {
     overview = await ask("api/overview");
     await open(card.index);
-    return say("It was taken back before.");
+    return warn("It was taken back before.");
   }
   const waiting = drafts.get(change.card.index); // text typed since then is kept
   const text = waiting?.text ?? change.undone;
   take(change.card);
   keep(card.index, text != null ? { ...waiting, text, version } : null);
   show(card);
-  say("Taken back.");
+  warn("Taken back.");
 });
 
 const step = (by) => alone(async () => {
@@ -163,7 +192,7 @@ const KEYS = {
 };
 
 document.addEventListener("keydown", (event) => {
-  if (!card || isBusy() || document.querySelector("dialog[open]")) return;
+  if (!card || busy || document.querySelector("dialog[open]")) return;
   const typing = event.target === $("caption");
   if (typing && event.key === "Escape") event.target.blur();
   if (typing && event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
@@ -188,11 +217,11 @@ $("help").addEventListener("click", () => $("keys").showModal());
 $("caption").addEventListener("input", () => card && showState());
 $("unsaved").addEventListener("click", () => card && alone(() => {
   const index = nextDraft(card.index);
-  return index === card.index ? say("This is the one that is not saved: accept or reject it.") : open(index);
+  return index === card.index ? warn("This is the one that is not saved: accept or reject it.") : open(index);
 }));
 new ResizeObserver(fit).observe($("stage"));
 
-store();
+showUnsaved();
 alone(async () => {
   overview = await ask("api/overview");
   await open(overview.at);

@@ -14,9 +14,16 @@ import msgspec
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog, Choice, read_captions, read_decisions
 from prill.errors import InputError, UsageError
-from prill.ui.annotate.site import UndoRequest, page_files
 from prill.ui.history import ConflictError, History
-from prill.ui.serving import PLACE, Handler, change_response, json_response, picture_response
+from prill.ui.serving import (
+    PLACE,
+    Handler,
+    UndoRequest,
+    change_response,
+    json_response,
+    picture_response,
+)
+from prill.ui.templates import served_page
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -98,7 +105,7 @@ class CaptionSite:
         self.decisions = dict(decisions)
         self.written = 0
         self._decoder = msgspec.json.Decoder(CaptionDecision)
-        self._history = History[Caption]()
+        self._history = History[int, Caption]()
         self._writing = asyncio.Lock()
 
     @property
@@ -108,7 +115,12 @@ class CaptionSite:
 
     def files(self) -> Mapping[str, str]:
         """Returns the page, its style and its scripts."""
-        return page_files("captions")
+        return served_page(
+            "ui/annotate/captions.html",
+            styles=("ui/annotate/captions.css",),
+            scripts=("ui/decisions.js", "ui/annotate/captions.js"),
+            title="prill annotate: captions",
+        )
 
     def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]:
         """Yields the routes of cards and images, by index."""
@@ -182,7 +194,7 @@ class CaptionSite:
             step = self._history.find(version)
             if step is None:
                 return None
-            caption = self.captions[step.index]
+            caption = self.captions[step.key]
             undone = self.decisions[caption.id].caption
             # Without a previous decision, append a line without a decision: lines are never removed
             # from the file.
@@ -195,7 +207,7 @@ class CaptionSite:
             else:
                 self.decisions[caption.id] = step.before
             self.written -= 1
-        return CaptionChange(card=self.card(step.index), next=self._next(step.index), undone=undone)
+        return CaptionChange(card=self.card(step.key), next=self._next(step.key), undone=undone)
 
     def _record(
         self, caption: Caption, choice: Choice | None, text: str | None, truncated: bool

@@ -20,5 +20,14 @@ async function openBeside(one, other) {
   await areThere([one, other]);
   const shown = entry;
   place.replaceChildren(head, el("div", { class: "two" }, [one, other].map((index) => printed(index))));
+  for (const run of place.querySelectorAll("article")) run.addEventListener("click", besideStep, true);
   entry = shown;
+}
+
+// A link to a step shows the step of the run that it stands in.
+function besideStep(event) {
+  const link = event.target.closest("[data-step]");
+  if (!link) return;
+  event.stopPropagation();
+  event.currentTarget.querySelectorAll(".card")[link.dataset.step].scrollIntoView({ block: "nearest" });
 }

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from prill.io.store import encode
+from prill.models.ledger import find_price
 from prill.transcripts import Call, ImageFile, Transcript, read_transcripts
+from prill.types import Verdict
 from prill.ui.report.entries import Judge, cut
 
 MAX_CALL_TEXT = 8000  # characters of one message or reply
@@ -26,7 +29,10 @@ class CallLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """One call as the page shows it; see `prill.transcripts.Call`."""
+    """One call as the page shows it; see `prill.transcripts.Call`.
+
+    `usd` is its cost in US dollars; None if only the cost of all calls is known.
+    """
 
     model: str
     messages: tuple[CallLine, ...]
@@ -35,6 +41,7 @@ class Exchange:
     error: str | None
     prompt_tokens: int
     completion_tokens: int
+    usd: float | None
     seconds: float
     attempts: int
     cached: bool
@@ -57,16 +64,17 @@ def packed_calls(judge: Judge) -> Mapping[str, bytes]:
     for transcript in read_transcripts(judge.transcripts) if judge.transcripts is not None else ():
         verdict = judge.verdicts.get(transcript.id)
         if verdict is not None and verdict.key == transcript.key and transcript.calls:
-            calls[transcript.id] = base64.b64encode(zlib.compress(encode(exchanges(transcript))))
+            shown = encode(exchanges(transcript, verdict))
+            calls[transcript.id] = base64.b64encode(zlib.compress(shown))
     return calls
 
 
-def exchanges(transcript: Transcript) -> Exchanges:
-    """Returns the calls with long texts truncated, up to the page's limit."""
+def exchanges(transcript: Transcript, verdict: Verdict) -> Exchanges:
+    """Returns the calls behind a verdict with long texts truncated, up to the page's limit."""
     calls: list[Exchange] = []
     room = MAX_CALLS_TEXT
-    for call in transcript.calls:
-        exchange = _exchange(call)
+    for call, usd in zip(transcript.calls, _costs(transcript.calls, verdict), strict=True):
+        exchange = _exchange(call, usd)
         texts = (
             exchange.reply,
             exchange.reasoning,
@@ -80,7 +88,20 @@ def exchanges(transcript: Transcript) -> Exchanges:
     return Exchanges(tuple(calls), len(transcript.calls) - len(calls))
 
 
-def _exchange(call: Call) -> Exchange:
+def _costs(calls: Sequence[Call], verdict: Verdict) -> list[float | None]:
+    """Returns each call's cost by the price table, if that adds up to the verdict's cost."""
+    total = verdict.usage.usd
+    prices = [find_price(call.model) for call in calls]
+    costs = [
+        price.usd(call.prompt_tokens, call.completion_tokens) if price else 0.0
+        for call, price in zip(calls, prices, strict=True)
+    ]
+    if total is None or not math.isclose(sum(costs), total, rel_tol=0.01):
+        return [None] * len(calls)
+    return list(costs)
+
+
+def _exchange(call: Call, usd: float | None) -> Exchange:
     return Exchange(
         model=call.model,
         messages=tuple(
@@ -92,6 +113,7 @@ def _exchange(call: Call) -> Exchange:
         error=call.error and cut(call.error, MAX_CALL_TEXT),
         prompt_tokens=call.prompt_tokens,
         completion_tokens=call.completion_tokens,
+        usd=usd,
         seconds=call.seconds,
         attempts=call.attempts,
         cached=call.cached,

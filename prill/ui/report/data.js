@@ -36,5 +36,9 @@ function hasWords(index, words) {
 }
 
 // The report does not collect labels.
-const labelBar = () => null;
-const stepChoice = () => null;
+const blind = false;
+const labelPanel = () => null;
+const ownMark = () => null;
+const stageText = () => null;
+const isUnsaved = () => false;
+const showForm = () => {};

@@ -14,20 +14,19 @@ function drawDetail(index) {
   place.replaceChildren(...[
     el("button", { type: "button", id: "back", click: () => showPane("list") }, "← List"),
     el("h2", {}, trajectory ? trajectory.task.goal : row.goal),
-    facts(row),
+    facts(row, index),
     row.broken ? el("p", { class: "notice" }, row.broken) : null,
     trajectory?.error ? el("p", { class: "notice" }, `The environment broke off: ${trajectory.error}`) : null,
-    attemptsOf(index),
-    othersOf(index),
-    labelBar(index),
+    blind ? null : [attemptsOf(index), othersOf(index)],
     el("div", { class: "scene" },
       el("div", { class: "seen" }, states ? stage() : null, trajectory ? film() : null),
-      el("div", { class: "beside" }, labelLine(entry, row), judgeCards(entry, row), answer(entry))),
+      el("div", { class: "beside" }, labelPanel(index), labelLine(entry, row), judgeCards(entry, row), answer(entry))),
     trajectory ? timeline(entry) : null,
     earlier(trajectory),
     notes ? folded("Metadata", false, el("pre", { tabindex: "0" }, notes)) : null,
-  ].filter(Boolean));
+  ].flat().filter(Boolean));
   go(at);
+  showForm();
   place.scrollTop = 0;
 }
 
@@ -36,17 +35,45 @@ function drawJudges() {
   if (byId("judges") && view === "browse") byId("judges").replaceWith(judgeCards(entry, overview.rows[current]));
 }
 
-function facts(row) {
+// A blind annotator sees the agent only on request.
+function facts(row, index) {
+  if (blind) {
+    const { platform, site, start_url } = entry?.trajectory?.task ?? row;
+    const words = new Set([`${index + 1} of ${overview.rows.length}`, site, start_url, platform === "other" ? null : platform]);
+    return [el("p", { class: "meta", id: "about" }, [...words].filter(Boolean).map((word) => el("bdi", {}, word))),
+      origin(row)];
+  }
   const words = [row.site, row.agent, row.platform === "other" ? null : row.platform, row.broken ? null : `${row.steps} ${row.steps === 1 ? "step" : "steps"}`];
   return el("p", { class: "meta" }, el("code", {}, row.id), words.filter(Boolean).map((word) => el("span", {}, word)));
 }
 
+function origin(row) {
+  const fold = folded("Where it comes from", false, el("p", { class: "meta" }, el("code", {}, row.id), row.agent ? el("bdi", {}, row.agent) : null));
+  fold.id = "origin";
+  return fold;
+}
+
 function answer(shown) {
   const { trajectory, claims } = shown;
+  if (claimsFolded && trajectory) return claimsOf(trajectory);
   if (!trajectory?.answer) return null;
   return el("section", { class: "answer" }, el("h3", {}, "Answer ", el("small", {}, "what the agent claims, not evidence")),
     el("blockquote", { class: "claim" }, trajectory.answer),
     claims?.length ? folded(`${claims.length} ${claims.length === 1 ? "claim" : "claims"} looked up`, false, el("ul", { class: "criteria" }, claims.map((claim) => claimLine(shown, claim)))) : null);
+}
+
+// All that the agent says about itself, for those who judge by what the screens show.
+function claimsOf(trajectory) {
+  const said = trajectory.steps.flatMap(({ action, thought }, i) => {
+    const words = claims(action) ? (action.value ?? action.text) : null;
+    return [[`Thought ${i + 1}`, thought], [`Said in step ${i + 1}`, words !== trajectory.answer && words !== action.kind ? words : null]];
+  });
+  const lines = [["Answer", trajectory.answer], ...said].filter(([, words]) => words);
+  if (!lines.length) return null;
+  const fold = folded("What the agent claims ", false, el("ul", { class: "bare claim" }, lines.map(([who, words]) => el("li", {}, el("small", {}, `${who}: `), el("bdi", {}, words)))));
+  fold.id = "claims";
+  fold.querySelector("summary").append(el("kbd", {}, "c"));
+  return fold;
 }
 
 const CLAIM = { seen: ["✓", "met"], never_seen: ["✗", "not_met"], contradicted: ["✗", "not_met"], not_checkable: ["–", "insufficient_evidence"] };
@@ -64,5 +91,5 @@ function earlier(trajectory) {
   const turns = trajectory?.task.earlier ?? [];
   if (!turns.length) return null;
   return folded(`${turns.length} earlier ${turns.length === 1 ? "turn" : "turns"} of this conversation`, false,
-    el("ol", {}, turns.map((turn) => el("li", {}, turn.task.goal, turn.answer ? el("blockquote", { class: "claim" }, turn.answer) : null))));
+    el("ol", {}, turns.map((turn) => el("li", {}, el("bdi", {}, turn.task.goal), turn.answer ? el("blockquote", { class: "claim" }, turn.answer) : null))));
 }

@@ -8,7 +8,7 @@ from prill.evaluators.meta.figure import Figure
 from prill.ui.svg import el, picture
 
 _LEFT, _ACROSS, _RIGHT, _HEAD, _ROW = 190, 400, 30, 44, 34
-_LINE, _MARGIN = "#1f5fa8", "#b3541e"
+_LINE, _MARGIN = "var(--yes)", "var(--no)"
 _ROOM = 0.05  # fraction of the axis, left and right of all marks
 
 
@@ -38,7 +38,7 @@ def difference_svg(
         return _LEFT + _ACROSS * (value - low) / (high - low)
 
     bottom = _HEAD + _ROW * len(rows)
-    for value, color, dash in ((0.0, "#888", None), (margin, _MARGIN, "4 3")):
+    for value, color, dash in ((0.0, "var(--soft)", None), (margin, _MARGIN, "4 3")):
         if value is None:
             continue
         x = across(value)

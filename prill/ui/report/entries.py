@@ -34,9 +34,10 @@ from prill.ui.report.pictures import ReportPicture
 # characters of a state's text, a thought, an answer or a reason in the page
 MAX_TEXT = 4000
 _MAX_WORDS = 600  # characters of a goal in the list, a typed value or a URL
-_REASON = 160  # characters of a reason in the list
+_REASON = 160  # characters of a reason in the list, or of a citation
+_MAX_CITATIONS = 200  # of a verdict
 Outcome = Literal["success", "failure", "unscored", "undecided", ""]
-_NO_EVALUATOR = EvaluatorInfo("", "")
+NO_EVALUATOR = EvaluatorInfo("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class ReportRow:
     `parts` are its values of the keys that the list can be filtered by, None if it has none; see
     `slice_value`. `broken` is the error of a line that could not be read, which has no other data.
     `series` numbers the tasks that were retried, and `attempt` counts the attempts at one, from 0;
-    None elsewhere.
+    None elsewhere. `file` is the short name of its file if there are several.
     """
 
     id: str
@@ -97,6 +98,7 @@ class ReportRow:
     broken: str | None = None
     series: int | None = None
     attempt: int | None = None
+    file: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,8 +171,9 @@ def row(
     labelled: bool,
     truth: bool | None,
     keys: Sequence[str] = (),
+    file: str | None = None,
 ) -> ReportRow:
-    """Returns the row of a trajectory, its `parts` by `keys`.
+    """Returns the row of a trajectory, its `parts` by `keys`; the key `file` is that of its file.
 
     `truth` counts only if it is `labelled`; None is then undecided.
     """
@@ -194,8 +197,12 @@ def row(
             steps=len(item.steps),
             truth=outcome,
             parts=tuple(
-                part and cut(part, _MAX_WORDS) for part in (slice_value(item, key) for key in keys)
+                part and cut(part, _MAX_WORDS)
+                for part in (
+                    file if file and key == "file" else slice_value(item, key) for key in keys
+                )
             ),
+            file=file,
         )
     return judged_row(made, judges)
 
@@ -224,14 +231,33 @@ def _first_words(verdict: Verdict) -> str:
     return words if len(words) <= _REASON else f"{words[: _REASON - 1]}…"
 
 
-def get_series(item: Trajectory | BadLine) -> tuple[tuple[object, ...], int] | None:
+def file_names(paths: Sequence[str]) -> dict[str, str]:
+    """Returns a short, unique name for each of several files, without the ends that all share."""
+    parts = {path: Path(path).parts for path in paths}
+    if len(set(parts.values())) < 2:
+        return {}
+    while len({own[-1] for own in parts.values()}) == 1 and all(
+        len(own) > 1 for own in parts.values()
+    ):
+        parts = {path: own[:-1] for path, own in parts.items()}
+    for size in range(1, max(map(len, parts.values())) + 1):
+        names = {path: "/".join(own[-size:]) for path, own in parts.items()}
+        if len(set(names.values())) == len(names):
+            return names
+    return {path: path for path in paths}
+
+
+def get_series(
+    item: Trajectory | BadLine, file: str | None = None
+) -> tuple[tuple[object, ...], int] | None:
     """Returns the key that a task's attempts share, and the attempt's number from 0.
 
-    The result is None for a trajectory that is not a retry attempt.
+    The result is None for a trajectory that is not a retry attempt. Attempts share a file.
     """
     if isinstance(item, BadLine) or not isinstance(attempt := item.metadata.get("attempt"), int):
         return None
-    return (make_task(item), item.task.goal, item.agent, str(item.metadata.get("seed"))), attempt
+    seed = str(item.metadata.get("seed"))
+    return (make_task(item), item.task.goal, item.agent, seed, file), attempt
 
 
 def detail(
@@ -240,14 +266,17 @@ def detail(
     labels: Sequence[LabelRecord],
     picture: Callable[[str], ReportPicture],
     retry: Retry | None = None,
+    longest: int = MAX_TEXT,
 ) -> Detail:
-    """Returns the detail of a trajectory, long texts truncated."""
+    """Returns the detail of a trajectory, long texts truncated: those of its goal and agent to
+    `longest` characters.
+    """
     verdicts = tuple(_short_verdict(judge.verdicts.get(item.id)) for judge in judges)
     noted = tuple(replace(label, note=label.note and cut(label.note, MAX_TEXT)) for label in labels)
     if isinstance(item, BadLine):
         return Detail(trajectory=None, notes="", pictures=(), verdicts=verdicts, labels=noted)
     return Detail(
-        trajectory=_shortened(item),
+        trajectory=_shortened(item, longest),
         notes=cut(msgspec.json.format(encode(item.metadata), indent=2).decode(), MAX_TEXT)
         if item.metadata
         else "",
@@ -278,30 +307,30 @@ def _outcome(success: bool | None, otherwise: Outcome) -> Outcome:
     return otherwise if success is None else "success" if success else "failure"
 
 
-def _shortened(trajectory: Trajectory) -> Trajectory:
+def _shortened(trajectory: Trajectory, longest: int) -> Trajectory:
     turns = tuple(
         Trajectory(
             id="",
-            task=Task(goal=cut(turn.task.goal, MAX_TEXT)),
-            answer=turn.answer and cut(turn.answer, MAX_TEXT),
+            task=Task(goal=cut(turn.task.goal, longest)),
+            answer=turn.answer and cut(turn.answer, longest),
         )
         for turn in trajectory.task.earlier
     )
     return replace(
         trajectory,
-        task=replace(trajectory.task, goal=cut(trajectory.task.goal, MAX_TEXT), earlier=turns),
+        task=replace(trajectory.task, goal=cut(trajectory.task.goal, longest), earlier=turns),
         steps=tuple(
             Step(
                 _short_state(step.observation),
                 _short_action(step.action),
-                step.thought and cut(step.thought, MAX_TEXT),
+                step.thought and cut(step.thought, longest),
             )
             for step in trajectory.steps
         ),
         final=trajectory.final and _short_state(trajectory.final),
-        answer=trajectory.answer and cut(trajectory.answer, MAX_TEXT),
+        answer=trajectory.answer and cut(trajectory.answer, longest),
         metadata={},
-        error=trajectory.error and cut(trajectory.error, MAX_TEXT),
+        error=trajectory.error and cut(trajectory.error, longest),
     )
 
 
@@ -336,7 +365,7 @@ def _short_verdict(verdict: Verdict | None) -> Verdict | None:
         steps=steps,
         findings=verdict.findings and _short_findings(verdict.findings),
         opinions=verdict.opinions and tuple(map(_short_opinion, verdict.opinions)),
-        evaluator=_NO_EVALUATOR,  # the judge's own entry in the page identifies it
+        evaluator=NO_EVALUATOR,  # the judge's own entry in the page identifies it
         key="",
     )
 
@@ -373,6 +402,12 @@ def _short_findings(findings: Findings) -> Findings:
             for answer in findings.answers
         )
         if findings.answers
+        else UNSET,
+        citations=tuple(
+            replace(citation, text=cut(citation.text, _REASON))
+            for citation in findings.citations[:_MAX_CITATIONS]
+        )
+        if findings.citations
         else UNSET,
         frames=tuple(
             replace(frame, description=cut(frame.description, MAX_TEXT))

@@ -1,15 +1,19 @@
-"""Groups the failed runs of a page by cause."""
+"""Groups failed runs by cause, and by the words of their reasons."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from prill.evaluators.failures import Cause, find_cause
-from prill.types import Trajectory
+from prill.evaluators.citations import split_citations
+from prill.evaluators.failures import MAX_REASONS, Cause, cluster_failures, find_cause
+from prill.types import Citation, Trajectory
 from prill.ui.report.entries import MAX_TEXT, Judge, cut
 
 _EXAMPLES = 20  # failed runs of a cause that are listed
+_MIN_REASONS = 5  # fewer are not clustered
+STABLE = 0.6  # lower stability: not a cluster (Hennig 2007, doi:10.1016/j.csda.2006.11.025)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +25,61 @@ class FailedRun:
     by: str
     reason: str
     cause: Cause | None
+    citations: tuple[Citation, ...] = ()
+    steps: int = 0
+
+    @property
+    def place(self) -> tuple[int, str] | None:
+        """Returns the number of the step that shows the cause, from 1, and its name; None without
+        one.
+        """
+        if self.cause is None or self.cause.step is None:
+            return None
+        number = self.cause.step + 1
+        return number, f"step {number}" if number <= self.steps else "final state"
+
+    @property
+    def parts(self) -> list[tuple[str, int | None]]:
+        """Returns the reason in parts, each with the number of the step that it cites, from 1."""
+        return [
+            (text, None if one is None or one.status == "no_such_step" else one.step + 1)
+            for text, one in split_citations(self.reason, self.citations)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class CauseGroup:
-    """The failed runs of one cause; `runs` are the first of them, `more` counts the rest."""
+    """The failed runs of one cause; `runs` are the first of them, `more` counts the rest.
 
+    `code` is empty if no cause was found.
+    """
+
+    code: str
     words: str
     source: str
     count: int
     runs: Sequence[FailedRun]
     more: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonGroup:
+    """Failed runs with similar reasons.
+
+    `medoid` is the run whose reason is nearest to the others, `runs` are the first of them, and
+    `more` counts the rest. `stability` is in [0, 1].
+    """
+
+    medoid: FailedRun
+    stability: float
+    count: int
+    runs: Sequence[FailedRun]
+    more: int
+
+    @property
+    def is_stable(self) -> bool:
+        """Returns whether samples of the reasons have a similar group."""
+        return self.stability >= STABLE
 
 
 def failed_run(
@@ -42,29 +90,65 @@ def failed_run(
         verdict = judge.verdicts.get(item.id)
         if verdict is not None and verdict.success is False:
             cause, by, reason = find_cause(item, verdict), judge.name, verdict.reason
+            citations = (verdict.findings and verdict.findings.citations) or ()
             break
     else:
         if truth is not False:
             return None
         cause, by, reason = find_cause(item), f"{source} label", ""
-    return FailedRun(item.id, cut(item.task.goal, 200), by, cut(reason, MAX_TEXT), cause)
+        citations = ()
+    goal, reason = cut(item.task.goal, 200), cut(reason, MAX_TEXT)
+    return FailedRun(item.id, goal, by, reason, cause, citations, len(item.steps))
 
 
 def cause_groups(failures: Sequence[FailedRun]) -> list[CauseGroup]:
     """Returns the causes, the most frequent first; runs without a cause come last."""
-    by_cause: dict[tuple[str, str], list[FailedRun]] = {}
+    by_cause: dict[tuple[str, str, str], list[FailedRun]] = {}
     for run in failures:
-        key = ("", "") if run.cause is None else (run.cause.source, run.cause.words)
+        cause = run.cause
+        key = ("", "", "") if cause is None else (cause.source, cause.code, cause.words)
         by_cause.setdefault(key, []).append(run)
     return [
         CauseGroup(
+            code,
             words or "no cause found",
             {"judge": "by the judge's findings", "rule": "by a rule"}.get(source, ""),
             len(runs),
             runs[:_EXAMPLES],
             max(0, len(runs) - _EXAMPLES),
         )
-        for (source, words), runs in sorted(
+        for (source, code, words), runs in sorted(
             by_cause.items(), key=lambda pair: (not pair[0][0], -len(pair[1]))
         )
+    ]
+
+
+def reason_groups(failures: Sequence[FailedRun], clusters: int | None = None) -> list[ReasonGroup]:
+    """Returns the groups of similar reasons, the largest first; empty for fewer than 5 reasons.
+
+    Of more than 2,000 reasons, as many are drawn at random.
+
+    Args:
+        failures: The failed runs; those without a reason are left out.
+        clusters: The number of groups. None: by the number of reasons.
+
+    Raises:
+        UsageError: `clusters` is less than 1.
+    """
+    runs = {run.id: run for run in failures if run.reason.strip()}
+    if len(runs) < _MIN_REASONS:
+        return []
+    if len(runs) > MAX_REASONS:
+        drawn = set(random.Random(0).sample(list(runs), MAX_REASONS))
+        runs = {id: run for id, run in runs.items() if id in drawn}
+    found = cluster_failures({id: run.reason for id, run in runs.items()}, clusters=clusters)
+    return [
+        ReasonGroup(
+            runs[cluster.medoid],
+            cluster.stability,
+            len(cluster.ids),
+            [runs[id] for id in cluster.ids[:_EXAMPLES]],
+            max(0, len(cluster.ids) - _EXAMPLES),
+        )
+        for cluster in found
     ]

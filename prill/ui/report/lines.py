@@ -15,7 +15,7 @@ _LETTER = 7.5  # approximate width of a letter of a title
 _SMALL_LETTER = 6.6  # approximate width of other letters
 _MARK = 7  # half the width of a mark, with padding
 # Colours that are distinguishable with colour blindness, each with a shape.
-_COLOURS = ("#1f5fa8", "#b3541e", "#1a7f37", "#6a3d9a", "#444444", "#a05a00")
+_COLOURS = ("yes", "no", "third", "accent", "soft", "warn")
 _SHAPES = (
     "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0",
     "M-5 -5h10v10h-10z",
@@ -81,7 +81,7 @@ def line_chart(
     marks: list[Markup] = []
     for share in up.ticks:
         y = up(share)
-        marks.append(el("line", x1=_LEFT, y1=y, x2=_LEFT + _WIDTH, y2=y, stroke="#ddd"))
+        marks.append(el("line", x1=_LEFT, y1=y, x2=_LEFT + _WIDTH, y2=y, stroke="var(--line)"))
         marks.append(el("text", f"{share:.0%}", x=_LEFT - 8, y=y + 4, text_anchor="end"))
     for tick in ticks:
         words = f"{tick:g}" if whole else f"{tick:.0%}"
@@ -117,11 +117,11 @@ def row_chart(title: str, names: Sequence[str], lines: Sequence[PlotLine]) -> st
     marks: list[Markup] = []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         x = left + _WIDTH * share
-        marks.append(el("line", x1=x, y1=_TOP, x2=x, y2=bottom, stroke="#ddd"))
+        marks.append(el("line", x1=x, y1=_TOP, x2=x, y2=bottom, stroke="var(--line)"))
         marks.append(el("text", f"{share:.0%}", x=x, y=bottom + 18, text_anchor="middle"))
     for at, (name, points) in enumerate(zip(names, rows, strict=True)):
         top = _TOP + step * at
-        marks.append(el("line", x1=left, y1=top, x2=left + _WIDTH, y2=top, stroke="#ddd"))
+        marks.append(el("line", x1=left, y1=top, x2=left + _WIDTH, y2=top, stroke="var(--line)"))
         marks.append(el("text", name, x=left - 8, y=top + step / 2 + 4, text_anchor="end"))
         for place, (i, line, point) in enumerate(points):
             marks += _row_mark(i, line.name, point, left, top + 15 + 10 * place)
@@ -146,7 +146,7 @@ def _label(name: str, shown: str, x: int, y: int) -> Markup:
 
 
 def _colour(i: int) -> str:
-    return _COLOURS[i % len(_COLOURS)]
+    return f"var(--{_COLOURS[i % len(_COLOURS)]})"
 
 
 def _shape(i: int) -> str:
@@ -170,7 +170,11 @@ def _row_mark(i: int, name: str, point: PlotPoint, left: int, y: int) -> list[Ma
 
 
 def _row_look(i: int) -> dict[str, str]:
-    return {"fill": "white" if i else _colour(i), "stroke": _colour(i), "stroke_width": "1.5"}
+    return {
+        "fill": "var(--panel)" if i else _colour(i),
+        "stroke": _colour(i),
+        "stroke_width": "1.5",
+    }
 
 
 def _drawn(
@@ -187,7 +191,7 @@ def _drawn(
         for at, share in point.dots:
             words, place = f"{line.name}: {share:.1%}", {"cx": along(at) + shift, "cy": up(share)}
             marks.append(
-                el("circle", el("title", words), r=2.5, fill="white", stroke=colour, **place)
+                el("circle", el("title", words), r=2.5, fill="var(--panel)", stroke=colour, **place)
             )
         words = (
             f"{line.name}: {point.share:.1%} ({point.words}), interval {point.low:.1%} to "
@@ -206,11 +210,11 @@ def _named(name: str) -> str:
 
 def _band(level: Level, up: _Upward, i: int) -> list[Markup]:
     words = f"{level.name}: {level.share:.1%}, interval {level.low:.1%} to {level.high:.1%}"
-    dashed = {"stroke": "#555", "stroke_dasharray": "6 4"}
+    dashed = {"stroke": "var(--soft)", "stroke_dasharray": "6 4"}
     y, row, top = up(level.share), _legend(i), up(level.high)
     band = {"x": _LEFT, "y": top, "width": _WIDTH, "height": up(level.low) - top}
     return [
-        el("rect", el("title", words), fill="#000", fill_opacity=0.07, **band),
+        el("rect", el("title", words), fill="var(--ink)", fill_opacity=0.07, **band),
         el("line", x1=_LEFT, y1=y, x2=_LEFT + _WIDTH, y2=y, **dashed),
         el("line", x1=_LEFT - 2, y1=row - 4, x2=_LEFT + 14, y2=row - 4, **dashed),
         _label(level.name, _named(level.name), _LEFT + 20, row),

@@ -85,11 +85,17 @@ function line(place) {
     class: "line", role: "option", id: `row-${index}`, "data-id": row.id, "aria-selected": String(index === current),
     "aria-setsize": found.length, "aria-posinset": place + 1, click: () => { select(index); addAddress(); showPane("detail"); },
   },
-  el("div", { class: "line-goal" }, el("div", { class: "line-words" }, row.goal), el("span", { class: "line-id", title: row.id }, el("bdi", {}, row.id))),
+  el("div", { class: "line-goal" }, el("div", { class: "line-words" }, row.goal), lineId(row, index)),
   shownColumns().map((column) => el("span", { class: `more ${column.key}`, title: column.text(row) }, column.text(row))),
   overview.source ? cell(row.truth, `Label: ${WORDS[row.truth][1]}`, "truth", null) : null, said);
   node.style.top = `${place * LINE}px`;
   return node;
+}
+
+// A blind annotator sees numbers: ids may tell what others think of a run.
+function lineId(row, index) {
+  if (isUnsaved(row)) return el("span", { class: "pill unsaved" }, `${index + 1} not saved`);
+  return blind ? el("span", { class: "line-id" }, String(index + 1)) : el("span", { class: "line-id", title: row.id }, el("bdi", {}, row.id));
 }
 
 function reveal() {

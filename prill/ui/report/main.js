@@ -102,6 +102,8 @@ function onKey(event) {
 }
 
 function onJump(event) {
+  const pair = event.target.closest("button[data-beside]");
+  if (pair) openBeside(...pair.dataset.beside.split(" ").map(Number));
   const button = event.target.closest("button[data-judge]");
   if (!button) return;
   setView("browse");

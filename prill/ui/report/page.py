@@ -9,6 +9,7 @@ its own scripts to run and only images to be fetched.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections import Counter, defaultdict
@@ -16,8 +17,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
-
-from markupsafe import Markup
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration
@@ -28,12 +27,21 @@ from prill.io.outputs import check_output, writing
 from prill.io.store import BadLine, encode
 from prill.types import LabelRecord, Trajectory
 from prill.ui.report.calls import packed_calls
-from prill.ui.report.entries import Judge, ReportRow, Retry, detail, get_series, row
+from prill.ui.report.entries import NO_EVALUATOR, Judge, ReportRow, Retry, detail, get_series, row
 from prill.ui.report.failures import FailedRun, failed_run
 from prill.ui.report.pictures import Pictures
 from prill.ui.report.summary import ReportContents, Summary, summary
 from prill.ui.templates import render_page
 
+# What a trajectory's block leaves out: the scripts take what is absent for empty. Quotes inside
+# strings are escaped, so that only keys match.
+_EMPTY = (
+    rb'"(?:screenshot|text|url|caption|target|point|end_point|value|thought|final|answer|error|'
+    rb"start_url|steps|rewards|opinions|findings|fitted_on|not_executable|undecided|note|retry|"
+    rb'src|embedded)":null|"flagged":false|"earlier":\[\]|"metadata":\{\}|"evaluator":'
+    + re.escape(encode(NO_EVALUATOR).strip())
+)
+_ABSENT = re.compile(rb"(?<=\{)(?:%b),|,(?:%b)" % (_EMPTY, _EMPTY))
 # Keys that the list can always be filtered by, if trajectories differ in them.
 _FILTER_KEYS = ("site", "agent", "platform", "truncated")
 _NAMES = (
@@ -82,6 +90,7 @@ def write_report(
     calibrations: Sequence[Calibration] = (),
     by: Sequence[str] = (),
     retries: Mapping[str, Retry] | None = None,
+    files: Mapping[str, str] | None = None,
     title: str = "prill report",
     progress: Callable[[], object] = lambda: None,
 ) -> ReportSummary:
@@ -92,8 +101,9 @@ def write_report(
     judge. Images are linked by relative path unless `embed` is set; `by` are more keys to filter
     by, such as one of the metadata; `progress` is called after every trajectory. With `retries`, by
     trajectory id, the attempts at a task are shown side by side; their metadata has the attempt
-    number under `attempt`. Raises UsageError if `out` cannot be written, the source of the labels
-    is ambiguous, or no trajectory has a key.
+    number under `attempt`. `files` has the short name of each trajectory's file by id, if there are
+    several; it may grow as `items` are read. Raises UsageError if `out` cannot be written, the
+    source of the labels is ambiguous, or no trajectory has a key.
     """
     check_output(out, "a report")
     folder = Path() if is_stream(out) else Path(out).parent
@@ -103,7 +113,8 @@ def write_report(
     label_source, gold = gold_labels(
         (label for group in by_id.values() for label in group), source, truth
     )
-    keys = list(dict.fromkeys((*_FILTER_KEYS, *(("attempt",) if retries is not None else ()), *by)))
+    more = [*(["attempt"] if retries is not None else ()), *(["file"] if files is not None else ())]
+    keys = list(dict.fromkeys((*_FILTER_KEYS, *more, *by)))
     rows: list[ReportRow] = []
     failures: list[FailedRun] = []
     # of the page's runs, those that a calibration was fitted to
@@ -120,8 +131,9 @@ def write_report(
                     for counts, calibration in zip(chosen, calibrations, strict=True):
                         known = calibration.fitted_to
                         counts["unknown" if known is None else known.relation(item)] += 1
-                line = row(item, judges, item.id in gold, gold.get(item.id), keys)
-                if retries is not None and (place := get_series(item)) is not None:
+                file = files.get(item.id) if files is not None else None
+                line = row(item, judges, item.id in gold, gold.get(item.id), keys, file)
+                if retries is not None and (place := get_series(item, file)) is not None:
                     line = replace(
                         line, series=series.setdefault(place[0], len(series)), attempt=place[1]
                     )
@@ -136,7 +148,8 @@ def write_report(
                 retry = None if retries is None else retries.get(item.id)
                 # its images come before it
                 entry = detail(item, judges, own_labels, pictures, retry)
-                spool.write(_block(f"t{len(rows) - 1}", "application/json", _json(entry)))
+                block = _ABSENT.sub(b"", _json(entry))
+                spool.write(_block(f"t{len(rows) - 1}", "application/json", block))
                 progress()
             _write_calls(spool, judges, rows)
             if unknown := [
@@ -172,8 +185,10 @@ def write_report(
                 parts=keys,
                 rows=listed,
             )
-            opening, closing = _frame(title, summary(contents), _json(overview))
+            opening, script, closing = _frame(title, summary(contents))
             page.write(opening)
+            page.write(_json(overview))
+            page.write(script)
             spool.seek(0)
             shutil.copyfileobj(spool, page, 1 << 20)
             page.write(closing)
@@ -218,8 +233,8 @@ def _json(record: object) -> bytes:
     return data
 
 
-def _frame(title: str, summary: Summary, overview: bytes) -> tuple[bytes, bytes]:
-    """Returns the HTML before and after the trajectories."""
+def _frame(title: str, summary: Summary) -> tuple[bytes, bytes, bytes]:
+    """Returns the HTML before the list's data, between it and the trajectories, and after them."""
     page = render_page(
         "ui/report/page.html",
         styles=("ui/report/page.css",),
@@ -228,7 +243,8 @@ def _frame(title: str, summary: Summary, overview: bytes) -> tuple[bytes, bytes]
         generator="prill report",
         title=title,
         summary=summary,
-        overview=Markup(overview.decode()),
     )
-    opening, body, closing = page.rpartition("</body>")  # only the template follows it
-    return opening.encode(), f"{body}{closing}".encode()
+    # Quotes in texts are escaped, so only the template has the former; only it follows the latter.
+    opening, mark, rest = page.partition('id="overview">')
+    script, body, closing = rest.rpartition("</body>")
+    return f"{opening}{mark}".encode(), script.encode(), f"{body}{closing}".encode()

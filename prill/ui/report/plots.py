@@ -26,7 +26,7 @@ _TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 # marks.
 _EDGE, _MARGIN, _ABOVE, _AIR = 330, 84, 54, 14
 _SIZE, _HIGH = _MARGIN + _EDGE + 20, _ABOVE + _EDGE + 84
-_BEFORE, _AFTER = "#b3541e", "#1f5fa8"
+_BEFORE, _AFTER = "var(--no)", "var(--yes)"
 _TITLE_LETTER = 8.0  # pixels
 _MIDDLE: Mapping[str, str] = {"text_anchor": "middle"}
 
@@ -287,7 +287,7 @@ def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> 
         circle = el("circle", el("title", _words("before", b)), cx=x, cy=y, r=_radius(b, most))
         marks += [
             _interval(b, _BEFORE),
-            el("g", circle, fill="white", fill_opacity=0.6, stroke=_BEFORE, stroke_width=2),
+            el("g", circle, fill="var(--panel)", fill_opacity=0.6, stroke=_BEFORE, stroke_width=2),
         ]
     for b in after:
         x, y, half = _across(b.mean_score), _down(b.success_rate), _radius(b, most)
@@ -306,7 +306,7 @@ def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> 
         y1=_down(0),
         x2=_across(1),
         y2=_down(1),
-        stroke="#888",
+        stroke="var(--soft)",
         stroke_dasharray="4 4",
     )
     edge, middle, left = _ABOVE + _EDGE, _ABOVE + _EDGE / 2, _MARGIN - 8
@@ -320,7 +320,15 @@ def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> 
             font_size=13,
             **_MIDDLE,
         ),
-        el("circle", cx=_MARGIN + 6, cy=38, r=5, fill="white", stroke=_BEFORE, stroke_width=2),
+        el(
+            "circle",
+            cx=_MARGIN + 6,
+            cy=38,
+            r=5,
+            fill="var(--panel)",
+            stroke=_BEFORE,
+            stroke_width=2,
+        ),
         el("text", "before", x=_MARGIN + 18, y=42),
         el("rect", x=_MARGIN + 76, y=33, width=10, height=10, fill=_AFTER, fill_opacity=0.6),
         el("text", "after, on runs held out; lines: 95 % intervals", x=_MARGIN + 92, y=42),
@@ -355,12 +363,20 @@ def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> 
 def _grid() -> list[Markup]:
     far = _MARGIN + _EDGE
     parts = [
-        el("rect", x=_MARGIN, y=_ABOVE, width=_EDGE, height=_EDGE, fill="white", stroke="#ddd")
+        el(
+            "rect",
+            x=_MARGIN,
+            y=_ABOVE,
+            width=_EDGE,
+            height=_EDGE,
+            fill="var(--panel)",
+            stroke="var(--line)",
+        )
     ]
     for tick in _TICKS:
         x, y = _across(tick), _down(tick)
-        parts.append(el("line", x1=x, y1=_ABOVE, x2=x, y2=_ABOVE + _EDGE, stroke="#ddd"))
-        parts.append(el("line", x1=_MARGIN, y1=y, x2=far, y2=y, stroke="#ddd"))
+        parts.append(el("line", x1=x, y1=_ABOVE, x2=x, y2=_ABOVE + _EDGE, stroke="var(--line)"))
+        parts.append(el("line", x1=_MARGIN, y1=y, x2=far, y2=y, stroke="var(--line)"))
         parts.append(el("text", f"{tick:g}", x=x, y=_ABOVE + _EDGE + 16, **_MIDDLE))
         parts.append(el("text", f"{tick:g}", x=_MARGIN - 8, y=y + 4, text_anchor="end"))
     return parts

@@ -3,6 +3,7 @@
 const MAX_PRINTED = 500; // trajectories; browsers take too long to lay out more
 
 function drawPrint() {
+  for (const one of byId("summary").querySelectorAll("details:not([open])")) Object.assign(one, { open: true }).dataset.closed = "";
   const shown = entry;
   const rest = found.length - MAX_PRINTED;
   byId("printed").replaceChildren(...found.slice(0, MAX_PRINTED).map(printed),
@@ -16,9 +17,10 @@ function printed(index) {
   const trajectory = entry?.trajectory;
   const node = el("article", {},
     el("h2", {}, trajectory ? trajectory.task.goal : row.goal),
-    facts(row),
+    facts(row, index),
     row.broken ? el("p", { class: "notice" }, row.broken) : null,
     trajectory?.error ? el("p", { class: "notice" }, `The environment broke off: ${trajectory.error}`) : null,
+    entry || row.broken ? null : el("p", { class: "notice" }, "Not read yet: Ctrl p on the page reads it before it prints."),
     entry ? [attemptsOf(index), labelLine(entry, row), judgeCards(entry, row), answer(entry)] : null,
     trajectory ? [film(), timeline(entry), earlier(trajectory)] : null);
   for (const one of node.querySelectorAll("[id]")) one.removeAttribute("id");
@@ -28,4 +30,7 @@ function printed(index) {
 }
 
 addEventListener("beforeprint", drawPrint);
-addEventListener("afterprint", () => byId("printed").replaceChildren());
+addEventListener("afterprint", () => {
+  byId("printed").replaceChildren();
+  for (const one of byId("summary").querySelectorAll("[data-closed]")) { one.open = false; delete one.dataset.closed; }
+});

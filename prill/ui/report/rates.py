@@ -10,7 +10,7 @@ from prill.evaluators.meta.figure import Figure
 from prill.ui.svg import el, picture
 
 _LEFT, _ACROSS, _RIGHT, _HEAD, _ROW = 150, 400, 60, 58, 30
-_LINE, _OTHER = "#1f5fa8", "#b3541e"
+_LINE, _OTHER = "var(--yes)", "var(--no)"
 _TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
@@ -34,7 +34,7 @@ def rates_svg(title: str, rows: Sequence[tuple[str, Figure, Figure]]) -> str:
     for tick in _TICKS:
         x = _across(tick)
         marks += [
-            el("line", x1=x, x2=x, y1=_HEAD, y2=bottom, stroke="#ddd"),
+            el("line", x1=x, x2=x, y1=_HEAD, y2=bottom, stroke="var(--line)"),
             el("text", f"{tick:g}", x=x, y=bottom + 16, text_anchor="middle"),
         ]
     for place, (name, rate, official) in enumerate(rows):
@@ -46,7 +46,7 @@ def rates_svg(title: str, rows: Sequence[tuple[str, Figure, Figure]]) -> str:
 def _row(name: str, rate: Figure, official: Figure, y: float) -> list[Markup]:
     marks = [el("text", name, x=_LEFT - 10, y=y + 4, text_anchor="end")]
     if rate.undefined:
-        marks.append(el("text", "nothing scored", x=_LEFT + 6, y=y + 4, fill="#666"))
+        marks.append(el("text", "nothing scored", x=_LEFT + 6, y=y + 4, fill="var(--soft)"))
     else:
         if rate.low is not None and rate.high is not None:
             ends = {"x1": _across(rate.low), "x2": _across(rate.high)}

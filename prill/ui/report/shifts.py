@@ -15,7 +15,7 @@ _WIDTH, _HEIGHT = 190, 150  # of a family's panel
 _LEFT, _TOP, _ACROSS, _DOWN = 34, 26, 146, 86  # of its axes
 _MARGIN, _HEAD = 10, 56
 _ROOM = 5.0  # percentage points above the highest change and below the lowest
-_LINE, _WORST = "#1f5fa8", "#b3541e"
+_LINE, _WORST = "var(--yes)", "var(--no)"
 
 
 def shift_svg(result: RedTeam) -> str:
@@ -83,9 +83,17 @@ def _panel(
     middle, right, bottom = _LEFT + _ACROSS / 2, _LEFT + _ACROSS, _TOP + _DOWN
     marks = [
         el("text", family, x=_LEFT, y=_TOP - 8, font_weight="bold", fill=color),
-        el("text", unit, x=middle, y=bottom + 25, text_anchor="middle", fill="#666"),
-        el("rect", x=_LEFT, y=_TOP, width=_ACROSS, height=_DOWN, fill="none", stroke="#bbb"),
-        el("line", x1=_LEFT, y1=zero, x2=right, y2=zero, stroke="#888", stroke_dasharray="3 3"),
+        el("text", unit, x=middle, y=bottom + 25, text_anchor="middle", fill="var(--soft)"),
+        el("rect", x=_LEFT, y=_TOP, width=_ACROSS, height=_DOWN, fill="none", stroke="var(--line)"),
+        el(
+            "line",
+            x1=_LEFT,
+            y1=zero,
+            x2=right,
+            y2=zero,
+            stroke="var(--soft)",
+            stroke_dasharray="3 3",
+        ),
         *(
             el("text", f"{points:+.0f}", x=_LEFT - 4, y=down(points) + 3, text_anchor="end")
             for points in (low, high)

@@ -5,15 +5,15 @@ let entry = null; // the trajectory on the screen, with its images, verdicts and
 let at = 0; // the state that is shown large
 
 function stage() {
-  return el("section", { id: "stage", "aria-label": "Screenshot" }, el("div", { class: "stage-head", "aria-live": "polite" }), el("div", { class: "stage-picture" }));
+  return el("section", { id: "stage", "aria-label": "Screenshot" }, el("div", { class: "stage-head", "aria-live": "polite" }), el("div", { class: "stage-picture" }), el("div", { class: "stage-texts" }));
 }
 
 function drawStage() {
   const { trajectory, pictures } = entry;
   const step = trajectory.steps[at];
-  const [head, place] = byId("stage").children;
+  const [head, place, texts] = byId("stage").children;
   head.replaceChildren(el("strong", {}, placeName(trajectory)),
-    el("span", { class: "action" }, step ? [actionWords(step.action), where(step.action)] : "what the agent left behind"),
+    el("span", { class: "action" }, step ? [el("bdi", {}, actionWords(step.action)), where(step.action)] : "what the agent left behind"),
     el("button", { type: "button", "aria-label": "Previous state", title: "Previous state (←)", disabled: at === 0, click: () => turn(-1) }, "←"),
     el("button", { type: "button", "aria-label": "Next state", title: "Next state (→)", disabled: at + 1 >= stateCount(trajectory), click: () => turn(1) }, "→"));
   const inside = frame(trajectory, pictures, at);
@@ -27,6 +27,7 @@ function drawStage() {
   place.replaceChildren(image
     ? el("button", { type: "button", class: "enlarge", "aria-label": `Enlarge: ${alternative(trajectory, at)}`, click: enlarge }, inside)
     : inside);
+  texts.replaceChildren(...[stageText()].flat().filter(Boolean));
 }
 
 function placeName(trajectory) {
@@ -51,6 +52,7 @@ function markCard() {
   const list = byId("film").querySelector(".film");
   for (const card of list.children) card.setAttribute("aria-current", String(card.id === `card-${at}`));
   list.scrollTop = byId(`card-${at}`).offsetTop - 4;
+  showForm();
 }
 
 // The target of a link: the state itself, regardless of the scroll position.
@@ -97,10 +99,9 @@ function card(index) {
   return el("li", { class: "card", id: `card-${index}`, tabindex: "-1", click: choose },
     picture ? el("div", { class: `thumb ${picture.height > picture.width ? "tall" : ""}` }, frame(trajectory, pictures, index)) : null,
     el("div", { class: "card-body" },
-      el("div", { class: "card-head" }, el("button", { type: "button", class: "jump", click: choose }, stateName(trajectory, index)), step ? el("span", { class: "kind" }, step.action.kind) : null),
-      step ? el("p", { class: "action" }, actionWords(step.action), where(step.action), claims(step.action) && actionWords(step.action) !== step.action.kind ? el("small", {}, " (a claim)") : null) : el("p", { class: "action" }, "what the agent left behind"),
-      step ? actionParts(step.action) : null,
-      step ? stepChoice(index) : null,
+      el("div", { class: "card-head" }, el("button", { type: "button", class: "jump", click: choose }, stateName(trajectory, index)), step ? [el("span", { class: "kind" }, step.action.kind), ownMark()] : null),
+      step ? el("p", { class: "action" }, el("bdi", {}, actionWords(step.action)), where(step.action), claims(step.action) && actionWords(step.action) !== step.action.kind ? el("small", {}, " (a claim)") : null) : el("p", { class: "action" }, "what the agent left behind"),
+      step && !(claimsFolded && claims(step.action)) ? actionParts(step.action) : null,
       stepOpinions(entry, index),
       frameGrades(entry, index),
       step && step.thought ? folded("Thought (a claim)", folds.thoughts, el("blockquote", { class: "claim" }, step.thought)) : null,

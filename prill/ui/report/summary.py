@@ -12,6 +12,7 @@ from itertools import combinations
 from statistics import median
 
 from prill.errors import UsageError
+from prill.evaluators.citations import wrong_citations
 from prill.evaluators.fitted.calibration import Calibration
 from prill.evaluators.fitted.overlap import Overlap, find_overlap, fitted_caution
 from prill.evaluators.meta.agreement import Agreement, judged_scores, measure_agreement, pair
@@ -20,8 +21,15 @@ from prill.evaluators.meta.comparison import mcnemar
 from prill.evaluators.meta.figure import Figure as AgreementFigure
 from prill.evaluators.metrics import FEW_CLUSTERS
 from prill.types import LabelRecord, Usage, Verdict
+from prill.ui.report.changes import ChangeTable, change_tables
 from prill.ui.report.entries import Judge, Outcome, ReportRow, Retry
-from prill.ui.report.failures import CauseGroup, FailedRun, cause_groups
+from prill.ui.report.failures import (
+    CauseGroup,
+    FailedRun,
+    ReasonGroup,
+    cause_groups,
+    reason_groups,
+)
 from prill.ui.report.headline import headline
 from prill.ui.report.plots import Figure, Rule, Scored, curve_plot, reliability_plot, spending_plot
 from prill.ui.templates import dollars, percent, seconds
@@ -39,7 +47,7 @@ class ReportContents:
     """The contents of a page, as far as its summary needs them.
 
     `labels` are those of `source` alone; `calibrated_on` counts for each calibration the
-    trajectories that it was fitted to.
+    trajectories that it was fitted to. With `first_failures`, `failures` are only the first ones.
     """
 
     rows: Sequence[ReportRow]
@@ -53,6 +61,7 @@ class ReportContents:
     missing: int = 0
     retries: Mapping[str, Retry] = field(default_factory=dict)
     failures: Sequence[FailedRun] = ()
+    first_failures: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,12 +268,15 @@ class Summary:
     notes: Sequence[str]
     cautions: Sequence[str]
     attempts: AttemptTable | None
+    changes: Sequence[ChangeTable]
     columns: Sequence[Column]
     is_labelled: bool
     agreement: AgreementTable | None
     pairs: Sequence[JudgePair]
     panels: Sequence[Panel]
     causes: Sequence[CauseGroup]
+    first_failures: int
+    reasons: Sequence[ReasonGroup]
     spending: str
 
 
@@ -280,12 +292,15 @@ def summary(contents: ReportContents) -> Summary:
         notes=_notes(contents, columns),
         cautions=_cautions(columns),
         attempts=_attempts(contents),
+        changes=change_tables(contents.rows, contents.retries),
         columns=columns,
         is_labelled=is_labelled,
         agreement=_agreement(contents, columns, tasks) if columns and is_labelled else None,
         pairs=judge_pairs(contents.rows, [column.judge.name for column in columns]),
         panels=_panels(contents, columns) if is_labelled else (),
         causes=cause_groups(contents.failures),
+        first_failures=len(contents.failures) if contents.first_failures else 0,
+        reasons=reason_groups(contents.failures),
         spending=spending_plot([(column.judge.name, column.verdicts) for column in columns]),
     )
 
@@ -335,6 +350,7 @@ def _notes(contents: ReportContents, columns: Sequence[Column]) -> list[str]:
             f"Trajectories whose labels are undecided: {undecided}; they count in no figure."
         )
     notes += [f"{caution}." for caution in _cautions(columns)]
+    notes += [words for column in columns if (words := _wrong_citations(column))]
     for calibration, overlap in zip(contents.calibrations, contents.calibrated_on, strict=False):
         if caution := overlap.caution(
             f"The threshold of the calibration of {calibration.evaluator.name}"
@@ -349,6 +365,19 @@ def _notes(contents: ReportContents, columns: Sequence[Column]) -> list[str]:
         if column.elsewhere
     ]
     return notes
+
+
+def _wrong_citations(column: Column) -> str:
+    """Returns a note on a judge that cites steps it was not shown; empty if there is none."""
+    found = [verdict.findings for verdict in column.verdicts]
+    cited = sum(len((one and one.citations) or ()) for one in found)
+    wrong = sum(1 for one in found for _ in wrong_citations(one))
+    return (
+        f"{column.judge.name} cites {wrong:,} of {cited:,} times a step that does not exist or "
+        "that it was not shown."
+        if wrong
+        else ""
+    )
 
 
 def _cautions(columns: Sequence[Column]) -> list[str]:

@@ -4,7 +4,7 @@
 function stepVoices(shown) {
   const voices = [];
   shown.verdicts.forEach((verdict, i) => {
-    if (verdict && verdict.steps) voices.push({ name: overview.judges[i], labels: verdict.steps });
+    if (verdict && verdict.steps) voices.push({ name: overview.judges[i], labels: verdict.steps, citations: verdict.findings?.citations });
   });
   for (const label of shown.labels) {
     if (label.steps) voices.push({ name: label.annotator || overview.source, labels: label.steps, person: true });
@@ -20,7 +20,7 @@ function timeline(shown) {
   if (!voices.length && !pointing.length && !rewarding.length) return null;
   const numbers = [...Array(stateCount(shown.trajectory)).keys()];
   const head = el("tr", {}, el("td", {}), numbers.map((n) => el("th", { scope: "col" },
-    el("button", { type: "button", class: "jump", "aria-label": `Show ${stateName(shown.trajectory, n)}`, click: () => goToCard(n) },
+    el("button", { type: "button", class: "jump", "data-step": n, "aria-label": `Show ${stateName(shown.trajectory, n)}`, click: () => goToCard(n) },
       n < shown.trajectory.steps.length ? String(n + 1) : "end"))));
   const lines = voices.map((voice) => el("tr", {}, el("th", { scope: "row" }, voice.name, voice.person ? el("small", {}, " person") : null),
     numbers.map((n) => el("td", {}, stepMark(voice.labels.find((label) => label.index === n))))));
@@ -59,7 +59,12 @@ function stepOpinions(shown, index) {
     stepMark(label), ` ${STEP_WORDS[label.label][1]} `,
     el("small", {}, voice.name, label.reward === undefined ? null : `, reward ${amount(label.reward)}`),
     label.flagged ? el("small", {}, ": stands in, the reply held no label") : null,
-    label.reason ? el("div", { class: "plain" }, label.reason) : null)));
+    label.reason ? el("div", { class: "plain" }, cited(label.reason, shown, ofStep(voice.citations ?? [], index))) : null)));
+}
+
+// The citations in the reason of one step: a judge of steps was shown this one and the state after it.
+function ofStep(citations, index) {
+  return citations.filter((one) => one.status === "no_such_step" || isWrong(one) === ![index, index + 1].includes(one.step));
 }
 
 // Descriptions of this state by judges that grade frames.

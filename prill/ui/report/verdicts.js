@@ -21,7 +21,7 @@ function disagreement(row) {
 const FEW = 3; // up to this many judges are shown in full; with more, long parts scroll or collapse
 
 function judgeCards(shown, row) {
-  if (!overview.judges.length) return null;
+  if (!overview.judges.length || (blind && !row.mine && !shown.verdicts.some(Boolean))) return null;
   const many = overview.judges.length > FEW;
   const cards = (numbers) => el("div", { class: `judges ${many ? "many" : ""}` }, numbers.map((i) => judgeCard(shown, row, overview.judges[i], i, many)));
   const all = [...overview.judges.keys()];
@@ -33,12 +33,12 @@ function judgeCards(shown, row) {
 }
 
 function labelLine(shown, row) {
-  if (!overview.source) return null;
+  if (!overview.source || (blind && !shown.labels.length)) return null;
   const why = { not_executable: "nobody could have done it", unsure: "not sure" };
   const several = shown.labels.length > 1;
   const lines = shown.labels.map((label) => el("li", {},
     badge(outcomeOf(label, "undecided")),
-    el("span", { class: "plain" }, [label.annotator, why[label.undecided], label.note].filter(Boolean).join(": "))));
+    el("span", { class: "plain" }, [label.annotator, why[label.undecided], label.side_effects ? "side effects" : null, label.note].filter(Boolean).flatMap((word, i) => [i ? ": " : null, el("bdi", {}, word)]))));
   return el("section", { class: "label-line" },
     el("h3", {}, `Label (${overview.source})`),
     several ? el("span", { title: "What counts: the first label that is decided" }, badge(row.truth)) : null,
@@ -59,10 +59,10 @@ function judgeCard(shown, row, name, i, many) {
       verdict.score === null ? null : el("span", { class: "score" }, `score ${verdict.score.toFixed(2)}`),
       el("span", { title: spent(verdict) }, many ? spent(verdict).split(" · ")[0] : spent(verdict)),
       many && isLong(verdict.reason) ? el("button", { type: "button", class: "jump more", "aria-expanded": "false", click: unfold }, "Whole reason") : null),
-    verdict.reason ? el("div", { class: "plain reason", tabindex: "0" }, cited(verdict.reason, shown)) : null,
+    verdict.reason ? el("div", { class: "plain reason", tabindex: "0" }, cited(verdict.reason, shown, verdict.findings?.citations)) : null,
     findingsOf(shown, verdict, many),
-    opinionsOf(verdict),
-    callsButton(name, i));
+    opinionsOf(shown, verdict),
+    callsButton(shown, row, i));
 }
 
 // More than fits in two lines.
@@ -96,14 +96,15 @@ function findingsOf(shown, verdict, many) {
     el("span", { class: "grade" }, `${MET[criterion.met][0]} ${MET[criterion.met][1]}`),
     el("span", {}, criterion.text, criterion.weight === 1 ? null : el("small", {}, ` weight ${criterion.weight}`)),
     criterion.step === null ? null : stepLink(shown, criterion.step),
-    criterion.reason ? el("div", { class: "plain" }, cited(criterion.reason, shown)) : null));
+    criterion.reason ? el("div", { class: "plain" }, cited(criterion.reason, shown, found.citations)) : null));
   const weight = found.process === null ? "" : `${(100 * found.process).toFixed(0)} % of the weight`;
   const points = found.key_points.length ? folded(`${found.key_points.length} key points`, false, el("ol", { class: "points-of-goal" }, found.key_points.map((point) => el("li", {}, point)))) : null;
   const answers = (found.answers ?? []).map((answer) => el("li", { class: "met" },
-    el("span", {}, answer.question, el("strong", {}, ` ${typeof answer.value === "string" ? answer.value : JSON.stringify(answer.value)}`)),
+    el("span", {}, answer.question, el("strong", {}, ` ${typeof answer.value === "string" ? answer.value : JSON.stringify(answer.value ?? null)}`)),
     answer.step === null ? null : stepLink(shown, answer.step),
-    answer.reason ? el("div", { class: "plain" }, answer.reason) : null));
+    answer.reason ? el("div", { class: "plain" }, cited(answer.reason, shown)) : null));
   return el("div", { class: "findings" },
+    citationCount(found.citations),
     points,
     answers.length ? el("ul", { class: "criteria" }, answers) : null,
     found.process === null || lines.length ? null : el("p", {}, `Process: ${weight}`),
@@ -115,14 +116,14 @@ function findingsOf(shown, verdict, many) {
 
 function stepLink(shown, index) {
   if (!shown.trajectory) return el("small", {}, ` state ${index + 1}`);
-  return el("button", { type: "button", class: "jump", click: () => goToCard(index) }, stateName(shown.trajectory, index).toLowerCase());
+  return el("button", { type: "button", class: "jump", "data-step": index, click: () => goToCard(index) }, stateName(shown.trajectory, index).toLowerCase());
 }
 
-function opinionsOf(verdict) {
+function opinionsOf(shown, verdict) {
   if (!verdict.opinions || !verdict.opinions.length) return null;
   const lines = verdict.opinions.map((opinion) => el("li", {},
     badge(outcomeOf(opinion, "unscored"), opinion.success === null ? `Abstains: ${opinion.unscored ?? "no verdict"}` : undefined),
     ` ${opinion.judge}`, opinion.score === null ? "" : ` ${opinion.score.toFixed(2)}`,
-    opinion.reason ? el("div", { class: "plain" }, opinion.reason) : null));
+    opinion.reason ? el("div", { class: "plain" }, cited(opinion.reason, shown)) : null));
   return folded(`Opinions of ${lines.length}`, false, el("ul", { class: "bare" }, lines));
 }

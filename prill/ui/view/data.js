@@ -1,39 +1,34 @@
 // The page's source of runs: the server, which reads files that may be growing.
 
 const HOME = "browse";
+let blind = false; // whether verdicts and labels of others are hidden until the annotator has decided
+let started = false;
 const MOST_KEPT = 60; // runs that stay in memory
+let printing = false; // all that are printed stay
 const overview = { judges: [], source: "", parts: [], rows: [] };
 const kept = new Map(); // cached runs, by number, the newest last
 const asked = new Map(); // pending requests
 let hits = { words: "", numbers: null };
 
-async function ask(path, body) {
-  const options = body === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
-  let answer, text;
-  try {
-    answer = await fetch(path, { ...options, signal: AbortSignal.timeout(30000) });
-    text = await answer.text();
-  } catch {
-    throw new Error("prill view does not answer: is it still running?");
-  }
-  if (answer.ok) return answer.headers.get("content-type").startsWith("application/json") ? JSON.parse(text) : text;
-  let words = text.trim();
-  try { words = JSON.parse(text).error ?? words; } catch { /* it is plain text */ }
-  throw Object.assign(new Error(words), { status: answer.status });
-}
+// Whether a run is there, and the annotator's label of it.
+const isRead = (index) => kept.has(index) && (annotator === null || Boolean(overview.rows[index].broken) || labels.has(overview.rows[index].id));
 
 function readDetail(index) {
-  if (kept.has(index)) return kept.get(index);
+  if (isRead(index)) return kept.get(index);
+  if (blind && !started) return null; // the first run without a label will be shown
   fetchDetail(index).then(() => { if (index === current || overview.rows[index].series !== null) redrawDetail(index); }, (error) => say(error.message));
   return null;
 }
 
 function fetchDetail(index) {
   if (!asked.has(index)) {
-    asked.set(index, ask(`api/runs/${index}`).then((shown) => {
+    const { id, broken } = overview.rows[index];
+    const label = annotator === null || broken || labels.has(id) ? null : ask(`api/labels/${index}`);
+    asked.set(index, Promise.all([ask(`api/runs/${index}`), label]).then(([shown, mine]) => {
+      if (mine !== null && !labels.has(id)) labels.set(id, mine);
       kept.delete(index);
       kept.set(index, shown);
-      if (kept.size > MOST_KEPT) kept.delete(kept.keys().next().value);
+      if (kept.size > (printing ? MAX_PRINTED : MOST_KEPT)) kept.delete(kept.keys().next().value);
     }).finally(() => asked.delete(index)));
   }
   return asked.get(index);
@@ -46,12 +41,15 @@ function redrawDetail(index) {
   if (index !== current && (series === null || overview.rows[index].series !== series)) return;
   const place = byId("detail");
   const top = place.scrollTop;
+  const { id, value, parentElement } = document.activeElement;
+  const focused = id ? `#${id}` : value && parentElement.id ? `#${parentElement.id} > [value=${value}]` : null;
   drawDetail(current);
   place.scrollTop = top;
+  if (focused) place.querySelector(focused)?.focus({ preventScroll: true });
 }
 
 async function areThere(indices) {
-  for (const index of indices) if (!kept.has(index)) await fetchDetail(index);
+  for (const index of indices) if (!isRead(index)) await fetchDetail(index);
 }
 
 const hasCalls = (index, judge) => Boolean(kept.get(index)?.verdicts[judge]?.usage.calls);
@@ -59,6 +57,7 @@ const readCalls = (index, judge) => ask(`api/calls/${index}/${judge}`);
 
 // The server searches pages, thoughts, actions and reasons; until it responds, goals and ids are searched.
 function hasWords(index, words) {
+  if (/^#\d*$/.test(words)) return words === "#" || words === `#${index + 1}`;
   if (hits.words === words) return hits.numbers === null || hits.numbers.has(index);
   const row = overview.rows[index];
   const text = `${row.goal} ${row.id}`.toLowerCase();

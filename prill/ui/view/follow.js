@@ -28,16 +28,22 @@ async function askState() {
 async function take(state) {
   if (state.generation !== known.generation) beginAnew(state);
   known = { generation: state.generation, changes: state.known };
-  annotator = state.annotator;
+  ({ annotator, blind, pairs } = state);
+  if (blind) folds.thoughts = !(claimsFolded = true);
+  if (annotator !== null) byId("browse").dataset.labels = blind ? "blind" : "open";
   overview.source = state.source || (annotator === null ? "" : "human");
   for (const { number, row, mine } of state.rows) {
     row.mine = mine;
     overview.rows[number] = row;
+    // Another page has saved a label.
+    if (labels.has(row.id) && !drafts.has(row.id) && (labels.get(row.id).mine?.choice ?? null) !== mine) labels.delete(row.id);
     const shown = kept.get(number);
     if (shown) kept.delete(number);
-    if (shown && number === current && document.activeElement !== byId("note")) fetchDetail(number).then(() => redrawDetail(number), () => {});
+    if (shown && number === current) refetch(number, JSON.stringify(shown));
+    if (last !== null && number === last.index) refreshLast();
   }
   showProgress(state);
+  showSession();
   if (!state.rows.length) return;
   measure();
   const parts = JSON.stringify([overview.source, overview.judges, partValues()]);
@@ -50,7 +56,15 @@ async function take(state) {
   if (filters.search && hits.words === filters.search) searchFor(filters.search);
   const was = current;
   refilter();
+  const place = resumed === null ? -1 : overview.rows.findIndex((row) => row.id === resumed.id);
+  if (place >= 0) {
+    ({ at } = resumed);
+    [current, resumed] = [place, null];
+    if (view === "browse") drawDetail(current);
+    drawList();
+  }
   const wanted = new URLSearchParams(window.location.hash.slice(1)).get("t");
+  if (blind && !started) return;
   if (wanted && (current === null || overview.rows[current].id !== wanted) && overview.rows.some((row) => row.id === wanted) && !arrived) {
     arrived = true;
     await searchFor(filters.search);
@@ -59,9 +73,19 @@ async function take(state) {
   if (view === "summary") showSummary();
 }
 
+async function refetch(number, before) {
+  try {
+    await fetchDetail(number);
+    if (JSON.stringify(kept.get(number)) !== before) redrawDetail(number);
+  } catch { /* The next request says what is wrong. */ }
+}
+
 let arrived = false; // whether the run in the URL was shown
 
+let resumed = null; // the run and the state that were shown before all rows were read again
+
 function beginAnew(state) {
+  if (current !== null) resumed = { id: overview.rows[current].id, at };
   overview.judges = state.judges.map((judge) => judge.name);
   overview.parts = state.parts;
   overview.rows = [];
@@ -76,7 +100,7 @@ const partValues = () => overview.parts.map((_, i) => new Set(overview.rows.map(
 
 function showProgress(state) {
   const all = overview.rows.length;
-  const words = state.judges.filter((judge) => judge.judged < all || judge.per_minute !== null).map((judge) => {
+  const words = state.judges.filter((judge) => !blind && (judge.judged < all || judge.per_minute !== null)).map((judge) => {
     const unscored = Object.entries(judge.unscored).map(([reason, count]) => `${reason} ${count}`).join(", ");
     const rate = judge.per_minute === null ? "" : `, ${judge.per_minute.toFixed(judge.per_minute < 10 ? 1 : 0)} a minute`;
     const left = judge.minutes_left === null ? "" : `, ${judge.minutes_left < 1 ? "under a minute" : `${Math.round(judge.minutes_left)} min`} left`;
@@ -86,8 +110,7 @@ function showProgress(state) {
   if (state.problems.length) words.push(`${state.problems.length} ${state.problems.length === 1 ? "problem" : "problems"}: ${state.problems[0]}`);
   if (annotator !== null) {
     const done = overview.rows.filter((row) => row.mine).length;
-    const pairs = (state.pairs ?? []).filter((pair) => pair.common).map((pair) => `with ${pair.annotator} ${pair.agreed} of ${pair.common} agree${pair.kappa === null ? "" : `, kappa ${pair.kappa.toFixed(2)}`}`);
-    words.push(`${annotator}: ${done} of ${all} labelled`, ...pairs);
+    words.push(`${annotator}: ${done} of ${all} labelled`);
   }
   byId("progress").hidden = !words.length;
   byId("progress").textContent = words.join(" · ");
@@ -107,6 +130,14 @@ async function showSummary() {
   }
 }
 
+// A blind page begins with the run of its address, or else with the first one without a label.
+async function begin() {
+  started = true;
+  const wanted = new URLSearchParams(window.location.hash.slice(1)).get("t");
+  const index = overview.rows.findIndex((row) => row.id === wanted);
+  if (overview.rows.length) await alone(() => openRun(index >= 0 ? index : (nextUnlabelled(-1) ?? 0)));
+}
+
 byId("show-summary").addEventListener("click", showSummary);
 KEYS.s = () => { show("summary"); showSummary(); };
 byId("search").addEventListener("input", () => searchFor(filters.search));
@@ -115,6 +146,8 @@ window.addEventListener("hashchange", () => { if (view === "summary") showSummar
 (async () => {
   await follow();
   await searchFor(filters.search);
+  if (blind) await begin();
+  started = true;
   for (;;) {
     await new Promise((resume) => setTimeout(resume, EVERY));
     if (!document.hidden) await follow();

@@ -1,114 +1,355 @@
-// The annotator's labels, next to the verdicts. The page confirms a decision only once it is on disk.
+// The annotator's labels, next to what was recorded. The page says "on disk" of a decision only once it is there.
+// A blind page saves with Enter and leads to the next run; otherwise, every change is saved at once.
 
-const CHOICES = [["success", "1", "✓ Success"], ["failure", "2", "✗ Failure"], ["not_executable", "3", "Not executable"], ["unsure", "4", "? Unsure"]];
-const STEP_CHOICES = [["towards", "→"], ["reached", "★"], ["not_sure", "?"], ["away", "←"]];
-const labels = new Map(); // saved labels, by number: {mine, version}
+const OUTCOMES = [["success", "s", "Success"], ["failure", "f", "Failure"], ["not_executable", "x", "Not executable"], ["unsure", "u", "Unsure"]];
+const STEP_LABELS = [["towards", "t", "Towards goal"], ["not_sure", "n", "Not sure"], ["reached", "r", "Goal reached"], ["away", "a", "Away from goal"]];
+const NAMES = Object.fromEntries([...OUTCOMES, ...STEP_LABELS].map(([value, , name]) => [value, name]));
+const labels = new Map(); // saved labels, by id: {mine, version}
 let annotator = null;
-let saving = Promise.resolve();
+let pairs = []; // agreement with other annotators
+let saving = Promise.resolve(); // of changes that are saved at once
+let last = null; // the run that was saved before, with what others say of it
+let panelOf = null; // the run that the panel shows
+let message = { text: "", mild: true };
+let textIsOpen = false;
 
-function labelBar(index) {
-  if (annotator === null || overview.rows[index].broken) return null;
-  const known = labels.get(index);
-  if (!known) readLabel(index);
-  const mine = known?.mine ?? null;
-  const note = el("textarea", { id: "note", rows: "1", maxlength: "20000", placeholder: "Note", "aria-label": "Note", keydown: onNoteKey, change: () => saveNote(index) });
-  note.value = mine?.note ?? "";
-  return el("section", { class: "label-bar", "aria-label": "Your label" },
-    el("div", { class: "choices", role: "group", "aria-label": `Label of ${annotator}` }, CHOICES.map(([value, key, words]) => el("button", {
-      type: "button", class: value, "aria-pressed": String(mine?.choice === value), disabled: !known, click: () => decide(index, { choice: value }),
-    }, words, " ", el("kbd", {}, key)))),
+const decides = () => blind && view === "browse";
+const formOf = (mine) => ({
+  choice: mine?.choice ?? null,
+  steps: Object.fromEntries((mine?.steps ?? []).map(({ index, label }) => [index, label])),
+  side_effects: mine?.side_effects ?? false,
+  note: mine?.note ?? "",
+});
+const asText = ({ choice, steps, side_effects, note }) => JSON.stringify([choice, steps, side_effects, note.trim()]);
+const draftOf = (id) => drafts.get(id) ?? { form: formOf(labels.get(id).mine), version: labels.get(id).version };
+const isUnsaved = (row) => drafts.has(row.id);
+const currentId = () => overview.rows[current]?.id;
+const isReady = () => annotator !== null && view === "browse" && entry !== null && labels.has(currentId()) && panelOf === currentId();
+
+function keep(id, form, version) {
+  const was = drafts.has(id);
+  if (asText(form) === asText(formOf(labels.get(id).mine))) drafts.delete(id);
+  else drafts.set(id, { form, version });
+  store();
+  if (was !== drafts.has(id)) drawList();
+}
+
+// ---- the panel
+
+function labelPanel(index) {
+  const id = overview.rows[index].id;
+  if (annotator === null || overview.rows[index].broken || !labels.has(id)) return null;
+  if (panelOf !== id) {
+    const left = overview.rows.findIndex((row) => row.id === panelOf);
+    message = { text: left >= 0 && drafts.has(panelOf) ? `Trajectory ${left + 1} is not saved: what you decided of it is on this page only. "${drafts.size} not saved" leads back to it.` : "", mild: true };
+    panelOf = id;
+  }
+  const buttons = (name, title, offered, act, first) => el("div", { id: name, class: "buttons", role: "group", "aria-label": title },
+    offered.map(([value, letter, words], i) => el("button", { type: "button", class: value, value, click: () => act(value) }, el("span", {}, words), el("kbd", {}, blind ? letter : String(first + i)))));
+  const note = el("textarea", { id: "note", rows: "2", maxlength: "20000", placeholder: "Optional", input: () => change((form) => { form.note = note.value; }, false), change: () => saveAtOnce() });
+  return el("section", { class: "label-panel", "aria-label": `Label of ${annotator}` },
+    el("div", { class: "counts" }, el("span", { id: "counts" }), el("progress", { id: "bar", value: "0", "aria-labelledby": "counts" })),
+    el("h3", {}, "Outcome"),
+    buttons("outcomes", "Outcome", OUTCOMES, choose, 1),
+    el("h3", { id: "step-title" }),
+    buttons("step-labels", "Label of this step", STEP_LABELS, labelStep, 5),
+    el("button", { type: "button", id: "side-effects", title: "The agent changed something that nobody asked for", click: toggleSideEffects }, el("span", {}, "Side effects"), el("kbd", {}, blind ? "d" : "9")),
+    el("h3", {}, el("label", { for: "note" }, "Note"), " ", el("kbd", {}, "e")),
     note,
-    el("p", { class: "hint", id: "label-state", role: "status" }, known ? (mine ? "On disk" : "No label yet") : "Reading …"));
+    el("p", { class: "hint typing" }, el("kbd", {}, "Esc"), " leaves the note, ", el("kbd", {}, "Ctrl"), " ", el("kbd", {}, "Enter"), " saves"),
+    el("div", { class: "buttons save" },
+      blind ? el("button", { type: "button", id: "save", class: "primary", click: save }, "Save and next ", el("kbd", {}, "Enter")) : null,
+      el("button", { type: "button", id: "undo", click: undo }, "Undo ", el("kbd", {}, "z"))),
+    el("p", { class: "state" }, el("span", { id: "label-state", class: "pill", role: "status" }), " ", el("button", { type: "button", id: "unsaved", title: "Go to what is not saved", click: toUnsaved })),
+    el("p", { id: "alert", role: "alert" }),
+    lastSaid(index),
+    el("section", { id: "agreement" }));
 }
 
-function stepChoice(index) {
-  if (annotator === null || current === null || !labels.has(current)) return null;
-  const mine = labels.get(current).mine;
-  const chosen = mine?.steps?.find((step) => step.index === index)?.label;
-  return el("div", { class: "step-choice", role: "group", "aria-label": `Your label of step ${index + 1}` }, STEP_CHOICES.map(([value, glyph]) => el("button", {
-    type: "button", class: `mark ${value}`, title: STEP_WORDS[value][1], "aria-label": STEP_WORDS[value][1], "aria-pressed": String(chosen === value), disabled: !mine,
-    click: (event) => { event.stopPropagation(); decide(current, { step: [index, chosen === value ? null : value] }); },
-  }, glyph)));
+function showForm() {
+  if (!isReady()) return;
+  const id = currentId();
+  const { form } = draftOf(id);
+  const steps = entry.trajectory?.steps.length ?? 0;
+  for (const button of byId("outcomes").children) button.setAttribute("aria-pressed", String(button.value === form.choice));
+  for (const button of byId("step-labels").children) {
+    button.disabled = at >= steps;
+    button.setAttribute("aria-pressed", String(button.value === form.steps[at]));
+  }
+  byId("side-effects").setAttribute("aria-pressed", String(form.side_effects));
+  byId("step-title").textContent = at < steps ? `Step ${at + 1}` : steps ? "The final state has no step to label" : "No step to label";
+  if (byId("note").value.trim() !== form.note.trim()) byId("note").value = form.note;
+  const unsaved = drafts.has(id);
+  byId("label-state").className = `pill ${unsaved ? "unsaved" : form.choice ? "saved" : "unsure"}`;
+  byId("label-state").textContent = unsaved ? `Not saved yet${form.choice ? "" : ": no outcome is chosen"}` : form.choice ? "On disk" : "No label yet";
+  byId("unsaved").hidden = !drafts.size;
+  byId("unsaved").textContent = `${drafts.size} not saved`;
+  byId("undo").disabled = !saves.length;
+  for (const [index, mark] of document.querySelectorAll("#film .own").entries()) showMark(mark, form.steps[index]);
+  showMessage();
+  showSession();
 }
 
-async function readLabel(index) {
+// The label of a step that this page has, at its step.
+const ownMark = () => (annotator === null ? null : el("span", { class: "own" }));
+
+function showMark(mark, value) {
+  mark.className = value ? `own mark ${value}` : "own";
+  mark.textContent = value ? STEP_WORDS[value][0] : "";
+  mark.title = value ? NAMES[value] : "";
+}
+
+function showMessage() {
+  byId("alert").textContent = message.text;
+  byId("alert").className = message.mild ? "mild" : "";
+  byId("alert").hidden = !message.text;
+}
+
+function warn(text, mild = true) {
+  message = { text, mild };
+  if (byId("alert")) showMessage();
+  else if (text) say(text);
+}
+
+function showSession() {
+  if (!byId("counts")) return;
+  const done = overview.rows.filter((row) => row.mine).length;
+  const total = overview.rows.length;
+  byId("counts").textContent = `${done} done, ${total - done} left`;
+  byId("bar").value = done / Math.max(1, total);
+  if (!pairs.length) { byId("agreement").replaceChildren(); return; }
+  const cells = (tag, words) => el("tr", {}, words.map((word) => el(tag, {}, word)));
+  const open = pairs.reduce((sum, pair) => sum + pair.undecided, 0);
+  byId("agreement").replaceChildren(el("h3", {}, "Agreement so far"),
+    el("table", {}, cells("th", ["With", "agree", "of", "kappa"]), pairs.map(({ annotator: name, agreed, common, kappa }) =>
+      cells("td", [name, common ? `${Math.round((100 * agreed) / common)} %` : "–", String(common), kappa === null ? "–" : kappa.toFixed(2)]))),
+    open ? el("p", { class: "hint" }, `Success and failure only; ${open} left open by one or both.`) : "");
+}
+
+// What others say of the run that was saved before.
+function lastSaid(index) {
+  if (last === null || last.index === index) return null;
+  const line = (name, tone, words, ...more) => el("li", {}, el("bdi", {}, name), ": ", badge(tone, words), more.filter(Boolean).flatMap((text) => [" · ", el("bdi", {}, text)]));
+  const people = last.shown.labels.filter((label) => label.annotator !== annotator).map((label) => line(label.annotator ?? "(unnamed)", outcomeOf(label, "undecided"), label.undecided ? NAMES[label.undecided] : undefined, label.side_effects ? "side effects" : null, label.note));
+  const judges = last.shown.verdicts.flatMap((verdict, i) => (verdict ? [line(overview.judges[i], outcomeOf(verdict, "unscored"), verdict.unscored ? `Unscored: ${verdict.unscored}` : undefined, verdict.score === null ? null : `score ${verdict.score.toFixed(2)}`, verdict.reason)] : []));
+  const { choice } = labels.get(last.id).mine;
+  return el("section", { id: "last" }, el("h3", {}, "Saved before"),
+    el("p", {}, "You, on ", el("button", { type: "button", class: "jump", click: () => alone(() => openRun(last.index)) }, String(last.index + 1)), ": ", badge({ success: "success", failure: "failure" }[choice] ?? "undecided", NAMES[choice])),
+    el("ul", { class: "bare" }, people, judges));
+}
+
+// Another annotator has labelled that run, too.
+async function refreshLast() {
+  const { index } = last;
   try {
-    labels.set(index, await ask(`api/labels/${index}`));
-    if (index === current) redrawDetail(index);
+    await fetchDetail(index);
+  } catch { return; } // The next request says what is wrong.
+  if (last?.index !== index) return;
+  last.shown = kept.get(index);
+  if (byId("last")) byId("last").replaceWith(lastSaid(current));
+}
+
+// ---- the whole page text of a state, below its screenshot
+
+function stageText() {
+  if (annotator === null) return null;
+  const state = stateAt(entry.trajectory, at);
+  const text = el("details", { id: "text", class: "fold", toggle: () => { textIsOpen = text.open; if (text.open) fillText(text.lastChild, current, at); } },
+    el("summary", {}, "Page text ", blind ? el("kbd", {}, "p") : null), el("pre", { tabindex: "0", dir: "auto" }));
+  text.open = textIsOpen;
+  return [state.caption ? folded("Caption", false, el("div", { class: "plain", dir: "auto" }, state.caption)) : null, state.text ? text : null];
+}
+
+async function fillText(place, index, state) {
+  try {
+    place.textContent = await ask(`texts/${index}/${state}`);
   } catch (error) {
-    say(error.message);
+    place.textContent = error.message;
   }
 }
 
-// Saves decisions one after the other, each based on the saved one.
-function decide(index, change) {
-  saving = saving.then(() => write(index, change)).catch((error) => refused(index, error));
-  return saving;
+// ---- decisions
+
+function change(edit, draws = true) {
+  if (!isReady() || (blind && busy && draws)) return;
+  const id = currentId();
+  const { form, version } = structuredClone(draftOf(id));
+  edit(form);
+  keep(id, form, version);
+  if (draws) message = { text: "", mild: true };
+  showForm();
+  if (draws) saveAtOnce();
 }
 
-async function write(index, { choice, note, step }) {
-  if (!labels.has(index)) await readLabel(index);
-  const { mine, version } = labels.get(index);
-  if (!choice && !mine) { say("Choose an outcome first: 1 to 4."); return; }
-  let steps = mine?.steps ?? [];
-  if (step) {
-    steps = steps.filter((one) => one.index !== step[0]);
-    if (step[1]) steps.push({ index: step[0], label: step[1] });
+const choose = (choice) => change((form) => { form.choice = choice; });
+const toggleSideEffects = () => change((form) => { form.side_effects = !form.side_effects; });
+
+function labelStep(value) {
+  if (!isReady()) return;
+  if (at >= (entry.trajectory?.steps.length ?? 0)) { warn("The final state has no step to label."); return; }
+  change((form) => {
+    if (form.steps[at] === value) delete form.steps[at];
+    else form.steps[at] = value;
+  });
+}
+
+function saveAtOnce() {
+  if (blind || !isReady()) return;
+  const index = current;
+  const { form } = draftOf(currentId());
+  if (!form.choice) return;
+  saving = saving.then(() => write(index)).then(follow).catch((error) => warn(error.message, false));
+}
+
+// Writes the decision about a run if it is not on disk.
+async function write(index) {
+  const { id } = overview.rows[index];
+  if (!drafts.has(id)) return;
+  const { form: { choice, steps, side_effects, note }, version } = structuredClone(drafts.get(id));
+  try {
+    if (id === currentId()) byId("label-state").textContent = "Saving …";
+    const saved = await ask(`api/labels/${index}`, { id, choice, note, side_effects, version, steps: Object.entries(steps).map(([place, label]) => ({ index: Number(place), label })) });
+    labels.set(id, saved);
+    overview.rows[index].mine = saved.mine.choice;
+    saves.push(saved.version);
+  } catch (error) {
+    if (error.status === 409) await takeOther(id);
+    showForm();
+    throw new Error(`Not saved. ${error.message} Your label is still here: ${blind ? "Enter" : "the next change"} ${error.status === 409 ? "replaces the other" : "tries again"}.`);
   }
-  const typed = index === current ? byId("note")?.value : undefined;
-  labels.set(index, await ask(`api/labels/${index}`, { choice: choice ?? mine.choice, note: note ?? typed ?? mine?.note ?? "", steps, version }));
-  await after(index);
-  say(`${choice ? CHOICES.find(([value]) => value === choice)[2] : "Label"}: on disk`);
+  // What was changed meanwhile is based on what is saved now.
+  keep(id, drafts.get(id).form, labels.get(id).version);
+  showForm();
 }
 
-// Data that is hidden until a run has a label is loaded again with the label.
-async function after(index) {
-  kept.delete(index);
+// Another page has saved a label of this run: it is the saved one now, and the form stays.
+async function takeOther(id) {
   await follow();
-  if (index !== current) return;
-  const typing = document.activeElement === byId("note");
+  const index = overview.rows.findIndex((row) => row.id === id);
+  labels.set(id, await ask(`api/labels/${index}`));
+  keep(id, drafts.get(id).form, labels.get(id).version);
+}
+
+const save = () => alone(async () => {
+  if (!blind || !isReady()) return;
+  const index = current;
+  const id = currentId();
+  if (!draftOf(id).form.choice) { warn("Choose success, failure, not executable or unsure first (s, f, x, u)."); return; }
+  await write(index);
+  if (drafts.has(id)) { warn("Saved, but without what was typed since: Enter saves it too."); return; }
+  await follow();
   await fetchDetail(index);
-  if (typing) byId("note").blur();
-  redrawDetail(index);
-  if (typing) byId("detail").focus({ preventScroll: true });
-}
+  last = { index, id, shown: kept.get(index) };
+  const next = nextUnlabelled(index);
+  await openRun(next ?? index);
+  if (next === null) warn(`All ${overview.rows.length} are labelled and on disk${drafts.size ? `, but ${drafts.size} changed and not saved yet` : ""}. End the command with Ctrl-C in its terminal, or look through them.`);
+});
 
-async function refused(index, error) {
-  say(error.message);
-  if (error.status === 409) {
-    labels.delete(index);
-    await readLabel(index);
+// The next run without a label: among those found, then among all; null if all have one.
+function nextUnlabelled(index) {
+  for (const places of [found, [...overview.rows.keys()]]) {
+    const begin = places.indexOf(index) + 1;
+    const next = [...places.slice(begin), ...places.slice(0, begin)].find((i) => !overview.rows[i].mine && !overview.rows[i].broken);
+    if (next !== undefined) return next;
   }
-  if (byId("label-state") && index === current) byId("label-state").textContent = `Not saved: ${error.message}`;
+  return null;
 }
 
-function saveNote(index) {
-  const known = labels.get(index);
-  const text = byId("note")?.value.trim() ?? "";
-  if (known?.mine && text !== known.mine.note) decide(index, { note: text });
+async function openRun(index) {
+  if (!isRead(index)) await fetchDetail(index);
+  if (!found.includes(index)) { current = index; setFilters({}, false); }
+  select(index);
+  keepAddress();
+  showPane("detail");
 }
 
-function onNoteKey(event) {
-  if (event.key === "Escape") event.target.blur();
-  if (event.key === "Enter" && event.ctrlKey) { event.preventDefault(); saveNote(current); }
-}
-
-async function undo() {
+const undo = () => alone(async () => {
+  if (!saves.length) { warn("Nothing to take back: only what was saved from this page since the command started."); return; }
+  await saving;
+  let taken;
   try {
-    const { number } = await ask("api/undo", {});
-    if (number === null) { say("Nothing of this page to take back."); return; }
-    labels.delete(number);
-    kept.delete(number);
-    await follow();
-    await readLabel(number);
-    if (!found.includes(number)) setFilters({}, false);
-    select(number);
-    say("Taken back");
+    taken = await ask("api/undo", { version: saves.at(-1) });
   } catch (error) {
-    say(error.message);
+    if (error.status === 409) saves.pop();
+    store();
+    showForm();
+    throw new Error(`Not taken back: ${error.message}`);
   }
+  saves.pop();
+  store();
+  if (last !== null && taken?.number === last.index) last = null;
+  if (taken === null || taken.number === null) { await follow(); warn("It was taken back before."); return; }
+  const { id } = overview.rows[taken.number];
+  labels.set(id, await ask(`api/labels/${taken.number}`));
+  const { mine, version } = labels.get(id);
+  overview.rows[taken.number].mine = mine?.choice ?? null;
+  // Changes since then are kept; what a blind page takes back is there to be changed.
+  const waiting = drafts.get(id)?.form ?? (blind ? formOf(taken.undone) : null);
+  if (waiting) keep(id, waiting, version);
+  await follow();
+  await fetchDetail(taken.number);
+  await openRun(taken.number);
+  warn(`Taken back: ${mine ? "your earlier label stands in the file again" : "the file has no label of yours now"}.${blind ? " Change it and press Enter to save." : ""}`);
+});
+
+const goBy = (by) => alone(async () => {
+  const place = found.indexOf(current) + by;
+  if (place >= 0 && place < found.length) await openRun(found[place]);
+});
+
+const toUnsaved = () => alone(async () => {
+  const places = [...drafts.keys()].map((id) => overview.rows.findIndex((row) => row.id === id)).filter((i) => i >= 0).sort((a, b) => a - b);
+  const next = places.find((i) => i > current) ?? places[0];
+  if (next === undefined) return;
+  if (next === current) warn(`This is the one that is not saved: ${blind ? "Enter saves it" : "choose an outcome"}.`);
+  else await openRun(next);
+});
+
+// ---- keys
+
+// Opens the search for a number: #5 is the fifth run.
+function askNumber() {
+  KEYS["/"]();
+  byId("search").value = "#";
+  byId("search").setSelectionRange(1, 1);
 }
 
-for (const [value, key] of CHOICES) KEYS[key] = () => { if (annotator !== null && view === "browse" && current !== null) decide(current, { choice: value }); };
-KEYS.e = () => { byId("note")?.focus(); };
-KEYS.z = () => { if (annotator !== null) undo(); };
+byId("search").addEventListener("keydown", (event) => {
+  const number = Number(/^#(\d+)$/.exec(byId("search").value.trim())?.[1] ?? 0);
+  if (event.key !== "Enter" || !number || number > overview.rows.length) return;
+  setFilters({}, false);
+  alone(() => openRun(number - 1));
+});
+
+const LABEL_KEYS = { e: () => byId("note").focus(), z: undo };
+const BLIND_KEYS = {
+  d: toggleSideEffects, Enter: save, ",": () => goBy(-1), ".": () => goBy(1), j: () => goBy(1), k: () => goBy(-1), g: askNumber,
+  Home: () => turn(-at), End: () => turn(Number.MAX_SAFE_INTEGER),
+  p: () => { if (byId("text")) byId("text").open = !byId("text").open; },
+  c: () => { if (byId("claims")) byId("claims").open = !byId("claims").open; },
+};
+OUTCOMES.forEach(([value, letter], i) => { LABEL_KEYS[i + 1] = BLIND_KEYS[letter] = () => choose(value); });
+STEP_LABELS.forEach(([value, letter], i) => { LABEL_KEYS[i + 5] = BLIND_KEYS[letter] = () => labelStep(value); });
+LABEL_KEYS[9] = toggleSideEffects;
+
+function onLabelKey(event) {
+  if (annotator === null || view !== "browse" || document.querySelector("dialog[open]")) return;
+  const typing = event.target.closest("input, select, textarea");
+  const sends = event.key === "Enter" && (event.ctrlKey || event.metaKey) && (!typing || typing.id === "note");
+  if (!sends && (typing || event.ctrlKey || event.metaKey || event.altKey)) return;
+  const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  // Enter activates a control reached by Tab, as usual; a choice that is already selected is saved.
+  if (key === "Enter" && !sends && event.target.closest("button, summary, a") && !event.target.closest("[aria-pressed=true]")) return;
+  const act = sends && !blind ? () => {} : Object.hasOwn(LABEL_KEYS, key) ? LABEL_KEYS[key] : blind && Object.hasOwn(BLIND_KEYS, key) ? BLIND_KEYS[key] : null;
+  if (act === null) {
+    if (blind && busy && (key.length === 1)) event.stopPropagation();
+    return;
+  }
+  event.preventDefault();
+  event.stopPropagation();
+  if (event.repeat || busy || !isReady()) return;
+  if (typing) typing.blur(); // which saves a changed note, unless the page is blind
+  act();
+}
+
+document.addEventListener("keydown", onLabelKey, true);

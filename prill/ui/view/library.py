@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ import msgspec
 from prill.errors import InputError, PrillError
 from prill.evaluators.labels import gold_labels
 from prill.io.cache import scratch_database
-from prill.io.lines import Line
+from prill.io.lines import Line, get_name
 from prill.io.store import BadLine, UniqueIds, decode_trajectory, encode, read_labels
 from prill.transcripts import read_transcript, transcript_folder
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
@@ -27,20 +27,26 @@ from prill.ui.report.entries import (
     ReportRow,
     Retry,
     detail,
+    file_names,
     get_series,
     judge_names,
     judged_row,
     row,
     truth_outcome,
 )
+from prill.ui.report.failures import FailedRun, failed_run
 from prill.ui.report.pictures import ReportPicture, look_at
 from prill.ui.report.summary import ReportContents, Summary, summary
 from prill.ui.view.following import FollowedFile
 from prill.ui.view.index import SearchIndex
+from prill.ui.view.label_log import SOURCE, LabelLog
 
 _MAX_BROKEN = 100  # messages about lines that cannot be read
+_MAX_FAILURES = 1000  # failed runs whose causes the summary has
 _RATE_SECONDS = 120.0  # over which the rate of verdicts is computed
 _RATE_POINTS = 240
+_UNNAMED = "(unnamed)"
+_MAX_TEXT = 200_000  # characters of a goal, a thought or an answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +93,7 @@ class Library:
         by: Keys of runs to filter by.
         retries: The outcomes of retry attempts, by id.
         transcripts: Whether to show model transcripts.
+        limit: The number of readable runs after which reading stops; None: all are read.
 
     Raises:
         UsageError: A file cannot be read, the labels have several sources, or this Python has no
@@ -104,20 +111,23 @@ class Library:
         by: Sequence[str] = (),
         retries: Mapping[str, Retry] | None = None,
         transcripts: bool = True,
+        limit: int | None = None,
     ) -> None:
-        self.parts = list(
-            dict.fromkeys(
-                ("site", "agent", "platform", "truncated", *(("attempt",) if retries else ()), *by)
-            )
-        )
+        self._names = file_names([str(path) for path in runs])
+        more = [*(["attempt"] if retries else ()), *(["file"] if self._names else ())]
+        self.parts = list(dict.fromkeys(("site", "agent", "platform", "truncated", *more, *by)))
         self.retries = retries or {}
         self.generation = 0
         self._paths = [str(path) for path in runs], [str(path) for path in verdicts]
         self._label_paths = [str(path) for path in labels]
         self._source, self._truth, self._transcripts = source, truth, transcripts
+        self._limit = limit
+        self._is_still = False
         self._lock = threading.RLock()
         self.annotator: str | None = None  # the annotator at the page
         self.own: dict[str, LabelRecord] = {}  # the newest labels of that person
+        # the newest labels of other people, by annotator and id
+        self.others: dict[str, dict[str, LabelRecord]] = {}
         self._label_files: list[tuple[int, int]] = []
         self._read_labels: list[LabelRecord] = []
         self._begin()
@@ -132,6 +142,8 @@ class Library:
         self.label_source = ""
         self._journal: list[int] = []  # rows in the order of changes
         self._where: list[tuple[int, int, int] | None] = []  # file, start and size
+        self._origins: list[int] = []  # the number of each row when it was read
+        self._readable = 0
         self._series: dict[tuple[object, ...], int] = {}
         self._columns: dict[tuple[str, bytes], _Column] = {}
         self._gold: dict[str, bool | None] = {}
@@ -160,6 +172,16 @@ class Library:
         Yields:
             After each record, the number of records; no lock is held then.
         """
+        if not self._is_still:
+            yield from self._read_new()
+        with self._lock:
+            if self._stamps() != self._label_files:
+                try:
+                    self._take_labels()
+                except PrillError as error:  # another process may be writing it
+                    self._problem(str(error))
+
+    def _read_new(self) -> Iterator[int]:
         count = 0
         files = [*self._run_files, *self._verdict_files]
         if any(file.was_replaced() for file in files):
@@ -168,19 +190,37 @@ class Library:
                 self._begin()
                 self._take_labels()
         for number, file in enumerate(self._run_files):
-            for _ in self._follow(file, partial(self._take_run, number)):
+            for _ in () if self._is_full else self._follow(file, partial(self._take_run, number)):
                 count += 1
                 yield count
+                if self._is_full:
+                    break
         for file in self._verdict_files:
             for _ in self._follow(file, partial(self._take_verdict, file)):
                 count += 1
                 yield count
+
+    @property
+    def _is_full(self) -> bool:
+        return self._limit is not None and self._readable >= self._limit
+
+    def left_out(self) -> list[str]:
+        """Returns a message for each line that could not be read."""
+        torn = [get_name(file.path) for file in self._run_files if file.waits]
+        broken = [one.broken for one in self.rows if one.broken is not None]
+        return [*broken, *(f"{name}: ends in an incomplete line" for name in torn)]
+
+    def keep(self, numbers: Sequence[int]) -> None:
+        """Keeps these rows, in this order; afterwards, only label files are followed."""
         with self._lock:
-            if self._stamps() != self._label_files:
-                try:
-                    self._take_labels()
-                except PrillError as error:  # another process may be writing it
-                    self._problem(str(error))
+            self._is_still = True
+            self.rows = [self.rows[number] for number in numbers]
+            self._where = [self._where[number] for number in numbers]
+            self._origins = [self._origins[number] for number in numbers]
+            self.ids = [one.id for one in self.rows]
+            self.places = {id: place for place, id in enumerate(self.ids)}
+            self._journal = list(range(len(self.rows)))
+            self.generation += 1
 
     def _follow(self, file: FollowedFile, take: Callable[[Line], bool]) -> Iterator[None]:
         if not Path(file.path).exists() and file.path != "-":
@@ -198,7 +238,7 @@ class Library:
 
     def _take_run(self, number: int, line: Line) -> bool:
         file = self._run_files[number]
-        place = f"{file.path}:{line.number}"
+        place = f"{get_name(file.path)}:{line.number}"
         item: Trajectory | BadLine
         try:
             item = decode_trajectory(line.data, file.root)
@@ -213,12 +253,16 @@ class Library:
             self._problem(item.message)
         else:
             self._index.add_run(at, item)
-        made = row(item, self.judges, item.id in self._gold, self._gold.get(item.id), self.parts)
-        if (series := get_series(item)) is not None:
+        name = self._names.get(file.path)
+        is_labelled, gold = item.id in self._gold, self._gold.get(item.id)
+        made = row(item, self.judges, is_labelled, gold, self.parts, name)
+        if (series := get_series(item, name)) is not None:
             task = self._series.setdefault(series[0], len(self._series))
             made = replace(made, series=task, attempt=series[1])
         self.rows.append(made)
         self.ids.append(item.id)
+        self._origins.append(at)
+        self._readable += isinstance(item, Trajectory)
         if line.start is None or isinstance(item, BadLine):
             self._where.append(None)
             if not isinstance(item, BadLine):
@@ -237,7 +281,7 @@ class Library:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             if not line.complete:
                 return False
-            self._problem(f"{file.path}:{line.number}: no verdict: {error}")
+            self._problem(f"{get_name(file.path)}:{line.number}: no verdict: {error}")
             return True
         key = (file.path, encode(verdict.evaluator))
         column = self._columns.get(key)
@@ -268,6 +312,15 @@ class Library:
         self.rows = [judged_row(one, self.judges) for one in self.rows]
         self.generation += 1
 
+    def begin_labels(self, log: LabelLog, others: Iterable[str | os.PathLike[str]] = ()) -> None:
+        """Takes labels of a log, too, in which this process writes the annotator's, and of `others`
+        in more files.
+        """
+        self.annotator, self.own = log.annotator, dict(log.mine)
+        paths = [*self._label_paths, *map(str, others), str(log.path)]
+        self._label_paths = list(dict.fromkeys(paths))
+        self._take_labels()
+
     def _filled(self) -> list[Path]:
         """Returns the label files that are not empty."""
         paths = map(Path, self._label_paths)
@@ -291,6 +344,12 @@ class Library:
                 if self.annotator is None or label.annotator != self.annotator
             ]
             labels = [*theirs, *self.own.values()]
+            if self.annotator is not None and self._source is None:
+                labels = [label for label in labels if label.source == SOURCE]
+            self.others = defaultdict(dict)
+            for label in theirs:
+                if label.source == SOURCE:
+                    self.others[label.annotator or _UNNAMED][label.id] = label
             self.label_source, self._gold = gold_labels(labels, self._source, self._truth)
             by_id: dict[str, list[LabelRecord]] = defaultdict(list)
             for label in labels:
@@ -314,11 +373,6 @@ class Library:
 
     # ---- what is asked
 
-    @property
-    def goals(self) -> list[str]:
-        """Returns the goal of each row."""
-        return [one.goal for one in self.rows]
-
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -327,19 +381,24 @@ class Library:
         with self._lock:
             if self.rows[number].broken is not None:
                 raise InputError(self.rows[number].broken or "")
-            where = self._where[number]
+            where, id = self._where[number], self.ids[number]
             if where is None:
                 body = self._kept.execute(
-                    "SELECT body FROM bodies WHERE number = ?", (number,)
+                    "SELECT body FROM bodies WHERE number = ?", (self._origins[number],)
                 ).fetchone()
                 return msgspec.json.decode(body[0], type=Trajectory)
             file = self._run_files[where[0]]
         try:
             with Path(file.path).open("rb") as opened:
                 opened.seek(where[1])
-                return decode_trajectory(opened.read(where[2]).strip(), file.root)
+                found = decode_trajectory(opened.read(where[2]).strip(), file.root)
         except OSError as error:
-            raise InputError(f"{file.path}: {error.strerror}") from None
+            raise InputError(f"{get_name(file.path)}: {error.strerror}") from None
+        if found.id != id:
+            raise InputError(
+                f"{get_name(file.path)}: has changed since it was read; start the command again"
+            )
+        return found
 
     def changes(self, since: int, most: int) -> tuple[int, list[tuple[int, ReportRow]]]:
         """Returns the rows that changed.
@@ -396,7 +455,10 @@ class Library:
 
     def search(self, query: str, *, reasons: bool) -> set[int] | None:
         """Returns the rows that match the query; see `SearchIndex.search`."""
-        return self._index.search(query, reasons=reasons)
+        found = self._index.search(query, reasons=reasons)
+        if found is None or not self._is_still:
+            return found
+        return {number for number, origin in enumerate(self._origins) if origin in found}
 
     def detail(self, number: int) -> Detail:
         """Returns a run with its verdicts and labels; its images are named
@@ -422,7 +484,7 @@ class Library:
                 return ReportPicture(name=name)
             return ReportPicture(name=name, width=size[0], height=size[1], src=places[path])
 
-        return detail(item, judges, labels, picture, self.retries.get(one.id))
+        return detail(item, judges, labels, picture, self.retries.get(one.id), _MAX_TEXT)
 
     def calls(self, number: int, judge: int) -> Exchanges | None:
         """Returns the model transcript of a judge on a run; None if none was kept."""
@@ -434,7 +496,7 @@ class Library:
         if verdict is None or column.transcripts is None or not column.transcripts.is_dir():
             return None
         transcript = read_transcript(column.transcripts, verdict)
-        return exchanges(transcript) if transcript is not None else None
+        return exchanges(transcript, verdict) if transcript is not None else None
 
     def summary(self) -> Summary:
         """Returns the figures of the runs read so far."""
@@ -447,4 +509,26 @@ class Library:
                 truth=self._truth,
                 retries=self.retries,
             )
-        return summary(contents)
+            gold = dict(self._gold)
+        failures = self._failures(contents, gold)
+        is_cut = len(failures) == _MAX_FAILURES
+        return summary(replace(contents, failures=failures, first_failures=is_cut))
+
+    def _failures(
+        self, contents: ReportContents, gold: Mapping[str, bool | None]
+    ) -> list[FailedRun]:
+        """Returns the first 1,000 failed runs; their lines are read again."""
+        found: list[FailedRun] = []
+        for number, one in enumerate(contents.rows):
+            if len(found) == _MAX_FAILURES:
+                break
+            if "failure" not in (*one.outcomes, one.truth):
+                continue
+            try:
+                item = self[number]
+            except InputError:
+                continue
+            failed = failed_run(item, contents.judges, gold.get(one.id), contents.source)
+            if failed is not None:
+                found.append(failed)
+        return found

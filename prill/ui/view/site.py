@@ -7,30 +7,44 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from prill.errors import InputError
-from prill.ui.annotate.session import LabelDecision, LabelSession
-from prill.ui.annotate.site import SaveRequest, UndoRequest
-from prill.ui.report.entries import Judge, ReportRow, judged_row
+from prill.types import Observation
+from prill.ui.history import ConflictError
+from prill.ui.report.entries import Detail, ReportRow, judged_row, truth_outcome
 from prill.ui.report.page import SCRIPTS
 from prill.ui.serving import (
     PLACE,
     Handler,
+    UndoRequest,
     change_response,
     json_response,
     picture_response,
 )
-from prill.ui.templates import read_part, render
+from prill.ui.templates import render, served_page
 from prill.ui.view.library import JudgeProgress, Library
+from prill.ui.view.session import LabelDecision, LabelSession, PairAgreement
 
 if TYPE_CHECKING:
     from aiohttp import web
 
 _MAX_ROWS = 2000  # per response
 _PAUSE = 1.0  # seconds between two reads of the files
+_SCRIPTS = ("ui/view/labels.js", "ui/view/follow.js", "ui/view/paper.js")
 _SLICE = 0.05  # seconds of reading before requests are handled
-_STYLES = ("ui/look.css", "ui/report/page.css", "ui/view/view.css")
+Reveal = Literal["always", "verdicts", "after", "never"]
+"""When the page shows what others say of a run: `always`, only `verdicts` before the annotator's
+label, all of it `after` the label, or `never`.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveRequest(LabelDecision):
+    """A decision, the id of the run, and the version of the state it was made on; None for any."""
+
+    id: str | None = None
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +74,7 @@ class State:
     problems: tuple[str, ...]
     annotator: str | None
     blind: bool
-    pairs: object
+    pairs: tuple[PairAgreement, ...] = ()
     rows: tuple[NumberedRow, ...] = field(default=())
 
 
@@ -70,25 +84,31 @@ class ViewSite:
     Args:
         library: The runs to show.
         session: The session for labels; None: no labels are collected.
-        blind: Whether verdicts and others' labels of a run are hidden until this annotator has
-            labelled it.
+        reveal: When verdicts, others' labels and figures are shown. Unless `always`, the page is
+            blind: the annotator decides, saves, and is led to the next run.
         title: The title of the page.
+        command: The command that serves the page.
     """
-
-    command = "prill view"
 
     def __init__(
         self,
         library: Library,
         session: LabelSession | None = None,
         *,
-        blind: bool = False,
+        reveal: Reveal = "always",
         title: str = "prill view",
+        command: str = "prill view",
     ) -> None:
         self.title = title
+        self.command = command
         self.library = library
         self.session = session
-        self.blind = blind and session is not None
+        self.reveal: Reveal = reveal if session is not None else "always"
+
+    @property
+    def blind(self) -> bool:
+        """Returns whether anything is hidden."""
+        return self.reveal != "always"
 
     @contextlib.asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
@@ -110,13 +130,14 @@ class ViewSite:
 
     def files(self) -> Mapping[str, str]:
         """Returns the page, its style and its script."""
-        own = ("ui/look.js", "ui/view/data.js"), ("ui/view/labels.js", "ui/view/follow.js")
-        scripts = "\n".join(map(read_part, (*own[0], *SCRIPTS, *own[1])))
-        return {
-            "": render("ui/view/view.html", title=self.title, labels=self.session is not None),
-            "view.css": "".join(map(read_part, _STYLES)),
-            "view.js": f'(() => {{\n"use strict";\n{scripts}\n}})();\n',
-        }
+        return served_page(
+            "ui/view/view.html",
+            styles=("ui/report/page.css", "ui/view/view.css"),
+            scripts=("ui/view/data.js", *SCRIPTS, "ui/decisions.js", *_SCRIPTS),
+            title=self.title,
+            labels=self.session is not None,
+            blind=self.blind,
+        )
 
     def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]:
         """Yields the routes of rows, runs, images, calls, the summary and labels."""
@@ -127,6 +148,7 @@ class ViewSite:
             (f"api/runs/{PLACE}", self.run, None),
             (f"api/calls/{PLACE}/{{judge:[0-9]{{1,4}}}}", self.calls, None),
             (f"pictures/{PLACE}/{{state:[0-9]{{1,9}}}}", self.picture, None),
+            (f"texts/{PLACE}/{{state:[0-9]{{1,9}}}}", self.text, None),
             (f"api/labels/{PLACE}", self.label, self.save),
             ("api/undo", None, self.undo),
         )
@@ -144,13 +166,15 @@ class ViewSite:
                 known=known,
                 changes=library.changed,
                 read=library.read_share(),
-                judges=tuple(library.progress()),
+                judges=self._judges(),
                 source=library.label_source,
                 parts=tuple(library.parts),
                 problems=tuple(library.problems),
                 annotator=self.session.log.annotator if self.session is not None else None,
                 blind=self.blind,
-                pairs=self.session.pairs if self.session is not None and not self.blind else (),
+                pairs=self.session.pairs
+                if self.session is not None and self.reveal != "never"
+                else (),
                 rows=tuple(
                     NumberedRow(number=number, row=self._shown(row), mine=self._mine(row.id))
                     for number, row in rows
@@ -161,7 +185,8 @@ class ViewSite:
     async def search(self, request: web.Request) -> web.StreamResponse:
         """Returns the numbers of the runs that match a query; null: all."""
         query = request.query.get("q", "")
-        found = await asyncio.to_thread(self.library.search, query, reasons=not self.blind)
+        reasons = self.reveal in ("always", "verdicts")
+        found = await asyncio.to_thread(self.library.search, query, reasons=reasons)
         return json_response(None if found is None else sorted(found))
 
     async def summary(self, request: web.Request) -> web.StreamResponse:
@@ -178,17 +203,14 @@ class ViewSite:
         """Returns a run with its verdicts and labels."""
         number = self._number(request)
         shown = await asyncio.to_thread(self.library.detail, number)
-        if self._is_hidden(self.library.ids[number]):
-            judges = len(self.library.judges)
-            shown = replace(shown, verdicts=(None,) * judges, labels=(), retry=None)
-        return json_response(shown)
+        return json_response(self._shown_detail(self.library.ids[number], shown))
 
     async def calls(self, request: web.Request) -> web.StreamResponse:
         """Returns the model transcript of a judge on a run."""
         from aiohttp import web
 
         number = self._number(request)
-        if self._is_hidden(self.library.ids[number]):
+        if not self._shows_verdicts(self.library.ids[number]):
             raise web.HTTPForbidden(text="not before your label\n")
         judge = int(request.match_info["judge"])
         found = await asyncio.to_thread(self.library.calls, number, judge)
@@ -196,18 +218,26 @@ class ViewSite:
 
     async def picture(self, request: web.Request) -> web.StreamResponse:
         """Returns the screenshot of a state."""
+        return await picture_response((await self._state(request)).screenshot)
+
+    async def text(self, request: web.Request) -> web.StreamResponse:
+        """Returns the whole page text of a state."""
         from aiohttp import web
 
+        body = ((await self._state(request)).text or "").encode("utf-8", "replace")
+        return web.Response(body=body, content_type="text/plain", charset="utf-8")
+
+    async def _state(self, request: web.Request) -> Observation:
+        from aiohttp import web
+
+        state = int(request.match_info["state"])
         try:
-            states = (
-                await asyncio.to_thread(self.library.__getitem__, self._number(request))
-            ).observations
+            run = await asyncio.to_thread(self.library.__getitem__, self._number(request))
         except InputError:
             raise web.HTTPNotFound from None
-        state = int(request.match_info["state"])
-        if state >= len(states):
+        if state >= len(run.observations):
             raise web.HTTPNotFound
-        return await picture_response(states[state].screenshot)
+        return run.observations[state]
 
     async def label(self, request: web.Request) -> web.StreamResponse:
         """Returns the label of the annotator at the page, with its version."""
@@ -219,21 +249,22 @@ class ViewSite:
         session, number = self._labelling(), self._number(request)
 
         async def saved(asked: SaveRequest) -> object:
-            decision = LabelDecision(choice=asked.choice, steps=asked.steps, note=asked.note)
-            change = await session.put(number, decision, asked.version)
+            if asked.id not in (None, self.library.ids[number]):
+                raise ConflictError("The files were replaced meanwhile.")
+            change = await session.put(number, asked, asked.version)
             self._relabel()
             return change
 
         return await change_response(request, SaveRequest, saved)
 
     async def undo(self, request: web.Request) -> web.StreamResponse:
-        """Undoes the last label."""
+        """Undoes a label; null: there is nothing to undo."""
         session = self._labelling()
 
         async def undone(asked: UndoRequest) -> object:
-            taken_back = await session.take_back(asked.version)
+            change = await session.undo(asked.version)
             self._relabel()
-            return {"number": taken_back and taken_back[0]}
+            return change
 
         return await change_response(request, UndoRequest, undone)
 
@@ -262,14 +293,53 @@ class ViewSite:
     def _mine(self, id: str) -> str | None:
         return self.session.choice(id) if self.session is not None else None
 
-    def _is_hidden(self, id: str) -> bool:
-        return self.blind and self._mine(id) is None
+    def _shows_verdicts(self, id: str) -> bool:
+        return self.reveal in ("always", "verdicts") or self._shows_labels(id)
+
+    def _shows_labels(self, id: str) -> bool:
+        return self.reveal == "always" or (self.reveal != "never" and self._mine(id) is not None)
+
+    def _judges(self) -> tuple[JudgeProgress, ...]:
+        if self.reveal == "never":
+            return ()
+        judges = self.library.progress()
+        return tuple(replace(judge, unscored={}) if self.blind else judge for judge in judges)
 
     def _shown(self, row: ReportRow) -> ReportRow:
-        if not self._is_hidden(row.id):
+        """Returns the row without what must not be seen; a blind page's label is the annotator's
+        own.
+        """
+        if self.session is None or not self.blind:
             return row
-        judges: list[Judge] = [replace(judge, verdicts={}) for judge in self.library.judges]
-        return judged_row(replace(row, truth=""), judges)
+        mine = self.session.log.mine.get(row.id)
+        row = replace(row, truth="" if mine is None else truth_outcome(mine.success))
+        if not self._shows_labels(row.id):  # an attempt was followed by others where it failed
+            keys = self.library.parts
+            parts = tuple(
+                None if key == "attempt" else part
+                for key, part in zip(keys, row.parts, strict=False)
+            )
+            row = replace(row, series=None, attempt=None, parts=parts)
+        if not self._shows_verdicts(row.id):
+            hidden = () if self.reveal == "never" else self.library.judges
+            row = judged_row(row, [replace(judge, verdicts={}) for judge in hidden])
+        return row
+
+    def _shown_detail(self, id: str, shown: Detail) -> Detail:
+        if self.session is None or not self.blind:
+            return shown
+        mine = self.session.log.annotator
+        if self._shows_labels(id):
+            others = any(label.annotator != mine for label in shown.labels)
+            if others or any(verdict is not None for verdict in shown.verdicts):
+                self.session.reveal(id)
+            return shown
+        labels = tuple(label for label in shown.labels if label.annotator == mine)
+        verdicts = shown.verdicts
+        if not self._shows_verdicts(id):
+            verdicts = () if self.reveal == "never" else (None,) * len(verdicts)
+        # Metadata may hold the outcome, and checked claims are a judgement.
+        return replace(shown, labels=labels, verdicts=verdicts, notes="", claims=(), retry=None)
 
 
 def _some(changes: Iterator[int]) -> bool:

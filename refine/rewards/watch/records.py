@@ -13,7 +13,7 @@ import msgspec
 from prill.errors import UsageError
 from prill.io.append_log import AppendLog
 from prill.io.faults import line_fault
-from prill.io.lines import read_lines
+from prill.io.lines import UNREADABLE, read_lines
 from prill.io.outputs import Content, detect_line_content
 from prill.types import EvaluatorInfo, Opinion, Verdict
 
@@ -140,7 +140,7 @@ def _read(
     for count, line in enumerate(read_lines(path)):
         try:
             record = decoder.decode(line.data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             if not count and (content := detect_line_content(line.data)) not in (None, what):
                 raise UsageError(
                     f"{path}: contains {content}, not {what}; choose another file"

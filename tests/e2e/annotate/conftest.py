@@ -7,19 +7,16 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest_asyncio
 
 from prill.emulators.browser.chromium import Chromium
 from prill.ui.annotate.captions import CaptionSite
-from prill.ui.annotate.label_log import LabelLog
-from prill.ui.annotate.session import LabelSession
-from prill.ui.annotate.site import SessionSite
-from prill.ui.annotate.worklist import Worklist
 from prill.ui.serving import serving
 from tests.support.chromium import started_chromium
 from tests.support.closing import closed
+from tests.support.labelling import labelling
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -49,14 +46,11 @@ async def window(browser: Chromium, url: str, width: int = 1280) -> AsyncIterato
 
 @asynccontextmanager
 async def opened(
-    browser: Chromium, trajectories: Path, labels: Path, **options: object
+    browser: Chromium, trajectories: Path, labels: Path, width: int = 1280, **options: Any
 ) -> AsyncIterator[Page]:
-    """The page for labels with its first card."""
-    with LabelLog(labels, "me") as log:
-        async with (
-            serving(SessionSite(LabelSession(Worklist([trajectories]), log, **options))) as url,  # type: ignore[arg-type]
-            window(browser, url) as page,
-        ):
+    """The page for labels with its first run."""
+    with labelling(trajectories, labels, **options) as site:
+        async with site.following(), serving(site) as url, window(browser, url, width) as page:
             yield page
 
 
@@ -78,7 +72,7 @@ async def at(page: Page, number: int) -> None:
 
 async def idle(page: Page) -> None:
     """Waits until the page has done what it was told."""
-    await page.locator("main:not([aria-busy])").wait_for()
+    await page.locator("main:not([aria-busy]):not([hidden])").wait_for()
 
 
 async def press(page: Page, *keys: str) -> None:

@@ -5,8 +5,8 @@ server.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +21,11 @@ from prill.emulators.browser.chromium import Chromium
 from prill.io.store import encode
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
 from prill.ui.annotate.captions import CaptionSite, open_site
-from prill.ui.annotate.label_log import LabelLog
-from prill.ui.annotate.session import LabelSession
-from prill.ui.annotate.site import SessionSite
-from prill.ui.annotate.worklist import Worklist
 from prill.ui.serving import serving
+from prill.ui.view.site import ViewSite
 from tests.e2e.annotate.conftest import at, idle, press
 from tests.support.closing import closed
+from tests.support.labelling import labelling
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -94,7 +92,8 @@ ALLOWED = {
     "href=look.css",
     "href=page.css",
     "src=look.js",
-    "src=page.js",
+    "href=view.css",
+    "src=view.js",
     "src=captions.js",
 }
 
@@ -113,7 +112,11 @@ class Watch:
         page.on("console", lambda message: self.events.append(f"console {message.text}"))
         page.on(
             "framenavigated",
-            lambda frame: self.events.append(f"went to {frame.url}") if frame.url != url else None,
+            lambda frame: (
+                self.events.append(f"went to {frame.url}")
+                if frame.url.partition("#")[0] != url
+                else None
+            ),
         )
 
     async def is_untouched(self, title: str) -> None:
@@ -180,7 +183,8 @@ def hostile_run(i: int, text: str) -> dict[str, Any]:
     }
 
 
-def session(folder: Path, annotator: str = "me") -> LabelSession:
+@contextmanager
+def label_page(folder: Path, annotator: str = "me") -> Iterator[ViewSite]:
     """A trajectory a payload, and what a person and a judge of that name say of it; a file that has
     such a name, too.
     """
@@ -207,19 +211,20 @@ def session(folder: Path, annotator: str = "me") -> LabelSession:
         )
         for id, text in pairs
     ]
-    log = LabelLog(folder / "l.jsonl", annotator)
-    return LabelSession(Worklist([path]), log, earlier=earlier, verdicts=verdicts)
+    labels = folder / "l.jsonl"
+    with labelling(path, labels, annotator, earlier=earlier, verdicts=verdicts) as site:
+        yield site
 
 
 async def test_labels_page_shows_all_runs_nothing(browser: Chromium, tmp_path: Path) -> None:
-    sitting = session(tmp_path, PAYLOADS[3])
     counts: list[dict[str, int]] = []
-    with sitting.log:
-        async with serving(SessionSite(sitting)) as url, watched(browser, url) as watch:
+    with label_page(tmp_path, PAYLOADS[3]) as site:
+        async with serving(site) as url, watched(browser, url) as watch:
             page = watch.page
             for i, text in enumerate(PAYLOADS):
                 await at(page, i + 1)
-                assert await page.evaluate("document.getElementById('goal').textContent") == text
+                shown = await page.evaluate("document.querySelector('#detail h2').textContent")
+                assert shown == text
                 await page.evaluate(
                     "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
                 )
@@ -231,19 +236,29 @@ async def test_labels_page_shows_all_runs_nothing(browser: Chromium, tmp_path: P
                 await (at(page, i + 2) if i + 1 < len(PAYLOADS) else idle(page))
                 await press(page, ",") if i + 1 < len(PAYLOADS) else None
                 await at(page, i + 1)
-                await page.locator("#said .row").nth(1).wait_for()
+                await page.locator(".label-line li").nth(1).wait_for()
+                await page.locator(".judge .reason").first.wait_for()
                 await watch.is_untouched("prill annotate")
-                await page.locator("#empty:not([hidden]), #frame:not([hidden])").first.wait_for()
+                await page.locator("#stage .frame").wait_for()
                 counts.append(await page.evaluate(COUNTS))
                 await press(page, "g")
-                assert await page.locator("#entries li").count() == len(PAYLOADS)
-                await press(page, "Escape")
+                await page.keyboard.type(str(i + 1))
+                await page.locator("#found").filter(has_text=f"1 of {len(PAYLOADS)}").wait_for()
+                await press(page, "Enter")
+                await at(page, i + 1)
                 await press(page, ".")
                 await idle(page)
-    assert len(sitting.log.mine) == len(PAYLOADS)
+        assert site.session is not None and len(site.session.log.mine) == len(PAYLOADS)
     assert all(count == counts[0] for count in counts), (
         "what a text is changes what the page is made of"
     )
+
+
+@contextmanager
+def caption_page(folder: Path) -> Iterator[CaptionSite]:
+    site = hostile_captions(folder)
+    with site.log:
+        yield site
 
 
 def hostile_captions(folder: Path) -> CaptionSite:
@@ -282,9 +297,8 @@ async def test_policy_stops_what_gets_in(browser: Chromium, tmp_path: Path) -> N
     """Were markup ever put into the pages, their policy would neither run it nor send anything
     away.
     """
-    sitting = session(tmp_path)
-    with sitting.log:
-        async with serving(SessionSite(sitting)) as url:
+    with label_page(tmp_path) as site:
+        async with serving(site) as url:
             context = await browser.context(1280, 800)
             page = await context.new_page()
             outside: list[str] = []
@@ -298,7 +312,7 @@ async def test_policy_stops_what_gets_in(browser: Chromium, tmp_path: Path) -> N
                     continue
                 await page.evaluate(
                     "(text) => "
-                    "document.querySelector('main').insertAdjacentHTML('beforeend', text)",
+                    "document.querySelector('#detail').insertAdjacentHTML('beforeend', text)",
                     text,
                 )
             inline = (
@@ -316,36 +330,47 @@ async def test_policy_stops_what_gets_in(browser: Chromium, tmp_path: Path) -> N
                     == "blocked"
                 )
             assert await page.evaluate("window.owned") is None
-            assert page.url == url
+            assert page.url.partition("#")[0] == url
             assert not [one for one in outside if not one.startswith((url, "data:"))]
             await closed(context)
 
 
-@pytest.mark.parametrize("make", [session, hostile_captions])
+@pytest.mark.parametrize(
+    ("make", "file", "write"),
+    [(label_page, "l.jsonl", "api/labels/0"), (caption_page, "d.jsonl", "api/cards/0")],
+)
 async def test_others_neither_read_nor_write(
-    tmp_path: Path, make: Callable[[Path], LabelSession | CaptionSite]
+    tmp_path: Path,
+    make: Callable[[Path], AbstractContextManager[ViewSite | CaptionSite]],
+    file: str,
+    write: str,
 ) -> None:
     """Another site's page, a rebound name, a wrong token: refused on every path, with the file as
     before.
     """
-    site = make(tmp_path)
-    written = Path(site.log.path)
-    before = written.read_bytes()
     paths = [
         "",
         "look.js",
         "common.js",
         "page.css",
+        "view.js",
+        "view.css",
         "api/overview",
         "api/cards/0",
+        "api/state",
+        "api/search?q=x",
+        "api/summary",
+        "api/runs/0",
+        "api/calls/0/0",
+        "api/labels/0",
         "pictures/0",
         "pictures/0/0",
         "texts/0/0",
     ]
     body = json.dumps({"choice": "success"}).encode()
-    with site.log:
-        page = SessionSite(site) if isinstance(site, LabelSession) else site
-        async with serving(page) as url, aiohttp.ClientSession() as http:
+    with make(tmp_path) as site:
+        before = (tmp_path / file).read_bytes()
+        async with serving(site) as url, aiohttp.ClientSession() as http:
             base, token = url.rstrip("/").rsplit("/", 1)
             port = base.rpartition(":")[2]
             own = {"Origin": base, "Content-Type": "application/json"}
@@ -362,7 +387,7 @@ async def test_others_neither_read_nor_write(
                 for other in wrong:
                     async with http.get(f"{base}/{other}/{path}") as answer:
                         assert answer.status == 403, (path, other)
-            for path in ("api/cards/0", "api/undo"):
+            for path in (write, "api/undo"):
                 for headers in (
                     {**own, "Origin": "http://attacker.invalid"},
                     {**own, "Origin": "null"},
@@ -382,26 +407,25 @@ async def test_others_neither_read_nor_write(
                 ) as answer:
                     assert answer.status == 403
             async with http.options(
-                url + "api/cards/0", headers={"Origin": "http://attacker.invalid"}
+                url + write, headers={"Origin": "http://attacker.invalid"}
             ) as answer:
                 assert (
                     answer.status in (403, 415)
                     and "Access-Control-Allow-Origin" not in answer.headers
                 )
-    assert written.read_bytes() == before
+    assert (tmp_path / file).read_bytes() == before
 
 
 async def test_other_site_neither_frames_nor_posts(browser: Chromium, tmp_path: Path) -> None:
     """A page of another origin in the same browser that knows even the address: no frame, no form,
     no fetch, no picture.
     """
-    sitting = session(tmp_path)
-    with sitting.log:
-        async with serving(SessionSite(sitting)) as url:
+    with label_page(tmp_path) as site:
+        async with serving(site) as url:
             context = await browser.context(800, 600)
             page = await context.new_page()
             frame = f"<iframe src='{url}'></iframe><img src='{url}pictures/21/0'>"
-            form = f"<form method=post enctype=text/plain action='{url}api/cards/0' target=f>"
+            form = f"<form method=post enctype=text/plain action='{url}api/labels/0' target=f>"
             form += """<input name='{"choice":"success","x":"' value='"}'></form><iframe name=f></iframe>"""  # noqa: E501
             await page.route(
                 "http://attacker.invalid/**",
@@ -413,13 +437,14 @@ async def test_other_site_neither_frames_nor_posts(browser: Chromium, tmp_path: 
               const tries = [["text/plain", "no-cors"], ["application/json", "cors"], ["application/json", "no-cors"]];
               for (const [type, mode] of tries) {
                 const headers = { "Content-Type": type }, body = '{"choice":"success"}';
-                await fetch(`${url}api/cards/0`, { method: "POST", mode, body, headers }).catch(() => null);
+                await fetch(`${url}api/labels/0`, { method: "POST", mode, body, headers }).catch(() => null);
               }
-              const read = await fetch(`${url}api/overview`).then((answer) => answer.text(), () => "blocked");
+              const read = await fetch(`${url}api/state`).then((answer) => answer.text(), () => "blocked");
               return [read, document.images[0].naturalWidth];
             }"""  # noqa: E501
             assert await page.evaluate(sent, url) == ["blocked", 0]
             for one in page.frames[1:]:
-                assert await one.locator("#goal").count() == 0
+                assert await one.locator("#detail").count() == 0
             await closed(context)
-    assert not sitting.log.mine and (tmp_path / "l.jsonl").stat().st_size == 0
+        assert site.session is not None and not site.session.log.mine
+    assert (tmp_path / "l.jsonl").stat().st_size == 0

@@ -26,12 +26,8 @@ from prill.emulators.browser.chromium import Chromium
 from prill.io.store import encode, read_labels
 from prill.types import LabelRecord
 from prill.ui.annotate.captions import CaptionSite, open_site
-from prill.ui.annotate.label_log import LabelLog
-from prill.ui.annotate.session import LabelSession
-from prill.ui.annotate.site import SessionSite
-from prill.ui.annotate.worklist import Worklist
-from prill.ui.serving import serving
-from tests.e2e.annotate.conftest import at, idle, opened, opened_captions, press, window, write
+from prill.ui.view.label_log import LabelLog
+from tests.e2e.annotate.conftest import at, idle, opened, opened_captions, press, write
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -44,10 +40,10 @@ LABELS = {"towards": "t", "not_sure": "n", "reached": "r", "away": "a"}
 # What the page shows of the decision, and what it says about the disk.
 SHOWN = """() => ({
   number: parseInt(document.getElementById("about").textContent.match(/\\d+/)[0]),
-  choice: document.querySelector("#choices [aria-pressed=true]")?.value ?? null,
-  steps: [...document.querySelectorAll("#strip .line")].map((line) => line.lastChild.title),
+  choice: document.querySelector("#outcomes [aria-pressed=true]")?.value ?? null,
+  steps: [...document.querySelectorAll("#film .own")].map((mark) => mark.title),
   note: document.getElementById("note").value.trim(),
-  state: document.getElementById("state").textContent,
+  state: document.getElementById("label-state").textContent,
   unsaved: document.getElementById("unsaved").hidden ? 0 : parseInt(document.getElementById("unsaved").textContent),
 })"""  # noqa: E501
 TITLES = {
@@ -96,19 +92,19 @@ async def label_by_mixture(page: Page, random: Random) -> tuple[str, dict[int, s
 
     async def choose() -> None:
         if random.random() < 0.5:
-            await page.click(f"#choices .{choice}")
+            await page.click(f"#outcomes .{choice}")
         else:
             await leave_note()
             await press(page, CHOICES[choice])
 
     async def label_a_step() -> None:
         step, value = random.randrange(STEPS), random.choice(list(LABELS))
-        await page.click(f"#strip button:nth-child({step + 1})")
+        await page.click(f"#card-{step} .jump")
         if steps.get(step) == value:
             return
         steps[step] = value
         if random.random() < 0.5:
-            await page.click(f"#labels .{value}")
+            await page.click(f"#step-labels .{value}")
         else:
             await press(page, LABELS[value])
 
@@ -130,10 +126,10 @@ async def label_by_mixture(page: Page, random: Random) -> tuple[str, dict[int, s
 
     async def unfold() -> None:
         for _ in range(2):
-            await page.click("#origin summary")
+            await page.click("#origin > summary")
 
     async def look_at_a_step() -> None:
-        await page.click(f"#strip button:nth-child({random.randrange(STEPS) + 1})")
+        await page.click(f"#card-{random.randrange(STEPS)} .jump")
 
     acts = [
         choose,
@@ -167,14 +163,14 @@ async def test_runs_labelled_by_mouse_and_keys(
 @pytest.mark.parametrize(
     "last",
     [
-        "#choices .success",
-        "#labels .towards",
-        "#strip button:nth-child(2)",
-        "#origin summary",
-        "#text summary",
-        "#stage",
-        "#help",
-        "#goal",
+        "#outcomes .success",
+        "#step-labels .towards",
+        "#card-1 .jump",
+        "#origin > summary",
+        "#text > summary",
+        "#stage strong",
+        "#show-help",
+        "#detail h2",
     ],
 )
 async def test_enter_saves_after_any_click(browser: Chromium, tmp_path: Path, last: str) -> None:
@@ -182,10 +178,10 @@ async def test_enter_saves_after_any_click(browser: Chromium, tmp_path: Path, la
     async with opened(browser, runs(tmp_path, 2), labels) as page:
         await press(page, "e")
         await page.keyboard.type("why")
-        await page.click("#choices .success")
+        await page.click("#outcomes .success")
         await page.click(last)
-        if last == "#help":
-            await page.click("#keys button")
+        if last == "#show-help":
+            await page.click("#help button")
         await press(page, "Enter")
         await at(page, 2)
     assert [(choice, note) for choice, _, note in on_disk(labels).values()] == [("success", "why")]
@@ -195,12 +191,12 @@ async def test_enter_presses_what_tab_has_reached(browser: Chromium, tmp_path: P
     labels = tmp_path / "l.jsonl"
     async with opened(browser, runs(tmp_path, 2), labels) as page:
         await press(page, "s")
-        await page.focus("#choices .failure")
+        await page.focus("#outcomes .failure")
         await press(page, "Enter")
         assert not on_disk(labels), (
             "the success that was chosen before is not what the key points at"
         )
-        assert await page.get_attribute("#choices .failure", "aria-pressed") == "true"
+        assert await page.get_attribute("#outcomes .failure", "aria-pressed") == "true"
         await press(page, "Enter")
         await at(page, 2)
     assert on_disk(labels) == {"r0": ("failure", {}, "")}
@@ -214,41 +210,37 @@ async def test_second_click_hits_the_same_control(
     """Nothing moves between the clicks of a double click, whatever the first one says or takes
     away.
     """
-    with LabelLog(tmp_path / "l.jsonl", "me") as log:
-        async with (
-            serving(SessionSite(LabelSession(Worklist([runs(tmp_path, 1200)]), log))) as url,
-            window(browser, url, width) as page,
-        ):
-            if alert:
-                await press(page, "Enter")
-                await page.locator("#alert").filter(has_text="first").wait_for()
-            await page.locator("#choices .success").evaluate(
-                "(node) => node.scrollIntoView({ block: 'center' })"
-            )
-            before = await page.locator("#choices .success").bounding_box()
-            await page.dblclick("#choices .success")
-            assert (
-                await page.locator("#choices [aria-pressed=true]").get_attribute("value")
-                == "success"
-            )
-            assert await page.locator("#choices .success").bounding_box() == before
+    labels = tmp_path / "l.jsonl"
+    async with opened(browser, runs(tmp_path, 1200), labels, width) as page:
+        if alert:
+            await press(page, "Enter")
+            await page.locator("#alert").filter(has_text="first").wait_for()
+        await page.locator("#outcomes .success").evaluate(
+            "(node) => node.scrollIntoView({ block: 'center' })"
+        )
+        before = await page.locator("#outcomes .success").bounding_box()
+        await page.dblclick("#outcomes .success")
+        assert (
+            await page.locator("#outcomes [aria-pressed=true]").get_attribute("value") == "success"
+        )
+        assert await page.locator("#outcomes .success").bounding_box() == before
 
 
 async def test_random_events_never_lie_about_disk(browser: Chromium, tmp_path: Path) -> None:
     """After each of 150 events the page shows what is on disk, or says that it does not."""
     random, labels, count = Random(7), tmp_path / "l.jsonl", 6
     buttons = [
-        *(f"#choices .{name}" for name in CHOICES),
-        *(f"#labels .{name}" for name in LABELS),
+        *(f"#outcomes .{name}" for name in CHOICES),
+        *(f"#step-labels .{name}" for name in LABELS),
         "#save",
         "#undo",
     ]
     buttons += [
-        "#strip button:nth-child(1)",
-        "#strip button:nth-child(3)",
-        "#origin summary",
+        "#card-0 .jump",
+        "#card-2 .jump",
+        "#origin > summary",
         "#unsaved",
-        "#last .link",
+        "#last .jump",
     ]
     keys = [
         *CHOICES.values(),
@@ -281,19 +273,16 @@ async def test_random_events_never_lie_about_disk(browser: Chromium, tmp_path: P
                 titles,
                 saved[2],
             )
-            said = "On disk" if saved[0] and same else "" if same else "Not saved yet"
-            assert shown["state"].startswith(said) and bool(shown["state"]) == bool(said), (
-                shown,
-                saved,
-            )
+            said = "On disk" if saved[0] and same else "No label yet" if same else "Not saved yet"
+            assert shown["state"].startswith(said), (shown, saved)
             assert same or shown["unsaved"]
 
 
 async def test_leaving_a_label_unsaved_is_said(browser: Chromium, tmp_path: Path) -> None:
     labels = tmp_path / "l.jsonl"
     async with opened(browser, runs(tmp_path, 3), labels) as page:
-        await page.click("#choices .failure")
-        assert await page.inner_text("#state") == "Not saved yet"
+        await page.click("#outcomes .failure")
+        assert await page.inner_text("#label-state") == "Not saved yet"
         await press(page, ".")
         await at(page, 2)
         assert "Trajectory 1 is not saved" in await page.inner_text("#alert")
@@ -301,7 +290,7 @@ async def test_leaving_a_label_unsaved_is_said(browser: Chromium, tmp_path: Path
         await at(page, 3)
         assert await page.inner_text("#unsaved") == "1 not saved"
         await press(page, "g")
-        assert "not saved" in await page.locator("#entries li").first.inner_text()
+        assert "not saved" in await page.locator(".line").first.inner_text()
         await press(page, "Escape", "u", "Enter")
         await at(page, 1)
         assert on_disk(labels).keys() == {"r1", "r2"}
@@ -319,10 +308,10 @@ async def test_reload_and_back_keep_the_unsaved(browser: Chromium, tmp_path: Pat
             await dialog.accept()
 
         page.on("dialog", leave)
-        await page.click("#choices .success")
+        await page.click("#outcomes .success")
         await press(page, "Enter")
         await at(page, 2)
-        await page.click("#choices .failure")
+        await page.click("#outcomes .failure")
         await press(page, "e")
         await page.keyboard.type("half a no")
         await page.reload()
@@ -334,7 +323,7 @@ async def test_reload_and_back_keep_the_unsaved(browser: Chromium, tmp_path: Pat
         await page.go_back()
         await at(page, 2)
         assert asked == ["beforeunload"] * 2
-        assert await page.get_attribute("#choices .failure", "aria-pressed") == "true"
+        assert await page.get_attribute("#outcomes .failure", "aria-pressed") == "true"
         await press(page, "z")
         await at(page, 1)
         assert on_disk(labels) == {}, "what was saved before the reload can still be taken back"
@@ -354,12 +343,12 @@ async def test_words_typed_while_saving_are_kept(browser: Chromium, tmp_path: Pa
             await go_on.wait()
             await route.continue_()
 
-        await page.route("**/api/cards/0", late)
-        await page.click("#choices .success")
+        await page.route("**/api/labels/0", late)
+        await page.click("#outcomes .success")
         await page.click("#save")
         await page.click("#note")
         await page.keyboard.type("one more thing")
-        assert await page.inner_text("#state") == "Not saved yet"
+        assert await page.inner_text("#label-state") == "Not saved yet"
         go_on.set()
         await page.locator("#alert").filter(has_text="typed since").wait_for()
         await press(page, "Control+Enter")
@@ -381,7 +370,7 @@ async def test_two_pages_never_overwrite_unseen(browser: Chromium, tmp_path: Pat
         )
         assert "Not saved" in await second.inner_text("#alert")
         assert on_disk(labels)["r0"][0] == "success"
-        assert await second.inner_text("#state") == "Not saved yet"
+        assert await second.inner_text("#label-state") == "Not saved yet"
         await press(second, "Enter")
         await at(second, 2)
         assert on_disk(labels)["r0"][0] == "failure", "replaced knowingly"
@@ -400,37 +389,31 @@ async def test_failed_save_is_shown_and_kept(
     browser: Chromium, tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     labels = tmp_path / "l.jsonl"
-    with LabelLog(labels, "me") as log:
-        async with (
-            serving(SessionSite(LabelSession(Worklist([runs(tmp_path, 2)]), log))) as url,
-            window(browser, url) as page,
-        ):
+    async with opened(browser, runs(tmp_path, 2), labels) as page:
 
-            async def answer(route: Any) -> None:
-                if fault == "gone":
-                    await route.abort()
-                elif fault == "stale":
-                    await route.fulfill(
-                        status=403, body="open the address that prill annotate printed"
-                    )
-                else:
-                    await route.fulfill(status=200, body="<html>a proxy's page")
+        async def answer(route: Any) -> None:
+            if fault == "gone":
+                await route.abort()
+            elif fault == "stale":
+                await route.fulfill(status=403, body="open the address that prill annotate printed")
+            else:
+                await route.fulfill(status=200, body="<html>a proxy's page")
 
-            if fault == "500":
-                monkeypatch.setattr(LabelLog, "put", _breaks)
-            elif fault != "disk full":
-                await page.route("**/api/cards/0", answer)
-            with full_disk() if fault == "disk full" else nullcontext():
-                await page.click("#choices .failure")
-                await press(page, "Enter")
-                await page.locator("#alert:not(.mild)").filter(has_text="Not saved").wait_for()
-            assert await page.inner_text("#state") == "Not saved yet"
-            assert await page.inner_text("#unsaved") == "1 not saved"
-            assert labels.read_bytes() == b""
-            monkeypatch.undo()
-            await page.unroute_all()
+        if fault == "500":
+            monkeypatch.setattr(LabelLog, "put", _breaks)
+        elif fault != "disk full":
+            await page.route("**/api/labels/0", answer)
+        with full_disk() if fault == "disk full" else nullcontext():
+            await page.click("#outcomes .failure")
             await press(page, "Enter")
-            await at(page, 2)
+            await page.locator("#alert:not(.mild)").filter(has_text="Not saved").wait_for()
+        assert await page.inner_text("#label-state") == "Not saved yet"
+        assert await page.inner_text("#unsaved") == "1 not saved"
+        assert labels.read_bytes() == b""
+        monkeypatch.undo()
+        await page.unroute_all()
+        await press(page, "Enter")
+        await at(page, 2)
     assert on_disk(labels) == {"r0": ("failure", {}, "")}
 
 
@@ -490,7 +473,7 @@ async def test_killed_server_loses_no_saved_label(browser: Chromium, tmp_path: P
             await at(page, first + 5)
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
-            await page.click("#choices .success")
+            await page.click("#outcomes .success")
             await press(page, "Enter")
             await page.locator("#alert:not(.mild)").filter(has_text="does not answer").wait_for()
             assert await page.inner_text("#unsaved") == "1 not saved"

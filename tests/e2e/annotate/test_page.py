@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from prill.emulators.browser.chromium import Chromium
-from prill.io.store import read_labels
+from prill.io.store import read_labels, read_trajectories
 from prill.types import EvaluatorInfo, LabelRecord, StepLabel, Verdict
-from prill.ui.annotate.worklist import Worklist
 from tests.e2e.annotate.conftest import at, opened, press, write
 from tests.support.paths import ROOT
 
@@ -48,7 +48,7 @@ async def test_samples_labelled_by_keyboard(browser: Chromium, tmp_path: Path) -
         await press(page, "x", "Enter")
         await at(page, 4)
         assert await page.inner_text("#counts") == "3 done, 79 left"
-    ids = Worklist([SAMPLES], limit=3).ids
+    ids = [run.id for run in read_trajectories(SAMPLES)][:3]
     assert list(read_labels(labels)) == [
         LabelRecord(
             id=ids[0],
@@ -70,19 +70,19 @@ async def test_samples_labelled_by_keyboard(browser: Chromium, tmp_path: Path) -
 
 async def test_undo_jump_and_change_by_keyboard(browser: Chromium, tmp_path: Path) -> None:
     labels = tmp_path / "l.jsonl"
-    ids = Worklist([SAMPLES], limit=5).ids
+    ids = [run.id for run in read_trajectories(SAMPLES)][:5]
     async with opened(browser, SAMPLES, labels) as page:
         await press(page, "s", "t", "Enter")
         await at(page, 2)
         await press(page, "u", "z")
         await at(page, 1)
         assert labels.read_bytes() == b""
-        assert await page.get_attribute("#choices .success", "aria-pressed") == "true", (
+        assert await page.get_attribute("#outcomes .success", "aria-pressed") == "true", (
             "the form is as it was"
         )
         await press(page, "f", "Enter")
         await at(page, 2)
-        assert await page.get_attribute("#choices .unsure", "aria-pressed") == "true", (
+        assert await page.get_attribute("#outcomes .unsure", "aria-pressed") == "true", (
             "the draft has waited"
         )
         await press(page, "g")
@@ -94,9 +94,9 @@ async def test_undo_jump_and_change_by_keyboard(browser: Chromium, tmp_path: Pat
         await press(page, ",")
         await at(page, 5)
         await press(page, "?")
-        assert await page.is_visible("#keys")
+        assert await page.is_visible("#help")
         await press(page, "s", "Escape")
-        assert await page.is_hidden("#keys")
+        assert await page.is_hidden("#help")
     assert [(record.id, record.success) for record in read_labels(labels)] == [
         (ids[0], False),
         (ids[4], True),
@@ -105,7 +105,7 @@ async def test_undo_jump_and_change_by_keyboard(browser: Chromium, tmp_path: Pat
 
 
 async def test_claims_folded_others_after_label(browser: Chromium, tmp_path: Path) -> None:
-    id = Worklist([SAMPLES], limit=1).ids[0]
+    id = next(iter(read_trajectories(SAMPLES))).id
     anna = LabelRecord(id=id, success=False, annotator="anna", note="too late")
     verdict = Verdict(
         id=id,
@@ -125,12 +125,61 @@ async def test_claims_folded_others_after_label(browser: Chromium, tmp_path: Pat
         assert "I selected" in await page.inner_text("#claims")
         await press(page, "s", "Enter")
         await at(page, 2)
-        last_line = await page.inner_text("#last")
+        last_line = await page.text_content("#last") or ""
         assert (
-            "anna: Failure · too late" in last_line
-            and "vlm 1, m: Success (score 0.90) · looks done" in last_line
+            "anna: ✗ Failure · too late" in last_line
+            and "vlm: ✓ Success · score 0.90 · looks done" in last_line
         )
         assert await page.locator("#agreement td").all_inner_texts() == ["anna", "0 %", "1", "0.00"]
+
+
+async def test_two_people_at_once_see_their_agreement(browser: Chromium, tmp_path: Path) -> None:
+    """Each has a file; neither loses a label, and neither sees the other's before their own."""
+    ada, bob = tmp_path / "ada.jsonl", tmp_path / "bob.jsonl"
+    first = next(iter(read_trajectories(SAMPLES))).id
+    async with (
+        opened(browser, SAMPLES, ada, annotator="ada", others=[bob]) as hers,
+        opened(browser, SAMPLES, bob, annotator="bob", others=[ada]) as his,
+    ):
+        await press(hers, "s", "e")
+        await hers.keyboard.type("she saw it")
+        await asyncio.gather(press(hers, "Control+Enter"), press(his, "f", "d"))
+        await at(hers, 2)
+        assert "she saw it" not in await his.inner_text("body")
+        await press(his, "Enter")
+        await at(his, 2)
+        await his.locator("#last").filter(has_text="she saw it").wait_for()
+        for page in (hers, his):
+            await page.locator("#agreement td", has_text="0 %").wait_for()
+    assert [*read_labels(ada)] == [
+        LabelRecord(id=first, success=True, annotator="ada", note="she saw it")
+    ]
+    assert [*read_labels(bob)] == [
+        LabelRecord(id=first, success=False, annotator="bob", side_effects=True)
+    ]
+
+
+async def test_blind_page_names_neither_agent_nor_judges(browser: Chromium, tmp_path: Path) -> None:
+    """What could sway an annotator is folded, or not there: the agent, ids, metadata, verdicts."""
+    record = {
+        "id": "failed-run",
+        "task": {"goal": "g"},
+        "agent": "a known agent",
+        "metadata": {"reward": "REWARD"},
+        "steps": [],
+    }
+    path = write(tmp_path / "t.jsonl", record)
+    verdict = Verdict(id="failed-run", success=True, evaluator=EvaluatorInfo("a judge", "1"))
+    async with opened(
+        browser, path, tmp_path / "l.jsonl", verdicts=[verdict], reveal="never"
+    ) as page:
+        for then in ("before", "after"):
+            body = await page.inner_text("body")
+            assert "known agent" not in body and "failed-run" not in body, then
+            assert "REWARD" not in await page.content(), then
+            assert "a judge" not in await page.content(), then
+            await press(page, "s", "Enter")
+            await page.locator("#alert").filter(has_text="All 1 are labelled").wait_for()
 
 
 async def test_hostile_text_is_shown_never_run(browser: Chromium, tmp_path: Path) -> None:
@@ -160,12 +209,13 @@ async def test_hostile_text_is_shown_never_run(browser: Chromium, tmp_path: Path
     async with opened(
         browser, path, tmp_path / "l.jsonl", earlier=[anna], verdicts=[verdict]
     ) as page:
-        assert await page.inner_text("#goal") == HOSTILE
+        assert await page.inner_text("#detail h2") == HOSTILE
         await press(page, "c", "g", "Escape", "s", "Enter")
         await at(page, 2)
         await press(page, ",")
         await at(page, 1)
-        await page.wait_for_selector("#said .row")
+        await page.locator(".judge .reason").filter(has_text=HOSTILE).wait_for()
+        await press(page, "p")
         await page.locator("#text pre").filter(has_text=HOSTILE).wait_for()
         assert await page.title() == "prill annotate"
         assert await page.locator("body img[src=x], body script").count() == 0
@@ -183,9 +233,9 @@ async def test_action_is_drawn_where_it_was_done(browser: Chromium, tmp_path: Pa
         {"id": "a", "task": {"goal": "g"}, "steps": steps, "final": {"screenshot": "s.png"}},
     )
     async with opened(browser, path, tmp_path / "l.jsonl") as page:
-        await page.wait_for_selector(".overlay .swipe")
-        picture = await page.locator("#picture").bounding_box()
-        ring = await page.locator(".overlay circle.start").bounding_box()
+        await page.wait_for_selector("#stage .overlay .swipe")
+        picture = await page.locator("#stage img").bounding_box()
+        ring = await page.locator("#stage .overlay circle.start").bounding_box()
         assert picture is not None and ring is not None
         assert ring["x"] + ring["width"] / 2 == pytest.approx(
             picture["x"] + picture["width"] / 4, abs=2
@@ -193,13 +243,15 @@ async def test_action_is_drawn_where_it_was_done(browser: Chromium, tmp_path: Pa
         assert ring["y"] + ring["height"] / 2 == pytest.approx(
             picture["y"] + picture["height"] / 2, abs=2
         )
-        assert await page.locator(".overlay path.swipe").count() == 1
+        assert await page.locator("#stage .overlay path.swipe").count() == 1
         await press(page, "ArrowRight")
-        await page.wait_for_selector("#empty:not([hidden])")
-        assert "missing" in await page.inner_text("#empty")
+        await page.wait_for_selector("#stage .absent")
+        assert "missing" in await page.inner_text("#stage .absent")
         await press(page, "ArrowRight")
-        await page.wait_for_selector("#frame:not([hidden])")
-        assert await page.locator(".overlay").count() == 0, "nothing was done in the final state"
+        await page.wait_for_selector("#stage img")
+        assert await page.locator("#stage .overlay").count() == 0, (
+            "nothing was done in the final state"
+        )
 
 
 async def test_unwritten_label_stays_on_the_page(browser: Chromium, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from prill.emulators.shop import Shop, shop_configs
 from prill.refine.outcomes import read_results
 from prill.types import LabelRecord
-from prill.ui.annotate.label_log import LabelLog
+from prill.ui.view.label_log import LabelLog
 from tests.support.android import FakeAdb
 from tests.support.commands.command import Prill
 

@@ -12,7 +12,7 @@ from prill.config.values import config_options
 from prill.emulators.settings import EnvironmentConfig
 from prill.papers.bench.figures import BenchRun, BenchTrial, make_bench
 from prill.papers.bench.tables import bench_text, summary_text
-from prill.papers.files import read_toml
+from prill.papers.replies import read_toml
 from prill.papers.structured_reflection import StructuredSpec
 from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, RolloutSession, session
 from prill.testing import ScriptedModel

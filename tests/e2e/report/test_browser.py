@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
+from prill.captioner.recorded import GivenCaption
 from prill.emulators.browser.chromium import Chromium
+from prill.evaluators.outcome import CaptionJudge, ModularSpec
+from prill.evaluators.steps import StepJudge, StepsSpec
 from prill.io.store import BadLine
+from prill.testing import ScriptedModel
 from prill.transcripts import Call, ImageFile, Transcript, TranscriptLog, Turn
 from prill.types import (
     Action,
+    Citation,
     Criterion,
     EvaluatorInfo,
     Findings,
@@ -473,6 +478,74 @@ async def test_judges_side_by_side_with_findings(reader: Reader, tmp_path: Path)
     assert "third" in await browser.locator(".judge").first.inner_text()
 
 
+@browsed
+async def test_citations_and_claims_lead_to_their_steps(reader: Reader, tmp_path: Path) -> None:
+    said = "It was added (S1), **[S2–S3]** shows $12.34, and step 4 the end; the rest [S9], S1x."
+    reply = f"Thoughts: {said}\nStatus: failure"
+    steps = [
+        replace(step, observation=replace(step.observation, text=f"page {i}", caption="seen"))
+        for i, step in enumerate(states(tmp_path / "i", 3))
+    ]
+    steps[1] = replace(steps[1], observation=Observation(text="Total: $12.34", caption="seen"))
+    item = trajectory("a", steps, final=Observation(text="end", caption="e"), answer="It is $12.34")
+    judge = CaptionJudge(
+        ScriptedModel([reply]), GivenCaption(), spec=ModularSpec(frames=2, citations=True)
+    )
+    own = [Judge("cites", judge.info, {"a": await judge(item)})]
+    write_report(tmp_path / "r.html", [item], own)
+    browser = await reader.opens(tmp_path / "r.html")
+    place = browser.locator("#stage strong")
+    reason = browser.locator(".judge .reason")
+    assert await reason.inner_text() == said  # the judge's own words, with links among them
+    links = reason.locator("button")
+    assert await links.all_inner_texts() == ["S1", "S2–S3", "step 4"]
+    for words, shown in (
+        ("S2–S3", "Step 2 of 3"),
+        ("step 4", "Final state"),
+        ("S1", "Step 1 of 3"),
+    ):
+        await links.get_by_text(words, exact=True).click()
+        assert await place.inner_text() == shown
+    await links.nth(1).focus()
+    await browser.keyboard.press("Enter")
+    assert await place.inner_text() == "Step 2 of 3"
+    assert await links.nth(1).get_attribute("aria-label") == "S2–S3, step 2"
+    wrong = reason.locator(".wrong-citation")
+    assert await wrong.all_inner_texts() == ["S9"]
+    assert await wrong.get_attribute("title") == "Wrong citation: step 9 does not exist"
+    counted = await browser.locator(".findings .warning").inner_text()
+    assert counted == "5 citations, 1 wrong: S9 (step 9 does not exist)"
+    await browser.keyboard.press("ArrowRight")
+    await browser.locator(".answer summary").click()
+    await browser.locator(".answer .criteria li", has_text="$12.34").locator("button").click()
+    assert await place.inner_text() == "Step 2 of 3"
+    await browser.keyboard.press("s")
+    assert "cites 1 of 5 times a step" in await browser.locator("#summary .notes").inner_text()
+    await browser.locator(".cause summary").click()
+    await browser.locator(".cause a", has_text="S2–S3").click()
+    await reader.sees("!document.getElementById('browse').hidden")
+    assert await place.inner_text() == "Step 2 of 3"
+    assert reader.complaints == []
+
+
+@browsed
+async def test_a_citation_in_a_step_verdict_is_checked_by_its_own_call(
+    reader: Reader, tmp_path: Path
+) -> None:
+    reply = "Thoughts: it is open [S1], then [S3]\nResponse: not-sure"
+    judge = StepJudge(ScriptedModel([reply] * 2), GivenCaption(), spec=StepsSpec(citations=True))
+    step = Step(Observation(caption="a page"), Action("click"))
+    item = trajectory("a", [step, step], final=Observation(caption="the end"))
+    own = [Judge("steps", judge.info, {"a": await judge(item)})]
+    write_report(tmp_path / "r.html", [item], own)
+    browser = await reader.opens(tmp_path / "r.html")
+    for card, wrong in (("#card-0", ["S3"]), ("#card-1", ["S1"])):
+        marked = browser.locator(f"{card} .step-labels .wrong-citation")
+        assert await marked.all_inner_texts() == wrong
+    await browser.locator("#card-0 .step-labels button").last.click()
+    assert await browser.locator("#stage strong").inner_text() == "Final state"
+
+
 def states(folder: Path, count: int) -> list[Step]:
     return [
         Step(Observation(screenshot=picture(folder, f"s{i:02}.png")), Action("click"))
@@ -608,7 +681,15 @@ async def test_hostile_text_is_shown_never_run(reader: Reader, tmp_path: Path, t
         reason=text,
         steps=(StepVerdict(0, "away", 0.0, text),),
         evaluator=EvaluatorInfo(text, text, text),
-        findings=Findings(criteria=criteria, not_executable=text, side_effects=(text,)),
+        findings=Findings(
+            criteria=criteria,
+            not_executable=text,
+            side_effects=(text,),
+            citations=(
+                Citation(text=text, step=0, status="not_shown"),
+                Citation(text=f"{text} ", step=9, status="no_such_step"),
+            ),
+        ),
         opinions=(Opinion(judge=text, success=True, reason=text),),
     )
     label = LabelRecord(

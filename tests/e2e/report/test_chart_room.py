@@ -15,6 +15,7 @@ from prill.evaluators.fitted.calibration import reliability
 from prill.refine.simulation import SimulationSpec, judge_from_rates, simulate, simulation_chart
 from prill.ui.report.lines import Level, PlotLine, PlotPoint, line_chart, row_chart
 from prill.ui.report.plots import reliability_svg
+from prill.ui.svg import colours
 from tests.support.chromium import started_chromium
 from tests.support.closing import closed
 
@@ -50,7 +51,7 @@ COLLISIONS = """() => {
     if (out) found.push(`${name(text)} leaves`);
     for (const other of texts.slice(i + 1)) if (meet(own, box(other), 1)) found.push(`${name(text)} meets ${name(other)}`);
     for (const mark of svg.querySelectorAll("path, circle, line, rect")) {
-      const behind = [mark.getAttribute("stroke"), mark.getAttribute("fill")].some((one) => one === "#ddd" || one === "white");
+      const behind = [mark.getAttribute("stroke"), mark.getAttribute("fill")].some((one) => ["LINE", "PANEL"].includes(one));
       if (behind && !mark.querySelector("title")) continue;
       const curve = mark.tagName === "path" && mark.getAttribute("fill") === "none";
       if (curve ? runsInto(mark, own) : meet(own, box(mark), 1)) found.push(`${mark.tagName} over ${name(text)}`);
@@ -58,6 +59,8 @@ COLLISIONS = """() => {
   });
   return found;
 }"""  # noqa: E501
+for _name in ("line", "panel"):
+    COLLISIONS = COLLISIONS.replace(_name.upper(), colours()[0][_name])
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from PIL import Image
 
 from prill.emulators.browser.chromium import Chromium
 from prill.io.store import read_labels
-from prill.types import EvaluatorInfo, LabelRecord, StepLabel
+from prill.types import Citation, EvaluatorInfo, Findings, LabelRecord, StepLabel
 from tests.e2e.annotate.test_hostile import PAYLOADS
 from tests.support.chromium import started_chromium
 from tests.support.closing import closed
@@ -153,6 +154,28 @@ async def test_reasons_cite_steps_and_runs_stand_side_by_side(
         await page.locator("#beside").get_by_role("button", name="Close").click()
 
 
+async def test_checked_citations_lead_to_steps(browser: Chromium, tmp_path: Path) -> None:
+    write(tmp_path)
+    shown_step = Citation(text="step 1", step=0, status="shown")
+    cited = replace(
+        verdict("a", False, "bread as of step 1, [S7]"),
+        findings=Findings(
+            citations=(shown_step, Citation(text="S7", step=6, status="no_such_step"))
+        ),
+    )
+    (tmp_path / "v.jsonl").write_bytes(lines([cited]))
+    async with command(tmp_path) as (_, url), shown(browser, url) as page:
+        await says(page, ".findings .warning", "2 citations, 1 wrong: S7 (step 7 does not exist)")
+        assert await page.inner_text("#judges .reason .wrong-citation") == "S7"
+        await page.locator("#judges .reason button", has_text="step 1").click()
+        await says(page, "#stage strong", "Step 1 of 1")
+        await page.keyboard.press("s")
+        await says(page, "#summary .notes", "vlm cites 1 of 2 times a step that does not exist")
+        await page.locator("#summary .cause summary").click()
+        await page.locator("#summary .cause a", has_text="step 1").click()
+        await page.locator("#detail h2", has_text="Buy bread a").wait_for()
+
+
 @pytest.mark.parametrize("by", ["keys", "mouse"])
 async def test_labels_are_on_disk_at_once(browser: Chromium, tmp_path: Path, by: str) -> None:
     """A kill -9 right after the page says so loses nothing, and the next sitting goes on."""
@@ -163,10 +186,15 @@ async def test_labels_are_on_disk_at_once(browser: Chromium, tmp_path: Path, by:
         if by == "keys":
             await page.keyboard.press("2")
         else:
-            await page.locator(".choices button.failure").click()
+            await page.locator("#outcomes .failure").click()
         await says(page, "#label-state", "On disk")
-        await page.locator(".step-choice button.away:enabled").click()
-        await page.locator(".step-choice button.away[aria-pressed=true]").wait_for()
+        if by == "keys":
+            await page.keyboard.press("8")
+            await page.keyboard.press("9")
+        else:
+            await page.click("#step-labels .away")
+            await page.click("#side-effects")
+        await page.locator("#step-labels .away[aria-pressed=true]").wait_for()
         if by == "keys":
             await page.keyboard.press("e")
             await page.keyboard.type("no bread")
@@ -184,10 +212,13 @@ async def test_labels_are_on_disk_at_once(browser: Chromium, tmp_path: Path, by:
         annotator="ada",
         note="no bread",
         steps=(StepLabel(index=0, label="away"),),
+        side_effects=True,
     )
     async with command(tmp_path, *words) as (_, url), shown(browser, url) as page:
         await says(page, "#progress", "ada: 1 of 8 labelled")
-        assert await page.locator(".choices [aria-pressed=true]").inner_text() == "✗ Failure 2"
+        assert await page.locator("#outcomes [aria-pressed=true]").get_attribute("value") == (
+            "failure"
+        )
         await page.keyboard.press("j")
         await says(page, "#label-state", "No label yet")
         await page.keyboard.press("1")
@@ -203,10 +234,14 @@ async def test_blind_until_decided(browser: Chromium, tmp_path: Path) -> None:
         await says(page, "#label-state", "No label yet")
         assert "receipt" not in await page.inner_text("body")
         await page.keyboard.press("1")
-        await says(page, "#judges", "receipt noa")
-        await page.keyboard.press("j")
+        await says(page, "#label-state", "Not saved yet")
+        assert "receipt" not in await page.inner_text("body"), "chosen is not yet decided"
+        await page.keyboard.press("Enter")
+        await says(page, "#last", "receipt noa")
         await says(page, "#label-state", "No label yet")
         assert "receipt nob" not in await page.inner_text("body")
+        await page.locator("#last .jump").click()
+        await says(page, "#judges", "receipt noa")
 
 
 async def test_what_stands_in_files_is_text(browser: Chromium, tmp_path: Path) -> None:
@@ -249,6 +284,23 @@ async def test_what_stands_in_files_is_text(browser: Chromium, tmp_path: Path) -
         )
 
 
+@pytest.mark.parametrize("more", [(), ("--blind",)])
+async def test_a_line_that_cannot_be_read_takes_no_label(
+    browser: Chromium, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    write(tmp_path, "ab")
+    runs = (tmp_path / "t.jsonl").read_bytes()
+    (tmp_path / "t.jsonl").write_bytes(b'{"id": "broken"}\n' + runs)
+    words = ("--annotator", "ada", "-o", "l.jsonl", *more)
+    async with command(tmp_path, *words) as (_, url), shown(browser, url) as page:
+        await page.locator("#row-0").click()
+        await says(page, "#detail .notice", "missing field")
+        assert await page.locator(".label-panel").count() == 0
+        await page.keyboard.press("1")
+        await page.locator("#row-1").click()
+        await says(page, "#label-state", "No label yet")
+
+
 @pytest.mark.parametrize(("width", "dark"), [(1400, False), (1400, True), (400, False)])
 async def test_nothing_is_wider_than_the_window(
     browser: Chromium, tmp_path: Path, width: int, dark: bool
@@ -257,7 +309,7 @@ async def test_nothing_is_wider_than_the_window(
     words = ("--annotator", "ada", "-o", "l.jsonl")
     async with command(tmp_path, *words) as (_, url), shown(browser, url, width, dark) as page:
         await page.locator(".line").first.click()
-        await page.locator(".label-bar").wait_for()
+        await page.locator(".label-panel").wait_for()
         for _ in range(2):
             assert await page.evaluate("document.documentElement.scrollWidth") <= width
             await page.keyboard.press("w")

@@ -62,13 +62,13 @@ def post(url: str, index: int, choice: str) -> None:
     headers = {"Content-Type": "application/json", "Origin": origin}
     body = json.dumps({"choice": choice}).encode()
     with urllib.request.urlopen(
-        urllib.request.Request(f"{url}api/cards/{index}", body, headers), timeout=10
+        urllib.request.Request(f"{url}api/labels/{index}", body, headers), timeout=10
     ) as answer:
         assert answer.status == 200
 
 
-def overview(url: str) -> Any:
-    with urllib.request.urlopen(f"{url}api/overview", timeout=10) as answer:
+def state(url: str) -> Any:
+    with urllib.request.urlopen(f"{url}api/state", timeout=10) as answer:
         return json.load(answer)
 
 
@@ -87,7 +87,8 @@ def test_kill_keeps_labels_and_start_goes_on(tmp_path: Path) -> None:
     ]
     with running(tmp_path) as (process, again):
         assert (again["done"], again["left"]) == (2, 2)
-        assert overview(again["url"])["at"] == 2
+        rows = state(again["url"])["rows"]
+        assert [row["mine"] for row in rows] == ["success", "unsure", None, None]
         assert again["url"].split("/")[3] != start["url"].split("/")[3], (
             "every start has its own token"
         )
@@ -163,7 +164,7 @@ def test_broken_line_is_told_and_rest_served(tmp_path: Path) -> None:
     path.write_text('{"id": "x", "task": {}}\n' + path.read_text())
     with running(tmp_path) as (process, start):
         assert start["left"] == 2
-        assert len(overview(start["url"])["broken"]) == 1
+        assert len(state(start["url"])["problems"]) == 1
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=20)
     assert process.returncode == 3

@@ -5,7 +5,6 @@ what is whole.
 from __future__ import annotations
 
 import base64
-import csv
 import gzip
 import io
 import json
@@ -21,7 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from prill.datasets.formats import FORMATS, agentoccam, agentrewardbench, recognise
+from prill.datasets.formats import FORMATS, recognise
 from prill.datasets.formats import agents_sdk as agents_sdk_format
 from prill.datasets.formats import langsmith as langsmith_format
 from prill.datasets.formats import opentelemetry as opentelemetry_format
@@ -760,51 +759,5 @@ def test_recordings_are_read_or_refused(name: str, tmp_path: Path) -> None:
                 assert all(isinstance(item, LabelRecord | BadLine) for item in labels or ())
         finally:
             path.write_bytes(originals[path])
-
-    fuzz()
-
-
-TABLES = {
-    "agentoccam": (
-        [
-            *csv.reader(
-                [
-                    (
-                        "Task ID,Ann (Correct: 1; Incorrect: 0),Ann's Note,Ben,Ben's Note,Cy,Cy's "
-                        "Note,Average"
-                    )
-                ]
-            ),
-            ["0", "1", "", "0.50", "near, but no", "0.00", "", "0.5"],
-            ["1", "0", "", "0", "", "1", "", "0.3"],
-        ],
-        agentoccam.load_labels,
-    ),
-    "annotations": (
-        [
-            *csv.reader(
-                [
-                    "annotator_name,benchmark,task_id,model_name,exp_name,trajectory_success,trajectory_side_effect"
-                ]
-            ),
-            ["Z", "shop", "shop.7", "GenericAgent-m", "e", "Successful", "No"],
-        ],
-        agentrewardbench.load_annotations,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_tables_are_read_or_refused(name: str, tmp_path: Path) -> None:
-    rows, load = TABLES[name]
-    text = io.StringIO()
-    csv.writer(text).writerows(rows)
-    path = tmp_path / "table.csv"
-
-    @fuzzed
-    @given(edits)
-    def fuzz(change: bytes) -> None:
-        path.write_bytes(edited_bytes(text.getvalue().encode(), change))
-        attempt(lambda: list(load(path)))
 
     fuzz()

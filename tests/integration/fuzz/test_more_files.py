@@ -22,10 +22,10 @@ from prill.io.store import read_labels, read_trajectories
 from prill.models.local.weights import check_adapter
 from prill.papers.bench.papers import read_paper
 from prill.papers.embedders import TfidfEmbedder
-from prill.papers.mind2web.mindact.sentences import Sentences
+from prill.papers.mind2web.mindact.memory import Sentences
 from prill.papers.mind2web.pages.ranking import _About, _done, _open_log
-from prill.papers.mind2web.pages.scores import read_scores
-from prill.papers.mind2web.training.pages import GoldTurns
+from prill.papers.mind2web.pages.state import read_scores
+from prill.papers.mind2web.training import GoldTurns
 from prill.papers.synapse.memory import ABSTRACTIONS, EXEMPLARS, ExemplarMemory
 from prill.refine.filtered_bc import Audience, Study, _claim
 from prill.refine.outcomes import FORMAT, read_lessons, read_results

@@ -45,8 +45,8 @@ from prill.runs.rollout.cases import read_plan
 from prill.scoring.scorer import score_files
 from prill.transcripts import Call, Transcript, TranscriptLog, Turn, read_transcripts
 from prill.types import EvaluatorInfo, Findings, LabelRecord, StepLabel, Trajectory, Verdict
-from prill.ui.annotate.label_log import LabelLog
 from prill.ui.report.page import Judge, write_report
+from prill.ui.view.label_log import LabelLog
 from tests.support.fuzz.edits import (
     as_json,
     attempt,

@@ -22,8 +22,8 @@ from prill.errors import PrillError
 from prill.models.local.choices import load_chooser
 from prill.models.local.weights import check_adapter, load, read_window
 from prill.papers.embedders import LocalEmbedder
-from prill.papers.mind2web.cross_encoder import CrossEncoder
 from prill.papers.mind2web.mindact import window
+from prill.papers.mind2web.pages.ranking import CrossEncoder
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import open_base, open_page_base
 

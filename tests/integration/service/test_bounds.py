@@ -425,7 +425,7 @@ async def test_a_full_disk_is_one_items_failure(
     def full(data: bytes) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("prill.temporary.images._kept", full)
+    monkeypatch.setattr("prill.temporary._kept", full)
     items = [
         run(id="bad", final={"screenshot": f"data:image/png;base64,{noise(2)}"}),
         run(id="good"),

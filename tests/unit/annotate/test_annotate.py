@@ -5,28 +5,29 @@ shown before its time.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
-from prill.errors import UsageError
+from prill.errors import InputError, UsageError
 from prill.io.store import encode, read_labels
 from prill.runs.annotate import AnnotateConfig, annotate
 from prill.types import EvaluatorInfo, LabelRecord, StepLabel, Verdict
-from prill.ui.annotate.label_log import LabelLog
-from prill.ui.annotate.session import (
+from prill.ui.serving import serving
+from prill.ui.view.label_log import LabelLog
+from prill.ui.view.queue import keep_queue
+from prill.ui.view.session import (
     LabelDecision,
     LabelSession,
     PairAgreement,
-    Reveal,
     pair_agreement,
 )
-from prill.ui.annotate.site import SessionSite
-from prill.ui.annotate.worklist import Worklist
-from prill.ui.serving import serving
+from prill.ui.view.site import Reveal, ViewSite
+from tests.support.labelling import labelling, read_library
 
 aiohttp = pytest.importorskip("aiohttp")
 
@@ -186,33 +187,54 @@ def test_log_refuses_a_replaced_file(tmp_path: Path) -> None:
 # What is labelled
 
 
-def test_worklist_names_broken_lines(tmp_path: Path) -> None:
+def queue(path: Path, **options: Any) -> list[str]:
+    with closing(read_library([path])) as library:
+        keep_queue(library, **options)
+        assert [library[i].id for i in range(len(library))] == library.ids
+        return library.ids
+
+
+def test_queue_leaves_out_and_names_broken_lines(tmp_path: Path) -> None:
     path = write_trajectories(tmp_path, "ab")
     path.write_text(
-        path.read_text() + '{"id": "x"}\nnonsense\n' + path.read_text().splitlines()[0] + "\n"
+        path.read_text() + '{"id": "x"}\nnonsense\n' + path.read_text().splitlines()[0] + "\n{"
     )
-    worklist = Worklist([path])
-    assert worklist.ids == ["a", "b"]
-    assert [line.place.rpartition(":")[2] for line in worklist.broken] == ["3", "4", "5"]
-    assert "missing field `task`" in worklist.broken[0].message
-    assert "duplicate id 'a'" in worklist.broken[2].message
+    with closing(read_library([path])) as library:
+        left_out = library.left_out()
+        keep_queue(library)
+        assert library.ids == ["a", "b"] and library.places == {"a": 0, "b": 1}
+    assert [message.split(":")[1] for message in left_out[:3]] == ["3", "4", "5"]
+    assert "missing field `task`" in left_out[0]
+    assert "duplicate id 'a'" in left_out[2]
+    assert "incomplete" in left_out[3]
 
 
-def test_worklist_random_order_by_seed(tmp_path: Path) -> None:
+def test_queue_random_order_by_seed(tmp_path: Path) -> None:
     ids = [f"t{i}" for i in range(40)]
     path = write_trajectories(tmp_path, ids[:30])
-    before = Worklist([path], order="random", seed=1)
-    assert (
-        before.ids
-        == Worklist([path], order="random", seed=1).ids
-        != Worklist([path], order="random", seed=2).ids
-    )
-    assert sorted(before.ids) == sorted(ids[:30])
-    assert [before[i].id for i in range(30)] == before.ids
-    assert Worklist([path], order="random", seed=1, limit=4).ids == before.ids[:4]
-    assert Worklist([path], limit=4).ids == ids[:4]
-    after = Worklist([write_trajectories(tmp_path, ids)], order="random", seed=1)
-    assert [id for id in after.ids if id in before.ids] == before.ids
+    before = queue(path, order="random", seed=1)
+    assert before == queue(path, order="random", seed=1) != queue(path, order="random", seed=2)
+    assert sorted(before) == sorted(ids[:30])
+    assert queue(path, order="random", seed=1, limit=4) == before[:4]
+    assert queue(path, limit=4) == ids[:4]
+    after = queue(write_trajectories(tmp_path, ids), order="random", seed=1)
+    assert [id for id in after if id in before] == before
+
+
+def test_queue_is_searched_by_its_own_numbers(tmp_path: Path) -> None:
+    with closing(read_library([write_trajectories(tmp_path, ["t0", "t1", "t2", "t3"])])) as library:
+        keep_queue(library, order="random", seed=1, limit=2)
+        for number, id in enumerate(library.ids):
+            assert library.search(id, reasons=True) == {number}
+
+
+def test_run_that_was_replaced_is_not_labelled(tmp_path: Path) -> None:
+    path = write_trajectories(tmp_path, "ab")
+    with closing(read_library([path])) as library:
+        keep_queue(library)
+        write_trajectories(tmp_path, "ba")
+        with pytest.raises(InputError, match="has changed since it was read"):
+            library[0]
 
 
 # Agreement
@@ -255,8 +277,9 @@ class Site:
     otherwise.
     """
 
-    def __init__(self, session: LabelSession, url: str, http: aiohttp.ClientSession) -> None:
-        self.session = session
+    def __init__(self, page: ViewSite, url: str, http: aiohttp.ClientSession) -> None:
+        assert page.session is not None
+        self.page, self.session = page, page.session
         self.url = url
         self.base = url.rsplit("/", 2)[0]
         self.http = http
@@ -279,28 +302,36 @@ class Site:
         return json.loads(body)
 
 
-def sit(folder: Path, reveal: Reveal = "after") -> LabelSession:
+@contextmanager
+def sit(folder: Path, reveal: Reveal = "after") -> Iterator[ViewSite]:
     earlier = [
         label("a", False, "anna", note="no"),
         label("b", True, "anna"),
         label("a", True, None, "oracle"),
     ]
-    log = LabelLog(folder / "l.jsonl", "me")
-    return LabelSession(
-        Worklist([write_trajectories(folder)]),
-        log,
-        earlier=earlier,
-        verdicts=[VERDICT],
-        reveal=reveal,
-    )
+    runs, labels = write_trajectories(folder), folder / "l.jsonl"
+    with labelling(runs, labels, earlier=earlier, verdicts=[VERDICT], reveal=reveal) as site:
+        yield site
+
+
+@contextmanager
+def session(folder: Path) -> Iterator[LabelSession]:
+    with sit(folder) as page:
+        assert page.session is not None
+        yield page.session
+
+
+@asynccontextmanager
+async def sat(folder: Path, reveal: Reveal = "after") -> AsyncIterator[Site]:
+    with sit(folder, reveal) as page:
+        async with serving(page) as url, aiohttp.ClientSession() as http:
+            yield Site(page, url, http)
 
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    session = sit(tmp_path)
-    with session.log:
-        async with serving(SessionSite(session)) as url, aiohttp.ClientSession() as http:
-            yield Site(session, url, http)
+    async with sat(tmp_path) as site:
+        yield site
 
 
 SUCCESS = {
@@ -322,12 +353,12 @@ async def test_server_needs_the_token(site: Site) -> None:
         f"//{token}/",
         f"/?token={token}",
     ]
-    for path in (*wrong, "/api/overview", f"/{'é' * 3}/"):
+    for path in (*wrong, "/api/state", f"/{'é' * 3}/"):
         async with site.http.get(site.base + path) as answer:
             assert answer.status == 403, path
             assert token not in await answer.text()
     async with site.http.post(
-        f"{site.base}/wrong/api/cards/0", json=SUCCESS, headers={"Origin": site.base}
+        f"{site.base}/wrong/api/labels/0", json=SUCCESS, headers={"Origin": site.base}
     ) as answer:
         assert answer.status == 403
     assert (await site.get())[0] == 200
@@ -361,10 +392,10 @@ async def test_server_refuses_other_host_names(site: Site) -> None:
 
 
 async def test_server_writes_json_of_its_page_only(site: Site) -> None:
-    assert (await site.post("api/cards/0", SUCCESS, **{"Content-Type": "text/plain"}))[0] == 415
-    assert (await site.post("api/cards/0", SUCCESS, Origin="http://evil.example"))[0] == 403
-    assert (await site.post("api/cards/0", SUCCESS, Origin="null"))[0] == 403
-    async with site.http.post(site.url + "api/cards/0", json=SUCCESS) as answer:
+    assert (await site.post("api/labels/0", SUCCESS, **{"Content-Type": "text/plain"}))[0] == 415
+    assert (await site.post("api/labels/0", SUCCESS, Origin="http://evil.example"))[0] == 403
+    assert (await site.post("api/labels/0", SUCCESS, Origin="null"))[0] == 403
+    async with site.http.post(site.url + "api/labels/0", json=SUCCESS) as answer:
         assert answer.status == 403, "a request without an origin"
     assert (await site.get("api/undo"))[0] == 405
     assert not site.session.log.mine
@@ -386,9 +417,10 @@ async def test_server_writes_json_of_its_page_only(site: Site) -> None:
         "texts/0/9",
         "page.py",
         "server.py",
-        "page.css/..",
-        "api/cards/3",
-        "api/cards/0x1",
+        "view.css/..",
+        "api/labels/3",
+        "api/runs/3",
+        "api/labels/0x1",
     ],
 )
 async def test_server_unknown_place_not_found(site: Site, path: str) -> None:
@@ -409,7 +441,7 @@ async def test_server_pictures_by_their_content(site: Site, tmp_path: Path) -> N
 
 
 async def test_server_headers_forbid_scripts(site: Site) -> None:
-    for path in ("", "page.js", "api/overview", "pictures/0/0", "nothing"):
+    for path in ("", "view.js", "api/state", "pictures/0/0", "nothing"):
         async with site.http.get(site.url + path) as answer:
             policy = answer.headers["Content-Security-Policy"]
             assert (
@@ -422,16 +454,18 @@ async def test_server_headers_forbid_scripts(site: Site) -> None:
 
 
 async def test_server_label_on_disk_at_answer(site: Site, tmp_path: Path) -> None:
-    status, change = await site.post("api/cards/0", SUCCESS)
+    status, change = await site.post("api/labels/0", SUCCESS)
     steps = (StepLabel(0, "towards"), StepLabel(1, "reached"))
     assert list(read_labels(tmp_path / "l.jsonl")) == [label("a", True, note="good", steps=steps)]
-    assert (status, change["next"]) == (200, 1)
+    assert (status, change["mine"]["choice"], change["version"]) == (200, "success", 1)
+    assert (await site.post("api/labels/0", {**SUCCESS, "side_effects": True}))[0] == 200
+    assert next(read_labels(tmp_path / "l.jsonl")).side_effects is True
     for choice, success, undecided in (
         ("failure", False, None),
         ("not_executable", None, "not_executable"),
         ("unsure", None, "unsure"),
     ):
-        assert (await site.post("api/cards/0", {"choice": choice}))[0] == 200
+        assert (await site.post("api/labels/0", {"choice": choice}))[0] == 200
         assert list(read_labels(tmp_path / "l.jsonl")) == [
             label("a", success, undecided=undecided)
         ], "replaced, not added"
@@ -454,7 +488,7 @@ async def test_server_label_on_disk_at_answer(site: Site, tmp_path: Path) -> Non
     ],
 )
 async def test_server_refuses_what_is_no_decision(site: Site, body: object, tmp_path: Path) -> None:
-    status, answer = await site.post("api/cards/0", body)
+    status, answer = await site.post("api/labels/0", body)
     assert status == 400
     assert answer["error"].startswith("not a decision")
     assert (tmp_path / "l.jsonl").read_bytes() == b""
@@ -462,74 +496,93 @@ async def test_server_refuses_what_is_no_decision(site: Site, body: object, tmp_
 
 async def test_server_unwritten_label_is_none(site: Site, tmp_path: Path) -> None:
     (tmp_path / "l.jsonl").unlink()
-    status, answer = await site.post("api/cards/0", SUCCESS)
+    status, answer = await site.post("api/labels/0", SUCCESS)
     assert status == 507
     assert "cannot be written" in answer["error"]
-    assert (await site.json("api/cards/0"))["mine"] is None
+    assert (await site.json("api/labels/0"))["mine"] is None
     assert site.session.written == 0
 
 
+async def state(site: Site) -> Any:
+    return await site.json("api/state")
+
+
+def names(run: Any) -> list[tuple[str, bool, str | None]]:
+    return [(one["annotator"], one["success"], one["note"]) for one in run["labels"]]
+
+
 async def test_others_shown_after_the_label_only(site: Site) -> None:
-    before = await site.json("api/cards/0")
-    assert (before["others"], before["verdicts"]) == (None, None)
-    assert [pair["common"] for pair in (await site.json("api/overview"))["pairs"]] == [0]
-    _, change = await site.post("api/cards/0", SUCCESS)
-    assert [
-        (other["annotator"], other["success"], other["note"]) for other in change["card"]["others"]
-    ] == [("anna", False, "no")]
-    assert [verdict["reason"] for verdict in change["card"]["verdicts"]] == ["seen"]
-    assert change["pairs"] == [
+    before = await site.json("api/runs/0")
+    assert (before["verdicts"], before["labels"], before["claims"]) == ([None], [], [])
+    assert [pair["common"] for pair in (await state(site))["pairs"]] == [0]
+    rows = (await state(site))["rows"]
+    assert [(one["row"]["truth"], one["row"]["outcomes"]) for one in rows] == [("", [""])] * 3
+    assert (await site.get("api/calls/0/0"))[0] == (await site.get("api/summary"))[0] == 403
+    await site.post("api/labels/0", SUCCESS)
+    after = await site.json("api/runs/0")
+    assert names(after) == [("anna", False, "no"), ("me", True, "good")]
+    assert [verdict["reason"] for verdict in after["verdicts"]] == ["seen"]
+    told = await state(site)
+    assert told["pairs"] == [
         {"annotator": "anna", "common": 1, "agreed": 0, "undecided": 0, "kappa": 0.0}
     ]
-    assert (await site.json("api/cards/1"))["others"] is None
-    _, undone = await site.post("api/undo", {})
-    assert (undone["card"]["others"], undone["card"]["verdicts"]) == (None, None), (
-        "it has no label any more"
-    )
+    rows = [(one["mine"], one["row"]["truth"], one["row"]["outcomes"]) for one in told["rows"]]
+    assert rows == [("success", "success", ["success"]), (None, "", [""]), (None, "", [""])]
+    assert (await site.json("api/runs/1"))["labels"] == []
+    await site.post("api/undo", {})
+    undone = await site.json("api/runs/0")
+    assert (undone["labels"], undone["verdicts"]) == ([], [None]), "it has no label any more"
 
 
 async def test_oracle_labels_are_never_shown(site: Site) -> None:
-    _, change = await site.post("api/cards/0", SUCCESS)
-    assert all(other["source"] == "human" for other in change["card"]["others"])
-    assert [pair["annotator"] for pair in change["pairs"]] == ["anna"]
+    await site.post("api/labels/0", SUCCESS)
+    assert {one["source"] for one in (await site.json("api/runs/0"))["labels"]} == {"human"}
+    assert [pair["annotator"] for pair in (await state(site))["pairs"]] == ["anna"]
 
 
 async def test_blind_and_show_verdicts_options(tmp_path: Path) -> None:
-    blind = sit(tmp_path, "never")
-    with blind.log:
-        change = await blind.save(0, LabelDecision(choice="success"))
-        assert (change.card.others, change.card.verdicts, change.pairs, blind.overview().pairs) == (
-            None,
-            None,
-            None,
-            None,
-        )
-        assert [pair.common for pair in blind.pairs] == [1], "for the summary at the end"
-        await blind.undo()
-    session = sit(tmp_path, "before")
-    with session.log:
-        assert session.card(0).verdicts == (VERDICT,)
-        assert session.card(0).others is None
+    async with sat(tmp_path, "never") as blind:
+        await blind.post("api/labels/0", SUCCESS)
+        run, told = await blind.json("api/runs/0"), await state(blind)
+        assert names(run) == [("me", True, "good")]
+        assert (run["verdicts"], told["pairs"], told["judges"]) == ([], [], [])
+        assert [one["row"]["outcomes"] for one in told["rows"]] == [[]] * 3
+        assert [pair.common for pair in blind.session.pairs] == [1], "for the summary at the end"
+    (tmp_path / "l.jsonl").unlink()
+    async with sat(tmp_path, "verdicts") as swayed:
+        run = await swayed.json("api/runs/0")
+        assert [verdict["reason"] for verdict in run["verdicts"]] == ["seen"]
+        assert run["labels"] == []
+
+
+async def test_labels_of_others_are_followed(site: Site, tmp_path: Path) -> None:
+    """Two people who label at once, each into a file, see their agreement grow."""
+    await site.post("api/labels/1", {"choice": "failure"})
+    with (tmp_path / "l.earlier.jsonl").open("ab") as theirs:
+        theirs.write(encode(label("b", False, "bob")))
+    for _ in site.page.library.refresh():
+        pass
+    pairs = {one["annotator"]: one["agreed"] for one in (await state(site))["pairs"]}
+    assert pairs == {"anna": 0, "bob": 1}
 
 
 async def test_undo_restores_the_former_label(tmp_path: Path) -> None:
-    session = sit(tmp_path)
     path = tmp_path / "l.jsonl"
-    with session.log:
-        assert await session.undo() is None
-        await session.save(0, LabelDecision(choice="success", note="first"))
-        await session.save(1, LabelDecision(choice="failure"))
+    with session(tmp_path) as sitting:
+        assert await sitting.undo() is None
+        await sitting.put(0, LabelDecision(choice="success", note="first"))
+        await sitting.put(1, LabelDecision(choice="failure"))
         kept = path.read_bytes()
-        await session.save(0, LabelDecision(choice="failure", note="second"))
-        undone = await session.undo()
-        assert undone is not None and undone.card.index == 0
+        await sitting.put(0, LabelDecision(choice="failure", note="second"))
+        undone = await sitting.undo()
+        assert undone is not None and undone.number == 0
         assert undone.undone == LabelDecision(choice="failure", note="second")
-        assert undone.card.mine == LabelDecision(choice="success", note="first")
+        assert sitting.decision(0).mine == LabelDecision(choice="success", note="first")
         assert path.read_bytes() == kept
-        await session.undo()
-        await session.undo()
+        await sitting.undo()
+        await sitting.undo()
         assert path.read_bytes() == b""
-        assert (session.written, session.done) == (0, 0)
+        assert (sitting.written, sitting.done) == (0, 0)
 
 
 async def test_repeated_request_is_saved_once(site: Site, tmp_path: Path) -> None:
@@ -537,61 +590,57 @@ async def test_repeated_request_is_saved_once(site: Site, tmp_path: Path) -> Non
     wants to do.
     """
     for _ in range(2):
-        status, change = await site.post("api/cards/0", {**SUCCESS, "version": 0})
-        assert (status, change["card"]["version"]) == (200, 1)
+        status, change = await site.post("api/labels/0", {**SUCCESS, "version": 0})
+        assert (status, change["version"]) == (200, 1)
     assert site.session.written == 1
-    status, refused = await site.post("api/cards/0", {"choice": "failure", "version": 0})
+    status, refused = await site.post("api/labels/0", {"choice": "failure", "version": 0})
     assert (status, refused) == (
         409,
         {"error": "It was saved as success on another page meanwhile."},
     )
-    assert (await site.post("api/cards/0", {"choice": "failure", "version": 1}))[0] == 200
+    assert (await site.post("api/labels/0", {"choice": "failure", "version": 1}))[0] == 200
     assert (await site.post("api/undo", {"version": 1}))[0] == 409, "a newer label has replaced it"
-    assert (await site.post("api/undo", {"version": 2}))[1]["card"]["mine"]["choice"] == "success"
+    assert (await site.post("api/undo", {"version": 2}))[1]["undone"]["choice"] == "failure"
+    assert (await site.json("api/labels/0"))["mine"]["choice"] == "success"
     assert (await site.post("api/undo", {"version": 2})) == (200, None)
-    assert (await site.post("api/undo", {"version": 1}))[1]["card"]["mine"] is None
-    status, refused = await site.post("api/cards/0", {"choice": "failure", "version": 1})
+    assert (await site.post("api/undo", {"version": 1}))[1]["number"] == 0
+    assert (await site.json("api/labels/0"))["mine"] is None
+    status, refused = await site.post("api/labels/0", {"choice": "failure", "version": 1})
     assert (status, refused) == (409, {"error": "It was taken back on another page meanwhile."})
     assert (tmp_path / "l.jsonl").read_bytes() == b"" and site.session.written == 0
 
 
-async def test_revised_counts_changes_after_reveal(tmp_path: Path) -> None:
-    session = sit(tmp_path)
-    with session.log:
-        await session.save(0, LabelDecision(choice="success"))
-        await session.save(0, LabelDecision(choice="success", note="only the note"))
-        await session.save(2, LabelDecision(choice="success"))
-        await session.save(2, LabelDecision(choice="failure"))
-        assert session.revised == 0, "nobody else has said anything of the third"
-        await session.undo()
-        await session.save(0, LabelDecision(choice="failure"))
-        assert session.revised == 1
+async def test_revised_counts_changes_after_reveal(site: Site) -> None:
+    async def decide(number: int, choice: str, note: str = "") -> None:
+        await site.post(f"api/labels/{number}", {"choice": choice, "note": note})
+        await site.json(f"api/runs/{number}")
+
+    await decide(0, "success")
+    await decide(0, "success", "only the note")
+    await decide(2, "success")
+    await decide(2, "failure")
+    assert site.session.revised == 0, "nobody else has said anything of the third"
+    await site.post("api/undo", {})
+    await decide(0, "failure")
+    assert site.session.revised == 1
 
 
-async def test_later_sitting_resumes_at_unlabelled(tmp_path: Path) -> None:
-    session = sit(tmp_path)
-    with session.log:
-        assert session.overview().at == 0
-        await session.save(0, LabelDecision(choice="success"))
-        assert (await session.save(2, LabelDecision(choice="success"))).next == 1
-    session = sit(tmp_path)
-    with session.log:
-        assert session.overview().at == 1
-        assert [entry.choice for entry in session.overview().entries] == [
-            "success",
-            None,
-            "success",
-        ]
-        assert (await session.save(1, LabelDecision(choice="unsure"))).next is None
+async def test_later_sitting_knows_what_is_labelled(tmp_path: Path) -> None:
+    async with sat(tmp_path) as site:
+        await site.post("api/labels/0", {"choice": "success"})
+        await site.post("api/labels/2", {"choice": "success"})
+    async with sat(tmp_path) as site:
+        rows = (await state(site))["rows"]
+        assert [one["mine"] for one in rows] == ["success", None, "success"]
 
 
 async def test_taken_port_is_a_clear_error(site: Site, tmp_path: Path) -> None:
     port = int(site.base.rpartition(":")[2])
     with pytest.raises(UsageError, match=f"port {port} cannot be used"):
-        async with serving(SessionSite(site.session), port):
+        async with serving(site.page, port):
             pass
     with pytest.raises(UsageError, match="port 99999 cannot be used"):
-        async with serving(SessionSite(site.session), 99999):
+        async with serving(site.page, 99999):
             pass
 
 
@@ -601,13 +650,14 @@ async def test_taken_port_is_a_clear_error(site: Site, tmp_path: Path) -> None:
 async def test_informative_labels_keep_their_chance(tmp_path: Path) -> None:
     path = write_trajectories(tmp_path, "abcdefgh")
     scores = {id: 0.5 if id in "ab" else 1.0 for id in "abcdefgh"}
-    worklist = Worklist([path], order="informative", limit=4, scores=scores)
-    assert len(worklist) == 4 and set(worklist.inclusion) == set(worklist.ids)
-    with LabelLog(tmp_path / "l.jsonl", "me") as log:
-        session = LabelSession(worklist, log, inclusion=worklist.inclusion)
-        await session.save(0, LabelDecision(choice="success"))
-    (record,) = read_labels(tmp_path / "l.jsonl")
-    assert record.inclusion == worklist.inclusion[record.id]
+    labels = tmp_path / "l.jsonl"
+    with labelling(path, labels, order="informative", limit=4, scores=scores) as page:
+        assert len(page.library) == 4 and page.session is not None
+        await page.session.put(0, LabelDecision(choice="success"))
+    (record,) = read_labels(labels)
+    with closing(read_library([path])) as library:
+        inclusion = keep_queue(library, order="informative", limit=4, scores=scores)
+    assert set(inclusion) == set(library.ids) and record.inclusion == inclusion[record.id]
     assert b"inclusion" not in encode(label("a", True)), "absent where nobody drew"
 
 

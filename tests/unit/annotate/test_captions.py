@@ -122,7 +122,7 @@ async def test_server_lets_only_the_page_write(tmp_path: Path) -> None:
             for path, status in (
                 ("pictures/0", 200),
                 ("pictures/1", 404),
-                ("captions.js", 200),
+                ("view.js", 200),
                 ("captions.html", 404),
             ):
                 async with session.get(f"{url}{path}") as answer:

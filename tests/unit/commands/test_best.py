@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -53,7 +54,11 @@ def test_picks_are_written_and_told(
 def test_labels_show_what_a_pick_is_worth(
     files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["best", *files[:2], "--labels", files[2], "--json"]) == 0
+    drawn = Path(files[0]).with_suffix(".svg")
+    command = ["best", *files[:2], "--labels", files[2], "--plot", str(drawn), "--json"]
+    assert main(command) == 0
+    titles = "".join(ElementTree.parse(drawn).getroot().itertext())
+    assert "pass@N, N 3: " in titles and "best of N by the judge, N 3: " in titles
     told = json.loads(capsys.readouterr().out)
     # Of 3: t0 a success, t1 one of two tied; t2 has no pick and counts in neither figure.
     assert told["curve"][2]["pick"]["value"] == pytest.approx(0.75)
@@ -72,6 +77,8 @@ def test_what_cannot_be_told_is_refused(files: list[str], tmp_path: Path) -> Non
     verdicts, runs, labels = files
     with pytest.raises(UsageError, match="attempts: labels are missing"):
         prill.BestConfig(verdicts=verdicts, trajectories=runs, attempts=2).check()
+    with pytest.raises(UsageError, match="plot needs labels"):
+        prill.BestConfig(verdicts=verdicts, trajectories=runs, plot="p.svg")
     with pytest.raises(UsageError, match="this is also an input"):
         prill.best(prill.BestConfig(verdicts=verdicts, trajectories=runs, output=runs))
     with pytest.raises(UsageError, match="no task has 4"):

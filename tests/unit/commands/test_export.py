@@ -277,17 +277,24 @@ def test_a_table_has_all(prill: Prill, tmp_path: Path) -> None:
         (("--to", "atif", "-o", "out"), "recording is missing"),
         (
             ("--to", "inspect", "--recording", "a.json", "-o", "out"),
-            "expected a recording of inspect, got atif",
+            "is of the format atif; only one of inspect can be copied (--to)",
         ),
         (("--to", "atif", "--recording", "a.json", "-o", "a.json"), "already exists"),
         (("--to", "atif", "--recording", "logs", "-o", "logs/out"), "inside the recording"),
         (
             ("--to", "atif", "--recording", "b.json", "-o", "out.json"),
-            "contains none of the 1 ids in the verdicts",
+            "has none of the 1 ids in the verdicts; name what was judged (--recording)",
         ),
         (("--to", "langsmith", "-o", "v.jsonl"), "this is also an input"),
-        (("--to", "langsmith", "-o", "f.jsonl"), "none of the 1 ids"),
+        (
+            ("--to", "langsmith", "-o", "f.jsonl"),
+            "none of the 1 verdicts belongs to a LangSmith run",
+        ),
         (("--to", "langsmith", "--recording", "m.jsonl", "-o", "m.jsonl"), "this is also an input"),
+        (("--to", "langsmith", "--recording", "m.jsonl", "-o", "link"), "this is also an input"),
+        (("--to", "csv", "--recording", "m.jsonl", "-o", "link"), "this is also an input"),
+        (("--to", "openinference", "-o", "link"), "this is also an input"),
+        (("--to", "browser-use", "--recording", "logs", "-o", "out"), "is of the format atif"),
     ],
 )
 def test_what_cannot_be_is_refused(
@@ -298,6 +305,7 @@ def test_what_cannot_be_is_refused(
     for path, id in (("a.json", "a"), ("b.json", "b"), ("logs/a.json", "a")):
         (tmp_path / path).write_text(json.dumps(document(session_id=id)))
     (tmp_path / "m.jsonl").write_text(json.dumps({"messages": [USER]}) + "\n")
+    (tmp_path / "link").symlink_to("v.jsonl" if "openinference" in words else "m.jsonl")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.json*")}
     done = prill("export", "v.jsonl", *words)
     assert done.returncode == 2 and problem in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -49,6 +50,16 @@ def test_page_tells_rates_and_what_was_left_out(
     assert "Unscored: 2 (parse 1, no verdict 1), 1 of them labelled" in page
     assert "Not used: 1 undecided labels, 1 labels of other runs" in page
     assert "By agent" in page
+
+
+def test_the_plot_has_a_row_for_all_and_each_part(files: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "rates.svg"
+    command = ["rate", *files[:2], "--trajectories", files[2], "--by", "agent"]
+    assert main([*command, "--plot", str(out)]) == 0
+    words = list(ElementTree.parse(out).getroot().itertext())
+    assert {"all", "agent: a", "agent: b", "corrected, PPI++", "labels alone"} <= set(words)
+    with pytest.raises(UsageError, match="plot"):
+        prill.rate(prill.RateConfig(verdicts=files[0], labels=files[1], plot=files[1]))
 
 
 def test_json_and_python_say_the_same(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,11 +15,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from PIL import Image
 
 import prill as library
+from prill.captioner.cache import image_id
 from prill.captioner.files import read_captions
 from prill.io.store import read_verdicts
 from prill.runs.annotate import Opened
+from prill.types import Observation
 from tests.support.commands.command import Prill, write_trajectories
 from tests.support.commands.endpoint import Endpoint
 from tests.support.paths import SUPPORT
@@ -111,6 +114,13 @@ def test_several_logs_and_trajectories_are_one_run(
     assert done.returncode == 0 and len(list(read_verdicts("v.jsonl"))) == 5
 
 
+def test_what_is_of_no_known_format_is_told_what_to_do(prill: Prill, tmp_path: Path) -> None:
+    lines(tmp_path / "other.jsonl", {"foo": 1}, {"foo": 2})
+    done = prill("score", "other.jsonl", "-o", "v.jsonl", *SUCCESS)
+    assert done.returncode == 2
+    assert "if this is another tool's log, name its format" in done.stderr
+
+
 def test_a_broken_run_is_unscored(prill: Prill, tmp_path: Path) -> None:
     lines(tmp_path / "runs.jsonl", {"id": "one", "messages": RUN}, {"id": "two", "messages": 5})
     done = prill("score", "runs.jsonl", "-o", "v.jsonl", *SUCCESS)
@@ -135,7 +145,9 @@ def test_what_several_formats_know_must_be_named(prill: Prill, logs: Path) -> No
     done = prill("score", "logs", "-o", "v.jsonl", *SUCCESS)
     assert (
         done.returncode == 2
-        and "logs: matches several formats (atif, messages); choose one (--format)" in done.stderr
+        and "logs: could be of the formats atif, messages; name files of one of them, or say which "
+        "one (--format)"
+        in done.stderr
     )
     assert prill("score", "logs", "-o", "v.jsonl", *SUCCESS, "--format", "messages").returncode == 0
     assert len(list(read_verdicts("v.jsonl"))) == 2
@@ -172,6 +184,10 @@ def test_goals_stand_in_for_missing_ones(prill: Prill, tmp_path: Path) -> None:
     )
     goals = {t.id: t.task.goal for t in library.read_trajectories("out/trajectories.jsonl")}
     assert goals == {"a": "Sell tea", "b": "Brew tea", "c": "Buy green tea"}
+    done = prill("score", path, "-o", "u.jsonl", *SUCCESS, "--goals", "goals.json")
+    assert done.returncode == 3
+    (missing,) = (v.reason for v in read_verdicts("u.jsonl") if v.unscored)
+    assert "the file of goals has none for it" in missing
     lines(tmp_path / "goals.json", {"id": "a", "goal": "Sell tea"}, {"id": "b"})
     done = prill("score", path, "-o", "w.jsonl", *SUCCESS, "--goals", "goals.json")
     assert (
@@ -250,12 +266,16 @@ def test_the_format_is_a_word_that_may_be_left_out(
     )
 
 
-@pytest.mark.parametrize("log", ["inspect/old-long.eval", "browser_use/long.json"])
+@pytest.mark.parametrize("log", ["inspect/old-long.eval", "browser_use/long.json", "atif/run.json"])
 def test_labels_reach_no_judge(log: str, prill: Prill, tmp_path: Path) -> None:
     """Nothing of what a log says of the outcome is in anything that a model is sent; also not what
     prill has put there.
     """
-    source, judged = SUPPORT / "datasets/written" / log, tmp_path / Path(log).name
+    source, judged = SUPPORT / "datasets/written" / log, tmp_path / f"judged-{Path(log).name}"
+    if log.startswith("atif"):
+        source = lines(tmp_path / "run.json", document())
+        (tmp_path / "images").mkdir()
+        (tmp_path / "images/a.png").write_bytes(base64.b64decode(PIXEL.partition(",")[2]))
     if (source.parent / "screenshots").is_dir():
         shutil.copytree(source.parent / "screenshots", tmp_path / "screenshots")
     assert (
@@ -268,7 +288,7 @@ def test_labels_reach_no_judge(log: str, prill: Prill, tmp_path: Path) -> None:
             for v in read_verdicts("before.jsonl")
         ),
     )
-    format = Path(log).parent.name.replace("_", "-")
+    format = log.partition("/")[0].replace("_", "-")
     assert (
         prill(
             "export", "before.jsonl", "--to", format, "--recording", source, "-o", judged
@@ -308,9 +328,33 @@ def test_captions_of_the_pictures_of_a_log(prill: Prill, logs: Path) -> None:
     with Endpoint(lambda text: "A page with tea.") as endpoint:
         command = ("caption", "logs/calls.log", "-o", "c.jsonl", *endpoint.words)
         assert "1 images to caption" in prill(*command, "--dry-run").stdout
+        assert not Path("images").exists(), "a plan copies nothing"
         assert prill(*command).returncode == 0
+        assert "0 captions made, 1 already there" in prill(*command).stderr
     (caption,) = read_captions("c.jsonl")
     assert caption.caption == "A page with tea."
+    assert Path(caption.image).parent == Path("images"), "the log's own is gone with the run"
+    assert image_id(caption.image) == caption.id
+
+
+def test_captions_of_a_log_for_training_name_pictures_that_last(
+    prill: Prill, logs: Path, tmp_path: Path
+) -> None:
+    """Also those that gave no row; pictures of trajectories stay where they are."""
+    shot = tmp_path / "own.png"
+    Image.new("L", (20, 10)).save(shot)
+    state = Observation(screenshot=str(shot), caption="A dark page.")
+    own = library.Trajectory(id="t", task=library.Task(goal="g"), steps=(), final=state)
+    library.write_trajectories(tmp_path / "t.jsonl", [own])
+    with Endpoint(lambda text: "A page with tea.") as endpoint:
+        command = ("caption", "logs/calls.log", "t.jsonl", "-o", "rows", "--for-training")
+        done = prill(*command, *endpoint.words)
+    assert done.returncode == 0, done.stderr
+    for caption in read_captions("rows/captions.jsonl"):
+        assert image_id(str(tmp_path / "rows" / caption.image)) == caption.id
+    dropped = [json.loads(line) for line in Path("rows/dropped.jsonl").read_text().splitlines()]
+    assert all(Path(row["image"]).is_file() for row in dropped)
+    assert not temporary()
 
 
 def test_rows_of_a_log_keep_its_pictures(prill: Prill, logs: Path, tmp_path: Path) -> None:

@@ -12,7 +12,15 @@ from prill import JudgesConfig, ShowConfig, judges, show
 from prill.io.store import encode
 from prill.testing import MockServer
 from prill.transcripts import read_transcripts
-from prill.types import EvaluatorInfo, Observation, Task, Trajectory, Verdict
+from prill.types import (
+    Citation,
+    EvaluatorInfo,
+    Findings,
+    Observation,
+    Task,
+    Trajectory,
+    Verdict,
+)
 from tests.support.commands.command import Prill, write_trajectories
 
 
@@ -190,6 +198,20 @@ def test_judges_in_python_are_those_of_the_command(prill: Prill, words: tuple[st
 def test_a_prompt_needs_its_judge(prill: Prill) -> None:
     done = prill("judges", "--prompt")
     assert (done.returncode, "name the judge whose prompt to print" in done.stderr) == (2, True)
+
+
+def test_show_names_the_cause_of_a_failure_and_its_citations(prill: Prill, tmp_path: Path) -> None:
+    run = Trajectory(id="t0", task=Task(goal="Buy tea"), final=Observation(text="a captcha\x1b[2J"))
+    (tmp_path / "t.jsonl").write_bytes(encode(run) + b"\n")
+    cited = Findings(citations=(Citation(text="S9\x1b", step=8, status="no_such_step"),))
+    failed = Verdict(
+        id="t0", success=False, reason="[S9]", evaluator=EvaluatorInfo("vlm", "1"), findings=cited
+    )
+    (tmp_path / "v.jsonl").write_bytes(encode(failed))
+    lines = prill("show", "t0", "--verdicts", "v.jsonl", "--trajectories", "t.jsonl").stdout
+    assert "\ncause, state 0: captcha, a captcha at the end (captcha)\n" in lines
+    assert "\n  cites S9?: step 9, no such step\n" in lines
+    assert "cause" not in prill("show", "t0", "--verdicts", "v.jsonl").stdout  # no record is read
 
 
 def test_show_looks_up_what_the_answer_claims(prill: Prill, tmp_path: Path) -> None:

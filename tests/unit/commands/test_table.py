@@ -9,7 +9,7 @@ import pytest
 
 from prill import TableConfig, write_table
 from prill.io.store import encode
-from prill.types import EvaluatorInfo, LabelRecord, Verdict
+from prill.types import Answer, EvaluatorInfo, Findings, LabelRecord, Verdict
 from tests.support.commands.command import Prill
 
 JUDGE = EvaluatorInfo("vlm", "1")
@@ -48,6 +48,35 @@ def test_table_has_other_forms_by_name(prill: Prill, folder: Path) -> None:
         .stdout.splitlines()[1]
         .startswith("a,true,,,'=1")
     )
+
+
+def test_answers_have_a_row_each(prill: Prill, folder: Path) -> None:
+    asked = EvaluatorInfo("ask", "1", "m")
+    answers = (
+        Answer(question="A wall?", value=True, step=2, reason="as asked"),
+        Answer(question="How many?", value=3),
+        Answer(question="Which?", value={"n": "ä"}),
+        Answer(question="Who?", value=None),
+    )
+    verdicts = [
+        Verdict(id="a", success=True, evaluator=asked, findings=Findings(answers=answers)),
+        Verdict(id="b", unscored="timeout", reason="late", evaluator=asked),
+    ]
+    (folder / "asked.jsonl").write_bytes(b"".join(map(encode, verdicts)))
+    rows = json.loads(prill("table", "asked.jsonl", "--answers", "--format", "json").stdout)
+    assert [(row["id"], row["question"], row["value"], row["step"]) for row in rows] == [
+        ("a", "A wall?", "yes", 3),
+        ("a", "How many?", "3", None),
+        ("a", "Which?", '{"n": "ä"}', None),
+        ("a", "Who?", None, None),
+        ("b", None, None, None),
+    ]
+    assert (rows[4]["unscored"], rows[4]["reason"]) == ("timeout", "late")
+    none = prill("table", "v.jsonl", "--answers", "--format", "json")
+    assert (none.returncode, json.loads(none.stdout)[0]["unscored"]) == (0, "parse")
+    (folder / "v.jsonl").write_bytes(encode(VERDICTS[0]))
+    refused = prill("table", "v.jsonl", "--answers")
+    assert refused.returncode == 2 and "no verdict has answers" in refused.stderr
 
 
 @pytest.mark.parametrize("form", ["markdown", "csv", "json"])

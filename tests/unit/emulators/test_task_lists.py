@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from prill.emulators.task_lists import NAMES, listed_tasks, task_list
+from prill.emulators.task_source import NAMES, listed_tasks, task_list
 from prill.errors import UsageError
 
 

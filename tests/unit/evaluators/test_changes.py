@@ -19,6 +19,7 @@ from prill.evaluators.frames import FrameSpec, distinct_frames
 from prill.evaluators.outcome import VLMJudge, VLMSpec
 from prill.evaluators.webjudge import WebJudge
 from prill.io.images import file_hash
+from prill.protocols import Image as ModelImage
 from prill.testing import ScriptedModel
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 from tests.support.paths import ROOT
@@ -168,6 +169,26 @@ async def test_judges_drop_near_duplicates_on_request(tmp_path: Path) -> None:
 
     assert [shown(None, False), shown(3, False)] == ["023", "123"]
     assert [shown(None, True), shown(3, True), shown(1, True)] == ["03", "13", "3"]
+
+
+@pytest.mark.parametrize(("pictures", "shown"), [("abcc", "abc"), ("aaaa", "a"), ("abcd", "bcd")])
+async def test_equal_pictures_are_sent_once(pictures: str, shown: str, tmp_path: Path) -> None:
+    """By default, each a file of its own: the latest distinct ones count. Different ones are sent
+    as ever.
+    """
+    states = []
+    for i, name in enumerate(pictures):
+        Image.new("L", (20, 10), ord(name)).save(tmp_path / f"{i}{name}.png")
+        states.append(Observation(screenshot=str(tmp_path / f"{i}{name}.png")))
+    steps = tuple(Step(state, Action("wait", "wait")) for state in states[:-1])
+    run = Trajectory(id="a", task=Task(goal="g"), steps=steps, final=states[-1])
+    model = ScriptedModel(["Thoughts: so\nStatus: success"])
+    look = VLMJudge(model, spec=VLMSpec(frames=3))
+    assert (await look(run)).success
+    parts = [part for message in model.seen[0] for part in message.parts]
+    sent = [part.path for part in parts if isinstance(part, ModelImage)]
+    assert "".join(Path(path).stem[1:] for path in sent) == shown
+    assert sent == list(look.screenshots(run)) and sent[-1] == states[-1].screenshot
 
 
 def test_option_is_recorded_where_it_is_set() -> None:

@@ -19,7 +19,7 @@ from prill.io.checksums import CHECKSUMS, Checksums, expect_unchanged
 from prill.io.outputs import write_output
 from prill.io.store import read_labels, read_trajectories, write_labels
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
-from prill.ui.annotate.label_log import LabelLog
+from prill.ui.view.label_log import LabelLog
 
 
 class Killed(BaseException):

@@ -8,8 +8,7 @@ import random
 
 import pytest
 
-from prill.actions.grounded import thousandths
-from prill.actions.phone import parse_android, parse_ios
+from prill.actions.phone import parse_android, parse_ios, thousandths
 from prill.policies.cogagent import read_cogagent_9b, read_cogagent_18b
 from prill.types import Action, Point
 

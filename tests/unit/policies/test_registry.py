@@ -10,7 +10,7 @@ from prill.config.registry import OptionError, list_options
 from prill.errors import UsageError
 from prill.policies.cogagent import CogAgent
 from prill.policies.react import React, ReactSpec
-from prill.policies.registry import POLICIES, Fingerprinted, make_policy, policies_with
+from prill.policies.registry import POLICIES, Fingerprinted, PolicyConfig, make_policy
 from prill.policies.replay import HumanReplay
 from prill.testing.scripted import ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory
@@ -121,8 +121,8 @@ def test_every_option_has_a_description() -> None:
 
 
 def test_policies_are_known_by_their_options() -> None:
-    assert policies_with("reasoning") == ["react", "step"]
+    assert PolicyConfig.names_with("reasoning") == ["react", "step"]
     recorded = ["mindact", "self-map", "synapse-mind2web"]
     asked = ["react", "step", "screen", "cogagent", "autoui", "structured-reflection"]
-    assert policies_with("max_tokens") == [*asked, "synapse", *recorded]
-    assert policies_with("model") == [*asked, "small-text", "synapse", *recorded]
+    assert PolicyConfig.names_with("max_tokens") == [*asked, "synapse", *recorded]
+    assert PolicyConfig.names_with("model") == [*asked, "small-text", "synapse", *recorded]

@@ -18,7 +18,7 @@ from prill.io.store import read_trajectories
 from prill.refine.filtered_bc import Study, Table, check_parts
 from prill.refine.results import read_study_results, results_text, write_results
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
-from prill.ui.annotate.label_log import LabelLog
+from prill.ui.view.label_log import LabelLog
 from tests.unit.refine.test_study import SELF_TRAINING, TABLE, Small, run
 
 

@@ -21,6 +21,7 @@ from prill.io.store import BadLine, encode
 from prill.transcripts import Call, ImageFile, Transcript, TranscriptLog, Turn
 from prill.types import (
     Action,
+    Citation,
     Criterion,
     Findings,
     LabelRecord,
@@ -98,6 +99,33 @@ def test_failures_stand_by_cause_with_their_whole_reasons(tmp_path: Path) -> Non
     assert '<a href="#t=d">' in section  # and its state
 
 
+def test_similar_reasons_are_grouped_with_their_stability(tmp_path: Path) -> None:
+    reasons = {
+        **{
+            f"c{i}": f"the cart <b> is empty, nothing was added to the cart [S1], {i}"
+            for i in "12345"
+        },
+        **{f"d{i}": f"a wrong date was chosen in the calendar, {i}" for i in "123"},
+    }
+    found = Findings(citations=(Citation(text="S1", step=0, status="shown"),))
+    verdicts = {
+        id: replace(verdict(id, False, findings=found), reason=reason)
+        for id, reason in reasons.items()
+    }
+    write_report(tmp_path / "r.html", map(trajectory, reasons), [Judge("first", FIRST, verdicts)])
+    page = (tmp_path / "r.html").read_text("utf-8")
+    groups = re.findall(
+        r'similar"><summary>(\d+) × (.*?) <small>stability ([\d.]+)</small>.*?<ul>(.*?)</ul>',
+        page,
+        re.DOTALL,
+    )
+    assert [count for count, *_ in groups] == ["5", "3"]
+    assert "the cart &lt;b&gt; is empty" in groups[0][1]
+    assert float(groups[0][2]) > 0.6
+    assert re.findall(r'href="#t=(\w+)"', groups[1][3]) == ["d1", "d2", "d3"]
+    assert '<a href="#t=c1&amp;step=1">S1</a>' in page  # citations lead to their steps
+
+
 def test_a_page_without_failures_has_no_such_section(tmp_path: Path) -> None:
     write_report(tmp_path / "r.html", [trajectory("a")])
     assert "What went wrong" not in (tmp_path / "r.html").read_text("utf-8")
@@ -131,6 +159,7 @@ def test_row_without_verdict_or_label(tmp_path: Path) -> None:
         "broken": None,
         "series": None,
         "attempt": None,
+        "file": None,
     }
     assert "Verdicts of first that belong to no trajectory in this page: 5." in (
         tmp_path / "r.html"
@@ -201,6 +230,7 @@ def test_no_field_makes_the_page_long(tmp_path: Path) -> None:
         not_executable=long,
         side_effects=(long,),
         process=1.0,
+        citations=(Citation(text=long, step=0, status="shown"),) * 1000,
     )
     opinions = (Opinion(judge=long, success=True, reason=long),)
     steps = (StepVerdict(0, "away", 0.0, long),)
@@ -215,7 +245,7 @@ def test_no_field_makes_the_page_long(tmp_path: Path) -> None:
         task=Task(goal=long, earlier=(turn,)),
     )
     write_report(tmp_path / "r.html", [item], [Judge("first", FIRST, {"a": long_verdict})])
-    assert (tmp_path / "r.html").stat().st_size < 200_000
+    assert (tmp_path / "r.html").stat().st_size < 220_000
 
 
 def kept_calls(folder: Path, page: Path, *calls: Call, key: str = "k") -> dict[str, str]:
@@ -420,7 +450,7 @@ def test_missing_images_are_named(tmp_path: Path, embed: bool) -> None:
     written = write_report(tmp_path / "r.html", [item], embed=embed)
     assert [Path(path).name for path in written.missing] == ["gone.png", "bad.png"]
     pictures = json.loads(blocks(tmp_path / "r.html")["t0"])["pictures"]
-    assert [(p["name"], p["src"], p["embedded"]) for p in pictures[:2]] == [
+    assert [(p["name"], p.get("src"), p.get("embedded")) for p in pictures[:2]] == [
         ("gone.png", None, None),
         ("bad.png", None, None),
     ]
@@ -558,3 +588,15 @@ def test_headline_without_labels_counts(tmp_path: Path) -> None:
     text = (tmp_path / "r.html").read_text("utf-8")
     assert "says success 3 times and failure 2 times; 1 is unscored." in text
     assert headline("vlm", None, {}) == "vlm has no verdict on these trajectories."
+
+
+def test_what_is_absent_takes_no_room(tmp_path: Path) -> None:
+    """Empty fields are left out of the page; words that look like them are not."""
+    words = ',"url":null,"value":null{"text":null,'
+    item = trajectory("a", [Step(Observation(text=words), Action("click"), words)], answer=words)
+    write_report(tmp_path / "r.html", [item], judges())
+    shown = json.loads(blocks(tmp_path / "r.html")["t0"])
+    [step] = shown["trajectory"]["steps"]
+    assert step["thought"] == step["observation"]["text"] == shown["trajectory"]["answer"] == words
+    assert "url" not in step["observation"] and "evaluator" not in shown["verdicts"][0]
+    assert shown["verdicts"][0]["usage"]["usd"] == 0 and shown["verdicts"][0]["score"] == 0.9

@@ -17,7 +17,7 @@ import prill
 from prill.refine.rewards import RewardSpec
 from prill.service import ServiceSpec
 from prill.service.metrics import counts
-from prill.temporary.images import _own_folder
+from prill.temporary import _own_folder
 from prill.testing import MockServer
 from tests.support.service.gate import Gate
 from tests.support.service.visiting import Visiting

@@ -19,10 +19,10 @@ from prill.errors import UsageError
 from prill.io.store import encode, read_labels
 from prill.runs.view import OpenedView, ViewConfig, ViewResult, view_async
 from prill.types import EvaluatorInfo, LabelRecord, Usage, Verdict
-from prill.ui.annotate.label_log import LabelLog
-from prill.ui.annotate.session import LabelSession
 from prill.ui.serving import serving
+from prill.ui.view.label_log import LabelLog
 from prill.ui.view.library import Library
+from prill.ui.view.session import LabelSession
 from prill.ui.view.site import ViewSite
 
 aiohttp = pytest.importorskip("aiohttp")
@@ -78,6 +78,20 @@ def read(library: Library) -> None:
 def found(library: Library, query: str, *, reasons: bool = True) -> list[str] | None:
     numbers = library.search(query, reasons=reasons)
     return None if numbers is None else sorted(library.ids[number] for number in numbers)
+
+
+def test_the_summary_says_what_went_wrong(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = [verdict(id, False, f"no receipt for {id}") for id in "ac"]
+    (files / "v.jsonl").write_bytes(lines([*failed, verdict("b", None)]))
+    with closing(opened(files)) as library:
+        (group,) = library.summary().causes
+        assert [(run.id, run.reason) for run in group.runs] == [
+            ("a", "no receipt for a"),
+            ("c", "no receipt for c"),
+        ]
+        assert library.summary().first_failures == 0
+        monkeypatch.setattr("prill.ui.view.library._MAX_FAILURES", 1)
+        assert library.summary().first_failures == 1
 
 
 def test_rows_say_what_judges_said(files: Path) -> None:
@@ -215,9 +229,9 @@ async def page(
         session = None
         if annotator is not None:
             log = stack.enter_context(LabelLog(files / "l.jsonl", annotator))
-            library.annotator, library.own = annotator, dict(log.mine)
+            library.begin_labels(log)
             session = LabelSession(library, log)
-        site = ViewSite(library, session, blind=blind)
+        site = ViewSite(library, session, reveal="after" if blind else "always")
         async with site.following(), serving(site) as url, aiohttp.ClientSession() as http:
             yield Page(http, url)
 
@@ -235,11 +249,36 @@ async def test_a_label_is_on_disk_with_the_answer(files: Path) -> None:
         assert [one["mine"] for one in state["rows"]] == [None, "failure", None]
         assert state["rows"][1]["row"]["truth"] == "failure"
         assert (await asked.post("api/labels/1", {"choice": "success", "version": 0}))[0] == 409
-        assert (await asked.post("api/undo", {})) == (200, {"number": 1})
+        status, undone = await asked.post("api/undo", {})
+        assert (status, undone["number"], undone["undone"]["note"]) == (200, 1, "no bread")
         assert (files / "l.jsonl").read_bytes() == b""
         state = await asked.get("api/state")
         assert [one["row"]["truth"] for one in state["rows"]] == ["", "", ""]
-        assert (await asked.post("api/undo", {})) == (200, {"number": None})
+        assert (await asked.post("api/undo", {})) == (200, None)
+
+
+async def test_a_label_is_for_the_run_that_the_page_shows(files: Path) -> None:
+    """Files that were replaced number the runs anew: a page that does not know yet is refused."""
+    async with page(files) as asked:
+        decision = {"choice": "failure", "id": "c", "version": 0}
+        status, refused = await asked.post("api/labels/1", decision)
+        assert status == 409 and "replaced" in refused["error"]
+        assert (files / "l.jsonl").read_bytes() == b""
+        assert (await asked.post("api/labels/2", decision))[0] == 200
+
+
+async def test_an_annotators_labels_stand_beside_an_oracles(files: Path) -> None:
+    """Sources are never mixed: with an annotator at the page, people's labels are shown."""
+    (files / "l.jsonl").write_bytes(lines([LabelRecord(id="a", success=False, source="human")]))
+    with (
+        LabelLog(files / "l.jsonl", "ada") as log,
+        closing(opened(files, labels=[])) as library,
+    ):
+        oracle = LabelRecord(id="a", success=True, source="oracle")
+        (files / "o.jsonl").write_bytes(lines([oracle]))
+        library.begin_labels(log, [files / "o.jsonl"])
+        assert [one.truth for one in library.rows] == ["failure", "", ""]
+        assert library.label_source == "human" and list(library.others) == ["(unnamed)"]
 
 
 async def test_two_people_at_once_lose_nothing(files: Path) -> None:

@@ -10,8 +10,7 @@ from prill.lazy import lazily
 
 if TYPE_CHECKING:
     from prill.papers.step.airline.desk.server import AirlineDesk
-    from prill.papers.step.airline.desk.solutions import solution
-    from prill.papers.step.airline.desk.world import SCENARIOS, TASKS, scenario
+    from prill.papers.step.airline.desk.world import SCENARIOS, TASKS, scenario, solution
 
 
 __all__ = ["SCENARIOS", "TASKS", "AirlineDesk", "scenario", "solution"]

@@ -8,31 +8,375 @@ scenarios (arXiv 2310.03720).
     GET /?scenario=ID                     the first page; a cookie keeps the scenario for the others
 
 Unlike the original's, the first three addresses require a token, so that agents cannot read the
-grading.
+grading. Each function of a page answers a request and updates the state of its scenario.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from prill.papers.step.airline.desk.pages import ROUTES, DeskPage, DeskRequest, not_found
-from prill.papers.step.airline.desk.progress import DeskState
-from prill.papers.step.airline.desk.world import SCENARIOS, Scenario, scenario
+from prill.papers.step.airline.desk.world import (
+    CITIES,
+    GENDERS,
+    PASSENGER_LABELS,
+    SCENARIOS,
+    TITLES,
+    DeskState,
+    Draft,
+    Flight,
+    FlightBooking,
+    Passenger,
+    Payment,
+    Scenario,
+    changed,
+    flights,
+    scenario,
+)
 from prill.served import LocalSite
+from prill.ui.templates import render
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+_DATE, _DAY = re.compile(r"(\d\d)/(\d\d)/(\d{4})"), "MM/DD/YYYY"
+_SAID = {
+    "saved": "The changes are saved.",
+    "cancelled": "The booking is cancelled.",
+    "booked": "The flight is booked.",
+}
+_CARD = {
+    "card_number": "Card number",
+    "expiry": "Expiry",
+    "security_code": "Security code",
+    "name_on_card": "Name on card",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DeskRequest:
+    """One request: the submitted fields, the code in the address, and what is wrong with them."""
+
+    state: DeskState
+    form: Mapping[str, str]
+    code: str = ""
+    wrong: str = ""
+
+    @property
+    def held(self) -> FlightBooking:
+        """The booking with this code. Raises LookupError."""
+        return self.state.bookings[self.code.upper()]
+
+    @property
+    def kept(self) -> FlightBooking:
+        """The booking with this code, if it is not cancelled; else it is shown."""
+        if self.held.cancelled:
+            raise DeskRedirect(f"/bookings/{self.held.code}")
+        return self.held
+
+    def entered(self, name: str) -> str:
+        """Returns a field without spaces around it."""
+        return self.form.get(name, "").strip()
+
+
+@dataclass(frozen=True, slots=True)
+class FormField:
+    """One field of a form. With `choices` it is a menu."""
+
+    label: str
+    name: str
+    value: str = ""
+    hint: str = ""
+    choices: tuple[str, ...] = ()
+
+
+class DeskRedirect(Exception):  # noqa: N818 - no error
+    """Raised to show another address."""
+
+
+class DeskError(Exception):
+    """Raised for invalid input. The message says why and is shown above the form."""
+
+
+def _home(request: DeskRequest) -> str:
+    return _page("AirlineCRM", text="Choose what the caller wants from the menu above.")
+
+
+def _help(request: DeskRequest) -> str:
+    text = "A booking is opened by its confirmation code. Tickets are changed and cancelled there."
+    return _page("Help", text=text)
+
+
+def _find(request: DeskRequest) -> str:
+    code = request.entered("code").upper()
+    if code in request.state.bookings:
+        raise DeskRedirect(f"/bookings/{code}")
+    request.state.seen.add(("find", ""))
+    wrong = f"There is no booking {code}." if code else ""
+    fields = [FormField("Confirmation code", "code", code)]
+    return _form("Find booking", "/find", "Search", fields, wrong, method="get")
+
+
+def _booking(request: DeskRequest, dialog: bool = False) -> str:
+    held = request.held
+    request.state.seen.add(("booking", held.code))
+    who = held.passenger
+    facts = {
+        "Status": "Cancelled" if held.cancelled else "Confirmed",
+        "Outbound": f"{held.outward.day} {held.outward.row}",
+        "Return": f"{held.back.day} {held.back.row}",
+        "Passenger": f"{who.title} {who.firstname} {who.lastname}",
+        "Gender": who.gender,
+        "Date of birth": who.dob,
+        "Email": who.email,
+    }
+    return _page(
+        f"Booking {held.code}",
+        template="booking.html",
+        said=_SAID.get(request.form.get("said", ""), ""),
+        held=held,
+        facts=facts,
+        dialog=dialog,
+        problem=request.wrong,
+        fields=[FormField("Confirmation code", "code")],
+    )
+
+
+def _cancel_dialog(request: DeskRequest) -> str:
+    request.state.seen.add(("cancel", request.kept.code))
+    return _booking(request, dialog=True)
+
+
+def _cancel(request: DeskRequest) -> str:
+    if request.entered("code").upper() != request.held.code:
+        raise DeskError("This is not the confirmation code of this booking.")
+    request.state.bookings[request.held.code] = replace(request.held, cancelled=True)
+    raise DeskRedirect(f"/bookings/{request.held.code}?said=cancelled")
+
+
+def _modify_form(request: DeskRequest) -> str:
+    code = request.kept.code
+    request.state.seen.add(("passenger", code))
+    fields, address = _passenger_fields(request.held.passenger, request), f"/bookings/{code}/modify"
+    return _form(f"Modify booking {code}", address, "Save changes", fields, request.wrong)
+
+
+def _modify(request: DeskRequest) -> str:
+    held = request.kept
+    passenger = changed(held.passenger, _read_passenger(request))
+    request.state.bookings[held.code] = replace(held, passenger=passenger)
+    raise DeskRedirect(f"/bookings/{held.code}?said=saved")
+
+
+def _flights(request: DeskRequest) -> str:
+    names = {"from": "From", "to": "To", "departure": "Departure date", "return": "Return date"}
+    fields = [
+        FormField(label, name, request.form.get(name, ""), _DAY if "date" in label else "")
+        for name, label in names.items()
+    ]
+    address, button = "/flights/results", "Search flights"
+    return _form("Find flights", address, button, fields, request.wrong, method="get")
+
+
+def _results(request: DeskRequest) -> str:
+    origin, destination = _city(request, "from"), _city(request, "to")
+    trip = (origin, destination, _day(request, "departure"), _day(request, "return"))
+    if origin == destination:
+        raise DeskError("From and To are the same city.")
+    if _sorts(trip[2]) > _sorts(trip[3]):
+        raise DeskError("The return date is before the departure date.")
+    if request.state.draft.trip != trip:
+        request.state.draft = Draft(trip)
+    raise DeskRedirect("/flights/choice")
+
+
+def _choice(request: DeskRequest) -> str:
+    draft, (out, back) = request.state.draft, _listed(request.state)
+    origin, destination, there, return_day = draft.trip or ("",) * 4
+    directions = [
+        ("outward", f"Outbound: {origin} to {destination}, {there}", out, draft.outward),
+        ("back", f"Return: {destination} to {origin}, {return_day}", back, draft.back),
+    ]
+    return _page("Choose flights", request.wrong, template="choice.html", directions=directions)
+
+
+def _choose(request: DeskRequest) -> str:
+    for name, listed in zip(("outward", "back"), _listed(request.state), strict=True):
+        for flight in listed:
+            if flight.departure == request.form.get(name):
+                setattr(request.state.draft, name, flight)
+    raise DeskRedirect("/flights/choice")
+
+
+def _begin_checkout(request: DeskRequest) -> str:
+    draft = request.state.draft
+    if draft.outward is None or draft.back is None:
+        raise DeskError("Choose an outbound flight and a return flight first.")
+    draft.begun = True
+    raise DeskRedirect("/checkout/passenger")
+
+
+def _passenger_form(request: DeskRequest) -> str:
+    if not request.state.draft.begun:
+        raise DeskRedirect("/flights")
+    fields = _passenger_fields(request.state.draft.passenger, request)
+    return _form("Passenger details", "/checkout/passenger", "Save changes", fields, request.wrong)
+
+
+def _take_passenger(request: DeskRequest) -> str:
+    if not request.state.draft.begun:
+        raise DeskRedirect("/flights")
+    request.state.draft.passenger = Passenger(**_read_passenger(request))
+    raise DeskRedirect("/checkout/payment")
+
+
+def _payment_form(request: DeskRequest) -> str:
+    outward, back, _ = _entered_trip(request)
+    fields = [
+        FormField(label, name, request.form.get(name, ""), "MM/YY" if name == "expiry" else "")
+        for name, label in _CARD.items()
+    ]
+    total, address = f"Total ${outward.price + back.price}", "/checkout/payment"
+    return _form("Payment details", address, "Pay and book", fields, request.wrong, text=total)
+
+
+def _pay(request: DeskRequest) -> str:
+    state, trip = request.state, _entered_trip(request)
+    values = _filled(request, _CARD)
+    values["card_number"] = values["card_number"].replace(" ", "")
+    code = state.next_code
+    state.bookings[code] = FlightBooking(code, *trip, Payment(**values))
+    state.draft = Draft()
+    raise DeskRedirect(f"/bookings/{code}?said=booked")
+
+
+def _not_found(request: DeskRequest) -> str:
+    raise LookupError("There is no such page")
+
+
+# Method, path, handler, and the page that shows what is wrong. `{code}` is a confirmation code.
+_Page = Callable[[DeskRequest], str]
+ROUTES: tuple[tuple[str, str, _Page, _Page], ...] = (
+    ("GET", "/", _home, _home),
+    ("GET", "/help", _help, _help),
+    ("GET", "/find", _find, _find),
+    ("GET", "/bookings/{code}", _booking, _booking),
+    ("GET", "/bookings/{code}/cancel", _cancel_dialog, _cancel_dialog),
+    ("POST", "/bookings/{code}/cancel", _cancel, _cancel_dialog),
+    ("GET", "/bookings/{code}/modify", _modify_form, _modify_form),
+    ("POST", "/bookings/{code}/modify", _modify, _modify_form),
+    ("GET", "/flights", _flights, _flights),
+    ("GET", "/flights/results", _results, _flights),
+    ("GET", "/flights/choice", _choice, _choice),
+    ("POST", "/flights/choice", _choose, _choice),
+    ("POST", "/checkout", _begin_checkout, _choice),
+    ("GET", "/checkout/passenger", _passenger_form, _passenger_form),
+    ("POST", "/checkout/passenger", _take_passenger, _passenger_form),
+    ("GET", "/checkout/payment", _payment_form, _payment_form),
+    ("POST", "/checkout/payment", _pay, _payment_form),
+    ("*", "/{rest:.*}", _not_found, _not_found),
+)
+
+
+def _listed(state: DeskState) -> tuple[tuple[Flight, ...], tuple[Flight, ...]]:
+    if state.draft.trip is None:
+        raise DeskRedirect("/flights")
+    origin, destination, there, back = state.draft.trip
+    out = flights(origin, destination, there, state.seed)
+    return out, flights(destination, origin, back, state.seed)
+
+
+def _entered_trip(request: DeskRequest) -> tuple[Flight, Flight, Passenger]:
+    draft = request.state.draft
+    if draft.passenger is None or draft.outward is None or draft.back is None:
+        raise DeskRedirect("/checkout/passenger")
+    return draft.outward, draft.back, draft.passenger
+
+
+def _city(request: DeskRequest, field: str) -> str:
+    given = request.entered(field).lower()
+    for city, code in CITIES.items():
+        if given in (city.lower(), code.lower()):
+            return city
+    raise DeskError(
+        f"We do not fly {field} {request.form.get(field, '')!r}. Our cities: {', '.join(CITIES)}."
+    )
+
+
+def _day(request: DeskRequest, field: str) -> str:
+    if _date(given := request.entered(field)) is None:
+        raise DeskError(f"The {field} date {given!r} cannot be read: write MM/DD/YYYY.")
+    return given
+
+
+def _date(text: str) -> date | None:
+    if (parts := _DATE.fullmatch(text)) is None:
+        return None
+    try:
+        return date(int(parts[3]), int(parts[1]), int(parts[2]))
+    except ValueError:
+        return None
+
+
+def _sorts(day: str) -> str:
+    return day[6:] + day[:5]
+
+
+def _passenger_fields(held: Passenger | None, request: DeskRequest) -> list[FormField]:
+    """Returns the passenger's fields with the submitted values, else the saved ones."""
+    choices = {"title": TITLES, "gender": GENDERS}
+    found = []
+    for name, label in PASSENGER_LABELS.items():
+        value = request.form.get(name, getattr(held, name, ""))
+        hint = _DAY if name == "dob" else ""
+        found.append(FormField(label, name, value, hint, choices.get(name, ())))
+    return found
+
+
+def _filled(request: DeskRequest, labels: Mapping[str, str]) -> dict[str, str]:
+    values = {name: request.entered(name) for name in labels}
+    if missing := [label for name, label in labels.items() if not values[name]]:
+        raise DeskError(f"{missing[0]} is missing.")
+    return values
+
+
+def _read_passenger(request: DeskRequest) -> dict[str, str]:
+    values = _filled(request, PASSENGER_LABELS)
+    if _date(values["dob"]) is None:
+        raise DeskError(f"The date of birth {values['dob']!r} cannot be read: write MM/DD/YYYY.")
+    if values["title"] not in TITLES or values["gender"] not in GENDERS:
+        raise DeskError("Choose a title and a gender from the lists.")
+    return values
+
+
+def _form(
+    title: str, address: str, button: str, fields: Sequence[FormField], wrong: str, **more: str
+) -> str:
+    values: dict[str, Any] = {
+        "method": "post",
+        **more,
+        "address": address,
+        "button": button,
+        "fields": fields,
+    }
+    return _page(title, wrong, **values)
+
+
+def _page(title: str, wrong: str = "", *, template: str = "page.html", **values: object) -> str:
+    known = {"title": title, "wrong": wrong, "text": "", "said": ""}
+    return render(f"papers/step/airline/desk/{template}", **{**known, **values})
 
 
 _COOKIE = "scenario"
 
 
 class AirlineDesk(LocalSite):
-    """The running site, as a context manager: `with AirlineDesk() as airline: airline.url`, or
-    `async with`.
+    """The running site: `with AirlineDesk() as airline: airline.url`, or `async with`.
 
     Args:
         port: The port. 0: a free one.
@@ -85,9 +429,8 @@ class AirlineDesk(LocalSite):
         app.router.add_get("/get-random-scenario", self._service(self._draw))
         app.router.add_get("/reset-scenario", self._service(self._reset))
         app.router.add_get("/evaluate", self._service(self._evaluate))
-        for method, path, page in ROUTES:
-            app.router.add_route(method, path, self._handler(page))
-        app.router.add_route("*", "/{rest:.*}", self._handler(not_found))
+        for method, path, page, form in ROUTES:
+            app.router.add_route(method, path, self._handler(page, form))
         return (app,)
 
     def _service(
@@ -121,9 +464,7 @@ class AirlineDesk(LocalSite):
     def _evaluate(self, http: web.Request) -> dict[str, Any]:
         return {"metrics": self.state(http.query.get("scenario", "")).metrics}
 
-    def _handler(
-        self, page: Callable[[DeskRequest], DeskPage]
-    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def _handler(self, page: _Page, form: _Page) -> Callable[..., Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
             from aiohttp import web
 
@@ -132,22 +473,24 @@ class AirlineDesk(LocalSite):
                 state = self.state(chosen)
             except LookupError as problem:
                 return web.Response(status=404, text=f"Open /?scenario=ID first: {problem.args[0]}")
-            form = {name: value for name, value in http.query.items() if name != "scenario"}
-            form |= {
-                name: value for name, value in (await http.post()).items() if isinstance(value, str)
-            }
-            request = DeskRequest(state, form, http.match_info.get("code", ""))
+            given = [*http.query.items(), *(await http.post()).items()]
+            fields = {name: value for name, value in given if isinstance(value, str)}
+            fields.pop("scenario", None)
+            request = DeskRequest(state, fields, http.match_info.get("code", ""))
+            status, headers, body = 200, {}, ""
             try:
-                answer = page(request)
+                try:
+                    body = page(request)
+                except DeskError as problem:
+                    body = form(replace(request, wrong=str(problem)))
+            except DeskRedirect as other:
+                status, headers = 303, {"Location": str(other)}
             except LookupError:
-                answer = not_found(request)
+                status, body = 404, _page("There is no such page", home=True)
             state.measure()
-            if answer.location:
-                response = web.Response(status=303, headers={"Location": answer.location})
-            else:
-                response = web.Response(
-                    text=answer.body, status=answer.status, content_type="text/html"
-                )
+            response = web.Response(
+                text=body, status=status, headers=headers, content_type="text/html"
+            )
             response.set_cookie(_COOKIE, chosen, path="/", httponly=True, samesite="Lax")
             return response
 

@@ -1,5 +1,5 @@
-"""Generates the airline's data from a seed: daily flights between cities, bookings, and callers'
-requests.
+"""The airline's data, made from a seed: daily flights between cities, bookings, callers' requests;
+the progress in a scenario, and its solution.
 
 All persons, cards and flights are invented. No function reads the clock, so a seed gives the same
 data on every machine.
@@ -7,10 +7,13 @@ data on every machine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from random import Random
 from typing import Any
+
+from prill.papers.replies import read_toml
 
 # The task names of the original service (arXiv 2310.03720, appendix on AirlineCRM), with twenty
 # scenarios each.
@@ -22,65 +25,16 @@ TASKS = (
     "TASK_BOOK_FLIGHT",
 )
 SCENARIOS = 20
-CITIES = {
-    "Boston": "BOS",
-    "Chicago": "ORD",
-    "Denver": "DEN",
-    "Detroit": "DTW",
-    "Houston": "IAH",
-    "Miami": "MIA",
-    "Nashville": "BNA",
-    "Philadelphia": "PHL",
-    "Phoenix": "PHX",
-    "Portland": "PDX",
-    "Seattle": "SEA",
-    "Tampa": "TPA",
-}
+_DATA = read_toml("prill.papers.step.airline.desk", "world.toml")
+CITIES: dict[str, str] = _DATA["cities"]
 # The form labels of a passenger's fields.
-PASSENGER_LABELS = {
-    "title": "Title",
-    "firstname": "First name",
-    "lastname": "Last name",
-    "gender": "Gender",
-    "dob": "Date of birth",
-    "email": "Email",
-}
+PASSENGER_LABELS: dict[str, str] = _DATA["passenger"]
 TITLES = ("Mr", "Ms", "Mx", "Dr")
 GENDERS = ("female", "male", "other")
 _BOOKINGS = 40
 _FLIGHTS = 5
 _FIRST = date(2023, 6, 1)
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"
-_GIVEN = (
-    "Abena",
-    "Bruno",
-    "Chiara",
-    "Dmitri",
-    "Elif",
-    "Farid",
-    "Greta",
-    "Hana",
-    "Ivo",
-    "Jun",
-    "Kofi",
-    "Lena",
-    "Mateo",
-    "Nour",
-)
-_FAMILY = (
-    "Adeyemi",
-    "Brandt",
-    "Castillo",
-    "Dubois",
-    "Eriksen",
-    "Fontana",
-    "Gupta",
-    "Hofer",
-    "Ito",
-    "Jansen",
-    "Keller",
-    "Lopez",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +233,7 @@ def _trip(random: Random, seed: int) -> tuple[Flight, Flight]:
 
 
 def _passenger(random: Random) -> Passenger:
-    first, last = random.choice(_GIVEN), random.choice(_FAMILY)
+    first, last = random.choice(_DATA["given"]), random.choice(_DATA["family"])
     born = date(1950, 1, 1) + timedelta(days=random.randrange(50 * 365))
     email = f"{first}.{last}{random.randrange(10, 100)}@example.com".lower()
     return Passenger(
@@ -305,3 +259,181 @@ def _clock(minutes: int) -> str:
 
 def _written(day: date) -> str:
     return day.strftime("%m/%d/%Y")
+
+
+@dataclass(slots=True)
+class Draft:
+    """A booking in progress. `trip` holds origin, destination, and both dates."""
+
+    trip: tuple[str, str, str, str] | None = None
+    outward: Flight | None = None
+    back: Flight | None = None
+    begun: bool = False
+    passenger: Passenger | None = None
+
+
+@dataclass(slots=True)
+class DeskState:
+    """The state of one scenario. `seen` holds the shown pages: a type and a confirmation code."""
+
+    scenario: Scenario
+    seed: int
+    bookings: dict[str, FlightBooking]
+    draft: Draft = field(default_factory=Draft)
+    seen: set[tuple[str, str]] = field(default_factory=set)
+    reached: int = 0
+    metrics: list[dict[str, float]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, scenario: Scenario, seed: int) -> DeskState:
+        """Returns the initial state of the scenario."""
+        state = cls(scenario, seed, bookings(seed))
+        state.measure()
+        return state
+
+    @property
+    def next_code(self) -> str:
+        """Returns the confirmation code of the next booking."""
+        return f"N{len(self.bookings):05d}".translate(str.maketrans("0123456789", "ABCDEFGHJK"))
+
+    def measure(self) -> None:
+        """Evaluates the checkpoints and records changes."""
+        checkpoints = state_checkpoints(self)
+        holding = [place for place, (_, holds) in enumerate(checkpoints, 1) if holds(self)]
+        self.reached = max([self.reached, *holding])
+        done = self.reached == len(checkpoints) and _as_wanted(self)
+        now = {"task_completion": float(done), "%complete": self.reached / len(checkpoints)}
+        if not self.metrics or self.metrics[-1] != now:
+            self.metrics.append(now)
+
+
+Checkpoint = tuple[str, Callable[[DeskState], bool]]
+
+
+def state_checkpoints(state: DeskState) -> tuple[Checkpoint, ...]:
+    """Returns the checkpoints of a state in order, with descriptions."""
+    details = state.scenario.details
+    code = details.get("confirmation-code", "")
+    opened: Checkpoint = ("the booking is open", lambda s: ("booking", code) in s.seen)
+    match state.scenario.task:
+        case "TASK_FIND_BOOKING":
+            return ("the form is open", lambda s: ("find", "") in s.seen), opened
+        case "TASK_CANCEL_FLIGHT":
+            return (
+                opened,
+                ("the dialog is open", lambda s: ("cancel", code) in s.seen),
+                ("the booking is cancelled", lambda s: s.bookings[code].cancelled),
+            )
+        case "TASK_FIND_FLIGHT":
+            return _search(details)
+        case "TASK_UPDATE_PASSENGER_DETAILS":
+            fields = details["passenger"]
+            return (
+                opened,
+                ("the passenger's form is open", lambda s: ("passenger", code) in s.seen),
+                *(
+                    (f"{n} of {len(fields)} fields are right", _fields_right(code, fields, n))
+                    for n in range(1, len(fields) + 1)
+                ),
+            )
+        case _:
+            return (
+                *_search(details),
+                ("checkout has begun", lambda s: s.draft.begun and _chosen(s.draft, details) == 2),
+                (
+                    "the passenger is entered",
+                    lambda s: _chosen(s.draft, details) == 2 and _passenger_right(s, details),
+                ),
+                ("the flight is booked", lambda s: _as_wanted(s)),
+            )
+
+
+def _search(details: dict[str, Any]) -> tuple[Checkpoint, ...]:
+    trip = details["flight"]
+    wanted = (trip["from"], trip["to"], trip["departure"], trip["return"])
+    return (
+        ("the flights are listed", lambda s: s.draft.trip == wanted),
+        ("one of the two flights is chosen", lambda s: _chosen(s.draft, details) >= 1),
+        ("both flights are chosen", lambda s: _chosen(s.draft, details) == 2),
+    )
+
+
+def _chosen(draft: Draft, details: dict[str, Any]) -> int:
+    """Returns how many of the two selected flights are right and on the right trip."""
+    trip, out, back = details["flight"], draft.outward, draft.back
+    if draft.trip != (trip["from"], trip["to"], trip["departure"], trip["return"]):
+        return 0
+    return (out is not None and out.departure == trip["outward-departure-time"]) + (
+        back is not None and back.arrival == trip["return-arrival-time"]
+    )
+
+
+def _fields_right(code: str, fields: dict[str, str], least: int) -> Callable[[DeskState], bool]:
+    return lambda s: (
+        sum(getattr(s.bookings[code].passenger, name) == value for name, value in fields.items())
+        >= least
+    )
+
+
+def _passenger_right(state: DeskState, details: dict[str, Any]) -> bool:
+    return state.draft.passenger == Passenger(**details["passenger"])
+
+
+def _as_wanted(state: DeskState) -> bool:
+    """Returns whether the bookings are the initial ones changed exactly as the caller wants."""
+    wanted, details = bookings(state.seed), state.scenario.details
+    code = details.get("confirmation-code", "")
+    match state.scenario.task:
+        case "TASK_CANCEL_FLIGHT":
+            wanted[code] = replace(wanted[code], cancelled=True)
+        case "TASK_UPDATE_PASSENGER_DETAILS":
+            wanted[code] = replace(
+                wanted[code], passenger=changed(wanted[code].passenger, details["passenger"])
+            )
+        case "TASK_BOOK_FLIGHT":
+            new = next((each for each in state.bookings if each not in wanted), "")
+            wanted[new] = wanted_booking(details, new, state.seed)
+    return state.bookings == wanted
+
+
+_MENUS = ("title", "gender")
+
+
+def solution(task: str, number: int, seed: int = 0) -> tuple[str, ...]:
+    """Returns the shortest sequence of actions that solves a scenario from the first page.
+
+    Args:
+        task: One of `TASKS`.
+        number: From 0 to 19.
+        seed: The seed of the scenario.
+
+    Returns:
+        The actions as text.
+
+    Raises:
+        LookupError: There is no such task or number.
+    """
+    details, lines = scenario(task, number, seed).details, list[str]()
+    values = {**details, **details.get("flight", {}), **details.get("payment-details", {})}
+    if "flight" in details:
+        outward, back = wanted_flights(details["flight"], seed)
+        values |= {"outward": outward.row, "back": back.row}
+    for part in _DATA["solutions"][task]:
+        if part == "passenger":
+            lines += _enter_passenger(details["passenger"])
+        else:
+            lines += [line.format_map(values) for line in _DATA["parts"][part]]
+    return tuple(lines)
+
+
+def _enter_passenger(fields: dict[str, Any]) -> list[str]:
+    given = {name: label for name, label in PASSENGER_LABELS.items() if name in fields}
+    menus = [
+        f"type [combobox '{given[name]}'] [{fields[name]}] [0]" for name in _MENUS if name in given
+    ]
+    boxes = [
+        f"type [textbox '{label}'] [{fields[name]}] [0]"
+        for name, label in given.items()
+        if name not in _MENUS
+    ]
+    return [*menus, *boxes]

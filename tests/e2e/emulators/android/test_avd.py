@@ -20,7 +20,7 @@ import pytest
 from prill.emulators.android.adb import AdbPhone
 from prill.emulators.android.avd import PREFIX, Avd, copy_avd
 from prill.emulators.android.environment import Android, AndroidSpec
-from prill.emulators.android.requirements import android_tools
+from prill.emulators.requirements import android_tools
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, Task
 from tests.support.android import FakeAdb, write_avd, write_tools

@@ -14,7 +14,7 @@ from PIL import Image
 from prill.actions.webarena import parse_action
 from prill.emulators.browser.chromium import Chromium, Profile
 from prill.emulators.browser.environment import BrowserEnvironment, Hooks, PageSpec
-from prill.emulators.browser.requirements import web_tools
+from prill.emulators.requirements import web_tools
 from prill.errors import UsageError
 from prill.io.store import write_trajectories
 from prill.types import Action, Observation, Task, Trajectory

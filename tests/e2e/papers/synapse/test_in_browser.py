@@ -11,9 +11,8 @@ from prill.emulators.miniwob.environment import MiniWoB
 from prill.episodes.loop import run_episode
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.synapse.agent import Synapse, SynapseSpec
-from prill.papers.synapse.html import Page
 from prill.papers.synapse.memory import ExemplarMemory
-from prill.papers.synapse.sandbox import find
+from prill.papers.synapse.sandbox import Page, find
 from prill.policies.registry import make_policy
 from prill.testing import ScriptedModel
 from tests.integration.papers.synapse.test_xpath import CASES

@@ -18,12 +18,14 @@ from prill.datasets.formats import (
     browser_use,
     inspect,
     langsmith,
+    messages,
     opentelemetry,
     playwright,
 )
-from prill.io.store import BadLine
+from prill.io.store import BadLine, list_screenshots, read_trajectories
 from prill.types import Trajectory
 from tests.support.datasets.written.reading import WRITTEN, Row, rows
+from tests.support.paths import ROOT
 
 ENVIRONMENTS = os.environ.get("PRILL_FRAMEWORKS", "")
 CHROMIUM = os.environ.get("PRILL_CHROMIUM") or shutil.which("chromium") or ""
@@ -42,6 +44,7 @@ PROGRAMS: dict[str, tuple[str, tuple[str, ...], str, str, Load]] = {
     "make_inspect": ("inspect", (), "inspect", "[!o]*.*", inspect.load),
     "make_otel": ("tracers", (), "otel", "*.json*", opentelemetry.load),
     "make_agents_sdk": ("tracers", (), "agents_sdk", "*.jsonl", agents_sdk.load),
+    "make_anthropic": ("tracers", (), "anthropic", "*.json*", messages.load),
     "make_langsmith": ("tracers", (), "langsmith", "*.json*", langsmith.load),
     "make_playwright": ("tracers", (CHROMIUM,), "playwright", "[!o]*.zip", playwright.load),
 }
@@ -82,20 +85,48 @@ def read(
     return sorted(found, key=repr)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_files_written_today_read_as_those_kept(program: str, tmp_path: Path) -> None:
-    environment, arguments, folder, pattern, load = PROGRAMS[program]
+def written(program: str, out: Path, *more: str) -> Path:
+    """Runs a program in its environment; returns the folder of what it wrote."""
+    environment, arguments, *_ = PROGRAMS[program]
     python = Path(ENVIRONMENTS, environment, "bin/python")
     if not (Path(ENVIRONMENTS, environment) / ".installed").exists():
         pytest.skip(f"{environment} is not installed; see {ENVIRONMENTS}/{environment}/install.log")
     if arguments and not CHROMIUM:
         pytest.skip("no Chromium")
+    command = [str(python), str(WRITTEN / f"{program}.py"), str(out), *arguments, *more]
+    path = {"PYTHONPATH": str(ROOT)} if more else {}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=out, env={**os.environ, **path}
+    )
+    assert any(out.iterdir()) and (done.returncode == 0 or not more), done.stderr[-3000:]
+    return out
+
+
+def test_a_live_recording_of_browser_use_is_its_history(tmp_path: Path) -> None:
+    """By its own callbacks, as it runs."""
+    out = tmp_path / "out"
+    out.mkdir()
+    written("make_browser_use", out, str(tmp_path / "live"))
+    live = {run.id: run for run in read_trajectories(tmp_path / "live/trajectories.jsonl")}
+    assert live.keys() == {"short", "long", "broken"}
+    for name, run in live.items():
+        (history,) = browser_use.load(out / f"{name}.json")
+        assert isinstance(run, Trajectory) and isinstance(history, Trajectory)
+        assert rows(run) == rows(history)
+        assert (run.answer, run.error) == (history.answer, history.error)
+        assert [step.thought for step in run.steps] == [step.thought for step in history.steps]
+        assert all(Path(path).is_file() for path, _ in list_screenshots(run))
+    assert len(list_screenshots(live["long"])) >= 8
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_files_written_today_read_as_those_kept(program: str, tmp_path: Path) -> None:
+    _, arguments, folder, pattern, load = PROGRAMS[program]
     if program == "make_inspect":
         pytest.importorskip("zstandard")
-    command = [str(python), str(WRITTEN / f"{program}.py"), str(tmp_path), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    written(program, tmp_path)
     kept = sorted((WRITTEN / folder).glob(pattern))
-    assert kept and all((tmp_path / path.name).exists() for path in kept), done.stderr[-3000:]
+    assert kept and all((tmp_path / path.name).exists() for path in kept)
     for path in kept:  # when a browser has a picture ready is up to it
         assert read(load, tmp_path / path.name, not arguments) == read(load, path, not arguments), (
             path.name

@@ -23,7 +23,7 @@ from prill.emulators.ios.environment import Ios
 from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.policies.replay import ReplayPolicy
-from prill.temporary.folders import TempFolder, abandoned, taken_over
+from prill.temporary import TempFolder, abandoned, taken_over
 from prill.types import Action, Observation, Task
 from tests.support.ios import FakeSimulators
 from tests.support.ios.simulators import Simulator, new_udid

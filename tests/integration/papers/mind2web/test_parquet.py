@@ -15,8 +15,7 @@ from prill.cli import main
 from prill.datasets.formats import recognise
 from prill.io.store import BadLine, read_trajectories
 from prill.papers.mind2web.format import load
-from prill.papers.mind2web.pages.scores import read_scores
-from prill.papers.mind2web.pages.state import read_state
+from prill.papers.mind2web.pages.state import read_scores, read_state
 from prill.types import Trajectory
 
 PAGE = '<html backend_node_id="1"><a backend_node_id="7">Sale</a><b backend_node_id="30"/></html>'

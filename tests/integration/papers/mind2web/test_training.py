@@ -21,12 +21,9 @@ from prill.config.registry import OptionError
 from prill.errors import UsageError
 from prill.io.store import write_trajectories
 from prill.models.local.model import LocalModel
-from prill.papers.mind2web.cross_encoder import CrossEncoder
-from prill.papers.mind2web.pages.conversations import without_pages
-from prill.papers.mind2web.pages.ranking import rank_step
-from prill.papers.mind2web.pages.state import PageState, read_state
-from prill.papers.mind2web.training.pages import Draws, GoldTurns
-from prill.papers.mind2web.training.planner import PlannerRecipe
+from prill.papers.mind2web.pages.ranking import CrossEncoder, rank_step
+from prill.papers.mind2web.pages.state import PageState, read_state, without_pages
+from prill.papers.mind2web.training import Draws, GoldTurns, PageRows, PlannerRecipe
 from prill.policies.registry import make_policy
 from prill.protocols import Message
 from prill.refine.training.spec import TrainSpec, training_spec
@@ -254,7 +251,7 @@ def test_each_pass_draws_other_candidates(gold: Path, t5: Path, tmp_path: Path) 
         (turn, step, row) for turn in range(24) for step in range(2) for row in range(3)
     ]
     assert [one.step for one in first] != [rows[number].step for number in range(144, 288)]
-    tokens = recipe.rows(plan, rows, Teacher())
+    tokens = PageRows(rows, recipe.row(plan, Teacher()))
     same = [number for number in range(288) if rows[number].step == rows[0].step]
     said = {plan.base.tokenizer.decode(tokens[number]["input_ids"]) for number in same}
     assert len(same) == 6

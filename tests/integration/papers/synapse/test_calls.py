@@ -8,8 +8,14 @@ import sys
 
 import pytest
 
-from prill.papers.synapse.calls import Call, first_block, recorded_call
-from prill.papers.synapse.sandbox import Block, CodeFailedError, run_block
+from prill.papers.synapse.sandbox import (
+    Block,
+    Call,
+    CodeFailedError,
+    first_block,
+    recorded_call,
+    run_block,
+)
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="the filter of system calls is that of Linux"

@@ -23,10 +23,9 @@ from prill.papers.embedders import (
     _read_answer,
     make_embedder,
 )
-from prill.papers.synapse.calls import first_block
 from prill.papers.synapse.memory import Exemplar, ExemplarMemory, ExemplarTurn, key_text
 from prill.papers.synapse.prompting import task_table
-from prill.papers.synapse.sandbox import run_block
+from prill.papers.synapse.sandbox import first_block, run_block
 from prill.protocols import Message
 from prill.testing import MockServer
 from tests.support.programmatic.synapse import ExemplarFollower

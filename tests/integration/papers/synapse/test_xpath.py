@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from prill.papers.synapse.html import Page, get_text
-from prill.papers.synapse.sandbox import CodeFailedError, find, find_now
+from prill.papers.synapse.sandbox import CodeFailedError, Page, find, find_now, get_text
 
 pytest.importorskip("lxml", reason="not installed: pip install '.[papers]'")
 pytestmark = pytest.mark.skipif(

@@ -43,7 +43,7 @@ def verl_manager(
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "reward.py")
         file.write_text(
-            "import pickle\nfrom prill.refine.rewards.verl import compute_score_of\n"
+            "import pickle\nfrom prill.refine.rewards.verl import make_compute_score\n"
             f"compute_score = make_compute_score(pickle.loads({pickle.dumps(reward)!r}))\n"
         )
         return verl_by_file(file, name, trajectory, **settings)

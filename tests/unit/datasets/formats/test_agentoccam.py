@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from prill.datasets.formats.agentoccam import load_grades, load_labels
 from prill.errors import InputError, UsageError
 from prill.evaluators.meta.annotators import annotator_agreement, exact_agreement, fleiss_kappa
 from prill.io.store import BadLine
 from prill.types import LabelRecord
+from tests.support.datasets.annotations import load_grades, load_labels
 
 HEADER = "Task ID,Ann (Correct: 1; Incorrect: 0),Ann's Note,Ben,Ben's Note,Cy,Cy's Note,Average"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from prill.datasets.formats import agentrewardbench_webjudge as webjudge_runs
-from prill.datasets.formats.agentrewardbench import load_annotations
 from prill.errors import UsageError
 from prill.evaluators.meta.annotators import annotator_agreement
 from prill.io.store import BadLine
 from prill.types import LabelRecord
+from tests.support.datasets.annotations import load_annotations
 
 HEADER = (
     "annotator_name,benchmark,task_id,model_name,exp_name,trajectory_success,trajectory_side_effect"

@@ -1,5 +1,5 @@
-"""Message lists: replies as Anthropic's own types write them, results as its API takes them, and
-chat completions.
+"""Message lists: logs of anthropic 2.13.0 (tests/support/datasets/written/make_anthropic.py),
+replies as its types write them, results as its API takes them, and chat completions.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from prill.datasets.formats import recognise
 from prill.datasets.formats.messages import load
 from prill.io.store import BadLine
 from prill.types import Trajectory
+from tests.support.datasets.written.reading import WRITTEN, Row, rows
 
 from .test_openai_batch import CALL, write
 from .test_openai_responses import only, picture
@@ -184,6 +185,60 @@ def test_tool_sets_name_places_and_elements(tmp_path: Path) -> None:
     assert trajectory.task.platform == "web"
 
 
+RUNNER: list[Row] = [
+    ("click", None, None, (0.5, 0.25)),
+    ("type", "green tea", None, None),
+    ("press", "Return", None, None),
+    ("scroll", "down", None, (0.5, 0.5)),
+    ("double_click", None, None, (0.25, 0.75)),
+    ("answer", "I bought green tea.", None, None),
+]
+
+
+@pytest.mark.parametrize("name", ["long.jsonl", "whole.jsonl", "messages.json"])
+def test_logs_of_the_tool_runner_are_read(name: str, tmp_path: Path) -> None:
+    """Requests that continue a thread, those that repeat the conversation, and the last of them."""
+    run = only(load(WRITTEN / "anthropic" / name, images=tmp_path))
+    assert rows(run) == (RUNNER if name.endswith("l") else RUNNER[:-1])
+    assert (run.task.goal, run.task.platform, run.error) == ("Buy green tea", "desktop", None)
+    assert run.answer == (RUNNER[-1][1] if name.endswith("l") else None)
+    first = run.steps[0]
+    assert first.thought == "Look\n\nThe field is there.\n\nClick"
+    assert first.observation.text == "did screenshot" and first.observation.screenshot
+
+
+def test_short_and_broken_logs_of_the_tool_runner(tmp_path: Path) -> None:
+    assert rows(only(load(WRITTEN / "anthropic/short.jsonl"))) == [
+        ("answer", "There is no tea.", None, None)
+    ]
+    broken = only(load(WRITTEN / "anthropic/broken.jsonl", images=tmp_path))
+    assert (rows(broken), broken.answer, broken.error) == (RUNNER[:3], None, "no reply is left")
+
+
+def test_threads_in_turn_and_requests_sent_again(tmp_path: Path) -> None:
+    def turn(said: str, id: str, after: str | None, text: str | None) -> dict[str, Any]:
+        thread = {"type": "continue", "previous_message_id": after} if after else {"type": "create"}
+        held = {"messages": [{"role": "user", "content": said}], "thread": thread}
+        lost = {"type": "error", "error": {"message": "overloaded"}}
+        return {"request": held, "response": {**reply(says(text)), "id": id} if text else lost}
+
+    turns = [
+        turn("Buy tea", "a1", None, "Which?"),
+        turn("Sell tea", "b1", None, "To whom?"),
+        turn("Green", "a2", "a1", None),
+        turn("Ann", "b2", "b1", "Sold."),
+        turn("Green", "a3", "a1", "Bought."),
+        turn("Thanks", "c2", "gone", "Welcome."),
+    ]
+    path = write(tmp_path / "log.jsonl", *turns)
+    runs = {run.id: run for run in load(path) if isinstance(run, Trajectory)}
+    assert {id: (run.task.goal, run.answer, run.error) for id, run in runs.items()} == {
+        "log": ("Buy tea", "Bought.", None),
+        "log#2": ("Sell tea", "Sold.", None),
+        "log#3": ("Thanks", "Welcome.", None),
+    }
+
+
 def test_a_zoom_shows_a_part_and_moves_no_place(tmp_path: Path) -> None:
     """The picture of the whole screen stays, and places are on it; without one, the part is what
     was seen.
@@ -322,6 +377,24 @@ def test_a_picture_that_was_taken_out_is_named(tmp_path: Path) -> None:
         trajectory.task.goal == "Buy tea\n[picture]"
         and not trajectory.steps[0].observation.screenshot
     )
+
+
+def test_lines_are_read_one_by_one(tmp_path: Path) -> None:
+    """A run is there before the next line is read; a broken line costs itself."""
+    path = tmp_path / "runs.jsonl"
+    with path.open("w") as file:
+        for name in "abc":
+            file.write(json.dumps({"id": name, "messages": [USER]}) + "\n")
+        file.flush()
+        items = load(path)
+        assert getattr(next(items), "id", None) == "a"
+        # behind what a buffer holds
+        for i in range(2000):
+            file.write(json.dumps({"messages": [{**USER, "content": f"Buy tea {i}"}]}) + "\n")
+        file.write('{"messages": [\n' + json.dumps({"id": "last", "messages": [USER]}))
+    *_, bad, last = items
+    assert isinstance(bad, BadLine) and bad.place == f"{path}:2004"
+    assert isinstance(last, Trajectory) and last.id == "last"
 
 
 @pytest.mark.parametrize(

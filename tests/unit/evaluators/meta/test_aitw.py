@@ -14,7 +14,6 @@ from prill.evaluators.meta.aitw import (
     enlarged,
     gesture,
     match,
-    normalised_swipe,
     scores,
 )
 from prill.types import Action
@@ -117,27 +116,6 @@ def test_gesture_without_place_matches_none() -> None:
 def test_named_swipe_has_an_axis() -> None:
     assert match(Action("swipe", value="down"), UP)
     assert not match(Action("swipe", value="left"), UP)
-
-
-@pytest.mark.parametrize(
-    ("action", "touch", "lift"),
-    [
-        (swipe(0.9, 0.4, 0.3, 0.5), (0.5, 0.8), (0.5, 0.2)),
-        (DOWN, (0.5, 0.2), (0.5, 0.8)),
-        (swipe(0.5, 0.9, 0.55, 0.3), (0.8, 0.5), (0.2, 0.5)),
-        (swipe(0.5, 0.3, 0.55, 0.9), (0.2, 0.5), (0.8, 0.5)),
-    ],
-)
-def test_normalised_swipe_is_canonical(
-    action: Action, touch: tuple[float, float], lift: tuple[float, float]
-) -> None:
-    canonical = normalised_swipe(action)
-    assert (canonical.point, canonical.end_point) == (touch, lift)
-    assert match(action, canonical)
-
-
-def test_other_actions_are_not_normalised() -> None:
-    assert normalised_swipe(GOLD) is GOLD
 
 
 def test_scores_of_two_episodes_by_hand() -> None:

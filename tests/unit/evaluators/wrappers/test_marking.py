@@ -48,6 +48,20 @@ async def test_judge_sees_mark_file_is_untouched(tmp_path: Path) -> None:
         assert untouched.convert("RGB").getcolors() == [(20000, (255, 255, 255))]
 
 
+async def test_equal_screens_show_a_mark_each(tmp_path: Path) -> None:
+    """The same screen with two different touches is not the same picture."""
+    model = ScriptedModel(["Thoughts: x\nStatus: success"])
+    await Marked(VLMJudge(model, spec=VLMSpec(frames=3)))(run(tmp_path))
+    rings = []
+    for part in (part for message in model.seen[0] for part in message.parts):
+        if isinstance(part, Image):
+            with Picture.open(part.path) as shown:
+                rings.append(shown.convert("L").point(lambda value: 255 * (value < 128)).getbbox())
+    centres = [(box[0] + box[2]) // 2 for box in rings if box]
+    assert len(rings) == 3 and rings[2] is None
+    assert [round(centre, -1) for centre in centres] == [100, 50]
+
+
 async def test_click_on_the_web_is_drawn(tmp_path: Path) -> None:
     model = ScriptedModel(["Thoughts: x\nStatus: success"])
     recorded = run(tmp_path)
@@ -78,6 +92,7 @@ async def test_click_on_the_web_is_drawn(tmp_path: Path) -> None:
 
 async def test_key_goes_by_recorded_files(tmp_path: Path) -> None:
     trajectory, judge = run(tmp_path), Marked(VLMJudge(ScriptedModel([]), spec=VLMSpec(frames=2)))
+    Picture.new("RGB", (200, 100), "black").save(tmp_path / "after.png")
     assert judge.screenshots(trajectory) == [
         str(tmp_path / "before.png"),
         str(tmp_path / "after.png"),

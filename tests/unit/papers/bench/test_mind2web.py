@@ -17,13 +17,14 @@ from prill.papers.bench.mind2web import (
     recorded_bench,
 )
 from prill.papers.bench.tables import bench_picture, bench_text
-from prill.papers.mind2web.pages.state import PageState, read_state
-from prill.papers.mind2web.pages.steps import (
+from prill.papers.mind2web.pages.state import (
     Asked,
     Marking,
+    PageState,
     StepScore,
     describe_step,
     read_said,
+    read_state,
     word_f1,
 )
 from prill.types import Action, Observation, Step, Task, Trajectory

@@ -14,14 +14,15 @@ from prill.cli import main
 from prill.errors import BudgetSpentError, EndpointError, TransportError, UnparsableError
 from prill.papers.mind2web.format import load
 from prill.papers.mind2web.multi_turn import (
+    ConversationsConfig,
     ConversationTally,
+    conversations,
     even_runs,
     in_words,
     make_conversations,
     read_runs,
 )
 from prill.papers.mind2web.pages.state import read_state
-from prill.papers.mind2web.runs import ConversationsConfig, conversations
 from prill.papers.replies import UnreadableReplyError
 from prill.protocols import LanguageModel
 from prill.testing import MockServer

@@ -9,8 +9,7 @@ import pytest
 
 from prill.errors import UsageError
 from prill.models.prompts import estimate_tokens
-from prill.papers.step.agent import StepAgent, StepSpec
-from prill.papers.step.asking import ChatPolicy
+from prill.papers.step.agent import ChatPolicy, StepAgent, StepSpec
 from prill.papers.step.library import library_for, load_library, shipped_libraries
 from prill.policies.registry import make_policy
 from prill.testing.scripted import ScriptedModel

@@ -14,8 +14,7 @@ import urllib.request
 import pytest
 
 from prill.emulators.shop import Shop
-from prill.papers.step.agent import StepAgent, StepSpec
-from prill.papers.step.asking import ChatPolicy, ReplyTurn
+from prill.papers.step.agent import ChatPolicy, ReplyTurn, StepAgent, StepSpec
 from prill.papers.step.library import Template, library_for, load_library
 from prill.testing import ScriptedModel
 from prill.types import Observation, Task

@@ -13,8 +13,7 @@ from prill.episodes.loop import run_episode
 from prill.errors import ContextTooLongError, NoEvidenceError, TruncatedError, UsageError
 from prill.models.prompts import NONCE
 from prill.papers.embedders import TfidfEmbedder
-from prill.papers.synapse.abstraction import abstract
-from prill.papers.synapse.agent import Synapse, SynapseSpec
+from prill.papers.synapse.agent import Synapse, SynapseSpec, abstract
 from prill.papers.synapse.growth import make_exemplar
 from prill.papers.synapse.memory import (
     Abstraction,

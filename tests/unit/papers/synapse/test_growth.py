@@ -14,10 +14,9 @@ from prill.errors import UnparsableError
 from prill.io.store import encode, write_labels, write_trajectories
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.synapse.growth import build_xpath, grow, make_exemplar
-from prill.papers.synapse.html import Page
 from prill.papers.synapse.memory import ExemplarMemory
 from prill.papers.synapse.runs import ExemplarsConfig, exemplars
-from prill.papers.synapse.sandbox import find_now
+from prill.papers.synapse.sandbox import Page, find_now
 from prill.types import (
     Action,
     EvaluatorInfo,

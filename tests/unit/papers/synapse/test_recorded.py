@@ -15,8 +15,7 @@ import pytest
 from prill.errors import NoEvidenceError, TruncatedError, UnparsableError, UsageError
 from prill.io.store import write_trajectories
 from prill.papers.embedders import TfidfEmbedder
-from prill.papers.mind2web.pages.state import PageState
-from prill.papers.mind2web.pages.steps import Marking, describe_step
+from prill.papers.mind2web.pages.state import Marking, PageState, describe_step
 from prill.papers.replies import UnreadableReplyError
 from prill.papers.synapse.memory import ExemplarMemory
 from prill.papers.synapse.prompting import count_tokens

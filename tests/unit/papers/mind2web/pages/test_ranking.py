@@ -13,11 +13,17 @@ from prill.cli import main
 from prill.errors import UsageError
 from prill.io.store import read_trajectories, write_trajectories
 from prill.papers.embedders import LocalEmbedder
-from prill.papers.mind2web.cross_encoder import CrossEncoder
-from prill.papers.mind2web.pages.ranking import Bm25, Ranked, RankingTally, bm25, rank_file
-from prill.papers.mind2web.pages.scores import read_scores
-from prill.papers.mind2web.pages.state import PageState, read_state
-from prill.papers.mind2web.runs import RankConfig, rank
+from prill.papers.mind2web.pages.ranking import (
+    Bm25,
+    CrossEncoder,
+    RankConfig,
+    Ranked,
+    RankingTally,
+    bm25,
+    rank,
+    rank_file,
+)
+from prill.papers.mind2web.pages.state import PageState, read_scores, read_state
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 pytest.importorskip("lxml", reason="not installed: pip install '.[papers]'")

@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from prill.errors import InputError
-from prill.papers.mind2web.pages.conversations import rejoined, without_pages
-from prill.papers.mind2web.pages.scores import read_scores, with_scores
-from prill.papers.mind2web.pages.state import PageState, read_state
+from prill.papers.mind2web.pages.state import (
+    PageState,
+    read_scores,
+    read_state,
+    rejoined,
+    with_scores,
+    without_pages,
+)
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 

@@ -1,3 +1,0 @@
-"""Training on recorded pages: a ranker of candidates, and a planner that answers a policy's
-prompts.
-"""

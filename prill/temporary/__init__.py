@@ -1,1 +1,0 @@
-"""Temporary folders and in-memory images of this process."""

@@ -1,0 +1,168 @@
+"""Runs of the same tasks compared: agents with one another, before and after training, and repeated
+runs of one agent.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations, islice
+
+from prill.evaluators.meta.comparison import mcnemar
+from prill.ui.report.entries import Outcome, ReportRow, Retry
+
+_MAX_TABLES = 12
+_MAX_TASKS = 100  # of a table
+_MAX_RUNS = 12  # of a task
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRun:
+    """One run with what counts as its outcome."""
+
+    id: str
+    outcome: Outcome
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedTask:
+    """A task with different outcomes.
+
+    Args:
+        goal: Its goal.
+        runs: The runs of each column.
+        beside: The numbers of two rows with different outcomes, to show side by side.
+    """
+
+    goal: str
+    runs: Sequence[Sequence[ChangedRun]]
+    beside: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTable:
+    """Tasks whose outcome changed from one agent to another, or between runs of one agent.
+
+    `more` is the number of tasks that are not listed.
+    """
+
+    title: str
+    note: str
+    heads: Sequence[str]
+    rows: Sequence[ChangedTask]
+    more: int = 0
+
+
+def change_tables(rows: Sequence[ReportRow], retries: Mapping[str, Retry]) -> list[ChangeTable]:
+    """Returns a table for each pair of agents on the same tasks, and one for each agent with
+    several runs of a task.
+
+    An agent whose runs are in several files is one agent for each file: training leaves its name as
+    it was. Of the attempts of a retried task, the answer counts alone. The outcome of a run is its
+    label, or without one the first verdict.
+    """
+    names = _agent_names(rows)
+    runs: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for number, row in enumerate(rows):
+        retry = retries.get(row.id)
+        if row.broken is None and (retry is None or retry.answer):
+            runs[names[row.agent or "", row.file]][row.task].append(number)
+    found = chain(
+        (
+            _between(rows, one, runs[one], other, runs[other])
+            for one, other in combinations(runs, 2)
+        ),
+        (_flips(rows, name, own) for name, own in runs.items()),
+    )
+    return list(islice(filter(None, found), _MAX_TABLES))
+
+
+def _agent_names(rows: Sequence[ReportRow]) -> dict[tuple[str, str | None], str]:
+    pairs = dict.fromkeys((row.agent or "", row.file) for row in rows if row.broken is None)
+    agents = [agent for agent, _ in pairs]
+    return {
+        (agent, file): f"{agent or 'agent'} · {file}"
+        if file is not None and agents.count(agent) > 1
+        else agent or "agent"
+        for agent, file in pairs
+    }
+
+
+def _between(
+    rows: Sequence[ReportRow],
+    first: str,
+    a: Mapping[str, Sequence[int]],
+    second: str,
+    b: Mapping[str, Sequence[int]],
+) -> ChangeTable | None:
+    shared = [task for task in a if task in b]
+    both: dict[str, tuple[float, float]] = {}
+    for task in shared:
+        before, after = _rate(rows, a[task]), _rate(rows, b[task])
+        if before is not None and after is not None:
+            both[task] = before, after
+    if not both:
+        return None
+    changed = [task for task, (old, new) in both.items() if (old - 0.5) * (new - 0.5) < 0]
+    better = sum(both[task][0] < 0.5 for task in changed)
+    p, _ = mcnemar(better, len(changed) - better)
+    before, after = (sum(pair[side] for pair in both.values()) / len(both) for side in (0, 1))
+    note = (
+        f"Success {before:.0%}, then {after:.0%} on {len(both):,} "
+        f"{'task' if len(both) == 1 else 'tasks'}: {better:,} to success, "
+        f"{len(changed) - better:,} to failure; McNemar p {p:.3f}. prill compare gives intervals."
+    )
+    tasks = [_task(rows, [a[task], b[task]], a[task][0], b[task][0]) for task in changed]
+    return _table(f"From {first} to {second}", note, (first, second), tasks)
+
+
+def _flips(
+    rows: Sequence[ReportRow], name: str, runs: Mapping[str, Sequence[int]]
+) -> ChangeTable | None:
+    repeated = [numbers for numbers in runs.values() if len(numbers) > 1]
+    if not repeated:
+        return None
+    flipped = []
+    for numbers in repeated:
+        said = {_outcome(rows[number]): number for number in reversed(numbers)}
+        if "success" in said and "failure" in said:
+            flipped.append(_task(rows, [numbers], said["success"], said["failure"]))
+    return _table(
+        f"{name}, several times",
+        f"{len(flipped):,} of {len(repeated):,} tasks with several runs have successes and "
+        "failures.",
+        ("Runs",),
+        flipped,
+    )
+
+
+def _table(
+    title: str, note: str, heads: Sequence[str], tasks: Sequence[ChangedTask]
+) -> ChangeTable:
+    more = max(0, len(tasks) - _MAX_TASKS)
+    return ChangeTable(title, note, ("Task", *heads, ""), tasks[:_MAX_TASKS], more)
+
+
+def _task(
+    rows: Sequence[ReportRow], columns: Sequence[Sequence[int]], one: int, other: int
+) -> ChangedTask:
+    runs = [
+        [
+            ChangedRun(rows[n].id, _outcome(rows[n]), _outcome(rows[n]) or "no outcome")
+            for n in column[:_MAX_RUNS]
+        ]
+        for column in columns
+    ]
+    return ChangedTask(rows[one].goal, runs, f"{one} {other}")
+
+
+def _outcome(row: ReportRow) -> Outcome:
+    return next((said for said in (row.truth, *row.outcomes) if said in ("success", "failure")), "")
+
+
+def _rate(rows: Sequence[ReportRow], numbers: Sequence[int]) -> float | None:
+    """Returns the share of successes; None if no run has an outcome."""
+    said = [one for number in numbers if (one := _outcome(rows[number]))]
+    return said.count("success") / len(said) if said else None

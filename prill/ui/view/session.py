@@ -1,0 +1,240 @@
+"""A labelling session: the decisions of one annotator, and the agreement with others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+from msgspec import UNSET
+
+from prill.errors import InputError
+from prill.evaluators.meta.annotators import cohen_kappa
+from prill.types import LabelRecord, StepLabel, Trajectory
+from prill.ui.history import ConflictError, History
+from prill.ui.view.label_log import LabelLog
+
+Choice = Literal["success", "failure", "not_executable", "unsure"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairAgreement:
+    """The agreement of two annotators: `agreed` of the `common` trajectories that both decided.
+
+    `undecided` counts those that both labelled and one left undecided; no figure includes them.
+    `kappa` is Cohen's; None if it is undefined: nothing in common, or both always gave the same
+    answer.
+    """
+
+    annotator: str
+    common: int
+    agreed: int
+    undecided: int
+    kappa: float | None
+
+
+def pair_agreement(
+    annotator: str, mine: Mapping[str, LabelRecord], theirs: Mapping[str, LabelRecord]
+) -> PairAgreement:
+    """Returns the agreement of `mine` with the labels of `annotator`, both by id."""
+    labelled = [(mine[id].success, theirs[id].success) for id in mine.keys() & theirs.keys()]
+    decided = [answers for answers in labelled if None not in answers]
+    return PairAgreement(
+        annotator=annotator,
+        common=len(decided),
+        agreed=sum(a == b for a, b in decided),
+        undecided=len(labelled) - len(decided),
+        kappa=cohen_kappa(decided),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelDecision:
+    """An annotator's decision on one trajectory."""
+
+    choice: Choice
+    steps: tuple[StepLabel, ...] = ()
+    side_effects: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionedDecision:
+    """This annotator's decision and its number in this session: 0 for an earlier decision, or
+    none.
+    """
+
+    mine: LabelDecision | None
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class UndoneDecision:
+    """The run whose decision was undone, by its index (None: it is gone), and that decision."""
+
+    number: int | None
+    undone: LabelDecision | None
+
+
+class Runs(Protocol):
+    """Runs to label, by index; more may be added later."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Returns the runs' ids."""
+        ...
+
+    @property
+    def places(self) -> Mapping[str, int]:
+        """Returns the index of each id."""
+        ...
+
+    @property
+    def others(self) -> Mapping[str, Mapping[str, LabelRecord]]:
+        """Returns the newest labels of other people: by annotator, and then by id."""
+        ...
+
+    def __getitem__(self, index: int, /) -> Trajectory: ...
+
+
+class LabelSession:
+    """A session in which one annotator labels runs.
+
+    `inclusion` has the inclusion probabilities that labels record. `written` counts the decisions
+    of this session.
+    """
+
+    def __init__(
+        self, runs: Runs, log: LabelLog, *, inclusion: Mapping[str, float] | None = None
+    ) -> None:
+        self.runs = runs
+        self.log = log
+        self.written = 0
+        self._inclusion = inclusion or {}
+        self._history = History[str, LabelRecord]()
+        self._revealed_choices: dict[str, Choice | None] = {}
+        self._revised: set[str] = set()
+        self._writing = asyncio.Lock()
+
+    @property
+    def done(self) -> int:
+        """Returns the number of runs with a label of this annotator."""
+        return len(self.runs.places.keys() & self.log.mine.keys())
+
+    @property
+    def revised(self) -> int:
+        """Returns the number of runs whose decision changed after others' were shown."""
+        return len(self._revised)
+
+    @property
+    def pairs(self) -> tuple[PairAgreement, ...]:
+        """Returns the agreement with each other annotator of the runs."""
+        places = self.runs.places
+        mine = {id: record for id, record in self.log.mine.items() if id in places}
+        return tuple(
+            pair_agreement(name, mine, theirs)
+            for name, theirs in sorted(self.runs.others.items())
+            if theirs.keys() & places.keys()
+        )
+
+    def choice(self, id: str) -> Choice | None:
+        """Returns this annotator's choice for a run; None if there is none yet."""
+        return _choice(self.log.mine.get(id))
+
+    def decision(self, index: int) -> VersionedDecision:
+        """Returns the decision about a run, by its index."""
+        id = self.runs.ids[index]
+        return VersionedDecision(_decision(self.log.mine.get(id)), self._history.version(id))
+
+    def reveal(self, id: str) -> None:
+        """Notes that what others say of a labelled run is shown: a later change is a revision."""
+        self._revealed_choices.setdefault(id, self.choice(id))
+
+    async def put(
+        self, index: int, decision: LabelDecision, version: int | None = None
+    ) -> VersionedDecision:
+        """Saves a decision; `version` is that of the state it was made on, None for any.
+
+        Raises InputError for labels of steps that do not exist, ConflictError if there is another
+        version by now, and UsageError if the decision cannot be written.
+        """
+        record = _record(self.runs[index], decision, self.log.annotator)
+        if (chance := self._inclusion.get(record.id)) is not None:
+            record = replace(record, inclusion=chance)
+        async with self._writing:
+            before = self.log.mine.get(record.id)
+            if not self._history.is_current(record.id, version):
+                if before == record:  # the response to an earlier request was lost
+                    return self.decision(index)
+                saved = (
+                    "taken back"
+                    if before is None
+                    else f"saved as {_choice(before)}".replace("_", " ")
+                )
+                raise ConflictError(f"It was {saved} on another page meanwhile.")
+            await asyncio.to_thread(self.log.put, record)
+            self._history.add(record.id, before)
+            self.written += 1
+        if self._revealed_choices.get(record.id, decision.choice) != decision.choice:
+            self._revised.add(record.id)
+        return self.decision(index)
+
+    async def undo(self, version: int | None = None) -> UndoneDecision | None:
+        """Undoes the decision of this number, or the last one of this session.
+
+        The result is None if there is nothing to undo.
+
+        Raises ConflictError if another decision has replaced it, and UsageError like `put`.
+        """
+        async with self._writing:
+            step = self._history.find(version)
+            if step is None:
+                return None
+            undone = _decision(self.log.mine.get(step.key))
+            if step.before is None:
+                await asyncio.to_thread(self.log.remove, step.key)
+            else:
+                await asyncio.to_thread(self.log.put, step.before)
+            self._history.drop(step)
+            self.written -= 1
+        return UndoneDecision(self.runs.places.get(step.key), undone)
+
+
+def _record(trajectory: Trajectory, decision: LabelDecision, annotator: str) -> LabelRecord:
+    places = [label.index for label in decision.steps]
+    if len(set(places)) < len(places) or not all(
+        0 <= place < len(trajectory.steps) for place in places
+    ):
+        raise InputError(
+            f"step labels must name each of the {len(trajectory.steps)} steps at most once, from 0"
+        )
+    return LabelRecord(
+        id=trajectory.id,
+        success={"success": True, "failure": False}.get(decision.choice),
+        annotator=annotator,
+        note=decision.note.strip() or None,
+        undecided=decision.choice if decision.choice in ("not_executable", "unsure") else None,
+        steps=tuple(sorted(decision.steps, key=lambda label: label.index)) or None,
+        side_effects=decision.side_effects or UNSET,
+    )
+
+
+def _choice(record: LabelRecord | None) -> Choice | None:
+    if record is None:
+        return None
+    if record.success is None:
+        return record.undecided or "unsure"
+    return "success" if record.success else "failure"
+
+
+def _decision(record: LabelRecord | None) -> LabelDecision | None:
+    choice = _choice(record)
+    if record is None or choice is None:
+        return None
+    return LabelDecision(
+        choice=choice,
+        steps=record.steps or (),
+        side_effects=record.side_effects is True,
+        note=record.note or "",
+    )
