@@ -107,7 +107,7 @@ def main() -> int:
             row(name, part, [[s for s, k in zip(one, keep, strict=True) if k] for one in several])
     for site in sorted({run.task.site or "" for run in data.runs}):
         keep = [run.task.site == site for run in data.runs]
-        heading(f"{site}, fitted on the others ({sum(keep)} runs)")
+        heading(f"{site}, fitted on the other sites ({sum(keep)} runs)")
         for name, several in scores.items():
             if name in fitted:
                 row(name, data.part(keep), [without_site(fitted[name], site, 0)[1]])

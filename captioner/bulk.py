@@ -20,7 +20,7 @@ from prill.captioner.vision import unmarked
 from prill.errors import InputError, NoEvidenceError, PrillError, UnscoredError, UsageError
 from prill.io.cache import scratch_database
 from prill.io.lines import read_lines
-from prill.io.outputs import check_output, expect_place
+from prill.io.outputs import check_output, expect_file
 from prill.io.store import BadLine, TrajectoryReader
 from prill.models.ledger import metered
 from prill.protocols import Bounded, Captioner, Engine, RecordedCaptioner
@@ -28,13 +28,13 @@ from prill.scoring.engines import make_engine
 from prill.scoring.items import Stop
 from prill.scoring.scorer import RunTally
 from prill.scoring.shards import (
-    Ended,
     ShardedRun,
+    ShardResult,
     Shards,
     StopFile,
+    append_once,
     read_part,
     shard_path,
-    take_once,
     unpacked,
 )
 from prill.types import Observation
@@ -127,7 +127,7 @@ async def caption_files(
         UsageError: No trajectory could be read, the captioner does not read images, or the output
             contains other data, cannot be written or is a pipe.
     """
-    expect_place(output, "captions, which are continued,")
+    expect_file(output, "captions")
     with screenshots_in(paths, last=last, limit=limit, keep=keep) as (pictures, tally):
         check_output(output, "captions", paths, continued=asking.get("resume", True))
         await caption_pictures(pictures(), captioner, output, tally, **asking)
@@ -200,7 +200,8 @@ def expect_pictures(captioner: Captioner, engine: object = None) -> None:
         engine is not None or not isinstance(captioner, GivenCaption)
     ):
         raise UsageError(
-            f"captioner {captioner.name} reads no images: its output is in the trajectories already"
+            f"captioner {captioner.name} does not use images; its output is already in the "
+            "trajectories"
         )
 
 
@@ -228,10 +229,10 @@ async def caption_pictures(
         try:
             if elsewhere is None:
                 if Shards(log.path, captioner.name).is_there():
-                    _gather_left_over(log, captioner.name, resume).end()
+                    _gather_leftover(log, captioner.name, resume).end()
                 await _Run(captioner, log, tally, stop, progress).work(pictures, workers)
             else:
-                await _caption_elsewhere(
+                await _caption_with_engine(
                     elsewhere, captioner, log, tally, stop, progress, pictures, workers, resume
                 )
         finally:
@@ -332,7 +333,7 @@ class CaptionShard:
         """Captions the pictures that the shard's file does not contain yet."""
         todo = read_part(part)
         ended, tally, path = (
-            Ended(todo.number),
+            ShardResult(todo.number),
             CaptionTally(),
             shard_path(self.folder, todo.number),
         )
@@ -352,12 +353,12 @@ class CaptionShard:
         return msgspec.msgpack.encode(ended)
 
 
-def _gather_left_over(log: CaptionLog, maker: str, resume: bool) -> Shards:
+def _gather_leftover(log: CaptionLog, maker: str, resume: bool) -> Shards:
     """Merges the shards of an interrupted engine run into the caption file."""
     shards = Shards(log.path, maker)
-    for shard in shards.left_over(resume=resume):
+    for shard in shards.leftover_shards(resume=resume):
         for caption in _captions(shard, log):
-            take_once(log, caption)
+            append_once(log, caption)
     return shards
 
 
@@ -377,7 +378,7 @@ def _caption(line: bytes, shard: Path, log: CaptionLog) -> Caption:
     )
 
 
-async def _caption_elsewhere(
+async def _caption_with_engine(
     engine: Engine,
     captioner: Captioner,
     log: CaptionLog,
@@ -392,7 +393,7 @@ async def _caption_elsewhere(
 
     This process finds the pictures that are equal or already have a caption.
     """
-    shards = _gather_left_over(log, captioner.name, resume)
+    shards = _gather_leftover(log, captioner.name, resume)
     todo: list[str] = []
     await _Run(captioner, log, tally, stop, lambda tally: None, todo).work(pictures, workers)
     tally.seen -= len(todo)
@@ -411,11 +412,11 @@ async def _caption_elsewhere(
             tally.fail(caption.unscored, f"{Path(caption.image).name}: {caption.reason}")
         progress(tally)
 
-    def note(ended: Ended) -> None:
+    def note(ended: ShardResult) -> None:
         tally.usage += ended.usage
         for problem in ended.unreadable:
             tally.fail("input", problem)
             tally.seen += 1
 
     run = ShardedRun(engine, captioner, f"captioner {captioner.name}", shards, stop)
-    await run.work_off(CaptionShard(str(shards.folder), workers), gather, note, pictures=todo)
+    await run.run_shards(CaptionShard(str(shards.folder), workers), gather, note, pictures=todo)

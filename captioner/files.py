@@ -123,7 +123,7 @@ class FileCaptioner:
         InputError: The file is malformed.
     """
 
-    def __init__(self, path: Annotated[str, Meta(description="the caption file")]) -> None:
+    def __init__(self, path: Annotated[str, Meta(description="Caption file.")]) -> None:
         self.path = path
         self._lock = threading.Lock()
         self._database = scratch_database(self)
@@ -135,8 +135,8 @@ class FileCaptioner:
             names.add(caption.captioner)
             if len(names) > 1:
                 raise UsageError(
-                    f"{path}: holds captions of several captioners ({', '.join(sorted(names))}); "
-                    "keep one in a file"
+                    f"{path}: contains captions of several captioners "
+                    f"({', '.join(sorted(names))}); keep each in a file of its own"
                 )
             self._database.execute(
                 "INSERT OR REPLACE INTO captions VALUES (?, ?, ?)", _row(caption)
@@ -155,7 +155,7 @@ class FileCaptioner:
         """
         if observation.screenshot is None:
             raise NoEvidenceError(
-                "the state has no screenshot, and a caption file goes by screenshots"
+                "the state has no screenshot, which is needed to find its caption"
             )
         id = await asyncio.to_thread(image_id, observation.screenshot)
         with self._lock:
@@ -165,10 +165,10 @@ class FileCaptioner:
         name = Path(observation.screenshot).name
         if row is None:
             raise NoEvidenceError(
-                f"{self.path} has no caption of the screenshot {name}; make it with prill caption"
+                f"{self.path} has no caption for the screenshot {name}; make one with prill caption"
             )
         if row[0] is None:
-            raise NoEvidenceError(f"{self.path} has no caption of the screenshot {name}: {row[1]}")
+            raise NoEvidenceError(f"{self.path} has no caption for the screenshot {name}: {row[1]}")
         return str(row[0])
 
 

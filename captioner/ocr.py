@@ -75,12 +75,12 @@ class OCRCaptioner:
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise UsageError(
-                f"unknown OCR engine {self.engine!r}; choose one of {', '.join(ENGINES)}"
+                f"unknown OCR engine {self.engine!r}; expected one of {', '.join(ENGINES)}"
             )
         if self.paragraphs and self.engine != "easyocr":
-            raise UsageError(f"{self.engine} reads no paragraphs; easyocr does")
+            raise UsageError(f"{self.engine} does not read paragraphs; use easyocr")
         if self.threads is not None and self.threads < 1:
-            raise UsageError(f"threads is {self.threads}; give at least 1")
+            raise UsageError(f"threads is {self.threads}; expected at least 1")
 
     @property
     def name(self) -> str:

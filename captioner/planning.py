@@ -88,7 +88,7 @@ def _lasting(
         None,
     ):
         raise UsageError(
-            f"{output}: holds captions of {other}; choose another file", parameters=("output",)
+            f"{output}: contains captions of {other}; choose another file", parameters=("output",)
         )
     again = set(RETRIED)
     return frozenset(

@@ -18,23 +18,21 @@ CAPTIONERS = Registry(
     "captioner",
     {
         "given": RegistryEntry(
-            "captions that were recorded with the states", "prill.captioner.recorded:GivenCaption"
+            "captions recorded with the states", "prill.captioner.recorded:GivenCaption"
         ),
         "text": RegistryEntry(
             "the recorded page text or UI tree", "prill.captioner.recorded:TextState"
         ),
-        "ocr": RegistryEntry(
-            "text read on the screenshot, by rapidocr", "prill.captioner.registry:ocr"
-        ),
+        "ocr": RegistryEntry("text of the screenshot, by rapidocr", "prill.captioner.registry:ocr"),
         "easyocr": RegistryEntry(
-            "text read on the screenshot, by easyocr", "prill.captioner.registry:easyocr"
+            "text of the screenshot, by easyocr", "prill.captioner.registry:easyocr"
         ),
         "vlm": RegistryEntry(
             "a vision-language model describes the screenshot",
             "prill.captioner.vision:VLMCaptioner",
         ),
         "file": RegistryEntry(
-            "captions of prill caption, by the picture; FILE.jsonl for short",
+            "captions of `prill caption`, looked up by image; FILE.jsonl for short",
             "prill.captioner.files:FileCaptioner",
         ),
     },
@@ -44,7 +42,7 @@ CAPTIONERS = Registry(
 # A name with one of these endings is that of a caption file.
 CAPTION_FILES = (".jsonl", ".jsonl.gz")
 _Threads = Annotated[
-    int | None, Meta(ge=1, description="most cores for one reading (default: all)")
+    int | None, Meta(ge=1, description="Maximum number of CPU cores per reading (default: all).")
 ]
 
 
@@ -113,7 +111,7 @@ def make_captioner(
     if not isinstance(captioner, str):
         if not (callable(captioner) and hasattr(captioner, "name")):
             raise OptionError(
-                f"{place}: expected a captioner, or its name, got {captioner!r}", "captioner"
+                f"{place}: expected a captioner or its name, got {captioner!r}", "captioner"
             )
         return captioner
     if captioner.endswith(CAPTION_FILES):

@@ -39,7 +39,7 @@ from prill.config.values import Config
 from prill.errors import InputError, UsageError
 from prill.io.checksums import Checksums
 from prill.io.images import open_checked
-from prill.io.outputs import check_output, expect_place, make_folder, write_output, writing
+from prill.io.outputs import check_output, expect_file, make_folder, write_output, writing
 from prill.io.store import copy_image, encode
 from prill.models.prompts import NONCE, load_prompt
 from prill.protocols import Captioner
@@ -62,7 +62,8 @@ class TrainingSpec(Config):
     """Settings of a captioner's training rows."""
 
     language: Annotated[
-        Literal["english", "any"], Meta(description="pages in other languages are left out")
+        Literal["english", "any"],
+        Meta(description="Language of the pages to keep. Pages in other languages are left out."),
     ] = "english"
     # Number of differing bits, of 256. Among 117,000 pairs of 484 recorded screenshots of web
     # tasks, the pairs inspected by eye with up to 12 differing bits show the same page with other
@@ -72,14 +73,20 @@ class TrainingSpec(Config):
         Meta(
             ge=-1,
             le=256,
-            description="pictures that differ in so many of 256 bits are near-duplicates; -1: "
-            "keep all",
+            description="Images that differ in at most this many of 256 bits are "
+            "near-duplicates; -1 keeps all.",
         ),
     ] = 10
-    min_chars: Annotated[int, Meta(ge=1, description="shorter captions are left out")] = 80
+    min_chars: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Minimum length of a caption in characters. Shorter captions are left out.",
+        ),
+    ] = 80
     request: Annotated[
         Literal["paper", "prill"],
-        Meta(description="what the trained captioner will be asked: the request of that preset"),
+        Meta(description="Preset of the captioner vlm whose request is used in the rows."),
     ] = "paper"
 
 
@@ -99,12 +106,13 @@ class TrainingTally:
 def _check_folder(root: Path) -> None:
     """Raises UsageError if the path is a file, or a folder with rows of another data set."""
     if root.exists() and not root.is_dir():
-        raise UsageError(f"{root}: is a file; training data are a folder", parameters=("output",))
+        raise UsageError(f"{root}: is a file; training data needs a folder", parameters=("output",))
     # those files are derived from the others and are written again at the end
     Checksums(root).check(but=[ROWS, DROPPED, REPORT])
     if (root / ROWS).exists() and not (root / CAPTIONS).exists():
         raise UsageError(
-            f"{root}: holds {ROWS} of something else; choose another folder", parameters=("output",)
+            f"{root}: contains {ROWS} of another kind; choose another folder",
+            parameters=("output",),
         )
 
 
@@ -144,7 +152,7 @@ async def training_data(
             set.
     """
     spec, root = spec or TrainingSpec(), Path(folder)
-    expect_place(folder, "training data, a folder,")
+    expect_file(folder, "training data, a folder,")
     _check_folder(root)
     with screenshots_in(paths, last=last, limit=limit, keep=keep) as (pictures, tally):
         check_output(root / CAPTIONS, "captions", paths, continued=asking.get("resume", True))
@@ -369,7 +377,7 @@ _WORDS = {
     ),
 }
 _ENGLISH, _OTHER = (frozenset(_WORDS[name].split()) for name in ("english", "other"))
-_LEAST_LETTERS = 40
+_MIN_LETTERS = 40
 _NAMES = re.compile(
     r"""^\s*(?:\[[^\]\n]*\]\s*)?\w+ (?:'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)")""", re.MULTILINE
 )
@@ -388,7 +396,7 @@ def is_english(text: str) -> bool | None:
         "NFC", "\n".join(names) if len(names) > text.count("\n") / 2 else text
     )
     letters = [character for character in text if character.isalpha()]
-    if len(letters) < _LEAST_LETTERS:
+    if len(letters) < _MIN_LETTERS:
         # A few letters are enough in a script that writes words with few letters, such as Chinese.
         return None if not letters or _share(letters, _is_latin) > 0.5 else False
     if _share(letters, _is_latin) < 0.8:

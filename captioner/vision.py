@@ -72,25 +72,29 @@ class VLMCaptioner:
         UsageError: The options are incompatible, or the prompt file cannot be used.
     """
 
-    model: Annotated[LanguageModel, Meta(description="the model that looks at the screenshot")]
+    model: Annotated[LanguageModel, Meta(description="Vision model that describes the screenshot.")]
     ocr: Annotated[
         EngineName | None,
         Meta(
-            description="OCR engine whose text goes into the request, rapidocr or easyocr "
-            "(default: none)"
+            description="OCR engine whose text is added to the request: rapidocr or "
+            "easyocr (default: none)."
         ),
     ] = None
     preset: Annotated[
         PresetName,
         Meta(
-            description="the request and decoding: prill's own, those of the captioner of arXiv "
-            "2404.06474, or original, in its exact words, for the released weights"
+            description="Request and decoding: prill (our own), paper (those of arXiv "
+            "2404.06474), or original (the paper's exact words, for the released weights)."
         ),
     ] = "prill"
-    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a caption")] = _MAX_TOKENS
-    seed: Annotated[int, Meta(ge=0, description="of the draws of presets paper and original")] = 0
+    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a caption.")] = (
+        _MAX_TOKENS
+    )
+    seed: Annotated[
+        int, Meta(ge=0, description="Sampling seed for the presets paper and original.")
+    ] = 0
     prompt: Annotated[
-        str | None, Meta(description="a prompt file of your own in place of the request")
+        str | None, Meta(description="File with a prompt that replaces the request.")
     ] = None
 
     _kept: OrderedDict[str, str] = field(default_factory=OrderedDict, init=False, repr=False)
@@ -102,8 +106,8 @@ class VLMCaptioner:
             self.ocr not in (None, "easyocr") or self.prompt is not None
         ):
             raise UsageError(
-                "preset original has the words and the OCR (easyocr, by paragraphs) that its model "
-                "was trained on; leave out prompt, and any other ocr",
+                "preset original uses the prompt and the OCR (easyocr, by paragraphs) that "
+                "its model was trained on; leave out prompt, and any other ocr",
                 parameters=("preset", "ocr", "prompt"),
             )
         self.name  # noqa: B018
@@ -205,8 +209,8 @@ class VLMCaptioner:
             return self.model
         if not isinstance(self.model, SampledModel):
             raise UsageError(
-                f"model {self.model.name} cannot be sampled, which preset {self.preset} does; use "
-                "preset prill"
+                f"model {self.model.name} does not support sampling, which preset "
+                f"{self.preset} needs; use preset prill"
             )
         return self.model.sampled(_PAPER_TEMPERATURE, self.seed, **PAPER_DECODING)
 

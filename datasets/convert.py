@@ -67,7 +67,7 @@ def convert(
     for name in names:
         if (out / name).exists():
             raise UsageError(
-                f"{out / name} exists already; choose another folder", parameters=("output",)
+                f"{out / name} already exists; choose another folder", parameters=("output",)
             )
     made = [path for path in (out, *out.parents) if not path.exists()]
     had_images = (out / _IMAGES).exists()

@@ -177,7 +177,7 @@ class Recording:
         It takes a last screenshot of a sync page, so call it while the browser is open.
         """
         try:
-            if self._is_to_look and not self._pages.is_async:
+            if self._should_look and not self._pages.is_async:
                 play(self._pages.look_last())
         finally:
             self._end()
@@ -185,7 +185,7 @@ class Recording:
     async def aclose(self) -> None:
         """Ends the run like `close`, for a page of the async API."""
         try:
-            if self._is_to_look and self._pages.is_async:
+            if self._should_look and self._pages.is_async:
                 await play_async(self._pages.look_last())
         finally:
             self._end()
@@ -239,7 +239,7 @@ class Recording:
         self.trajectory = replace(self.trajectory, metadata=metadata)
 
     @property
-    def _is_to_look(self) -> bool:
+    def _should_look(self) -> bool:
         is_seen = self._closed or self.trajectory.final is not None
         return self._pages.page is not None and not is_seen
 
@@ -253,7 +253,7 @@ class Recording:
 
     def _note(self, trajectory: Trajectory) -> None:
         if self._closed:
-            raise UsageError(f"the recording of {trajectory.id} is closed: begin another")
+            raise UsageError(f"the recording of {trajectory.id} is closed; start another")
         self.trajectory = trajectory
         with _lock:
             self._folder.note(trajectory)
@@ -381,7 +381,7 @@ def _opened(path: Path, id: str) -> RunFolder:
         if id in folder or id in ids:
             if not ids:
                 _folders.pop(key)[0].close()
-            raise UsageError(f"{path}: has a run {id!r} already; choose another id")
+            raise UsageError(f"{path}: already contains a run {id!r}; choose another id")
         ids.add(id)
         return folder
 

@@ -275,7 +275,7 @@ def _commands() -> Iterator[str]:
             derived, _ = derive(
                 load_object(command.config),
                 [],
-                command.words,
+                command.layout,
                 prog=f"prill {name}",
                 dry_run=command.dry_run,
             )

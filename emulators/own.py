@@ -29,9 +29,9 @@ class OwnEnvironmentConfig(GoalsConfig):
     In tables and on the command line, its options are next to `tasks` and `goal`.
     """
 
-    name: Annotated[str, Meta(description="module:Object or file.py:Object")]  # type: ignore[misc]
-    options: Annotated[Mapping[str, Any], Meta(description="options of the environment itself")] = (
-        field(default_factory=dict)
+    name: Annotated[str, Meta(description="module:Object or file.py:Object.")]  # type: ignore[misc]
+    options: Annotated[Mapping[str, Any], Meta(description="Options of the environment.")] = field(
+        default_factory=dict
     )
     platform: ClassVar[Platform] = "other"
 
@@ -84,13 +84,13 @@ class OwnEnvironmentConfig(GoalsConfig):
             raise OptionError(f"environment.{error}", error.option) from None
         if len({id(environment) for environment in environments}) < len(environments):
             raise UsageError(
-                f"{self.name} is one environment, and every worker needs one of its own: name a "
-                "class"
+                f"{self.name} is an environment object, but every worker needs an "
+                "environment of its own; give a class"
             )
         platform: Platform = getattr(environments[0], "platform", "other")
         if platform not in get_args(Platform):
             raise UsageError(
-                f"{self.name} has the platform {platform!r}; there are "
+                f"{self.name} has the platform {platform!r}; expected one of "
                 f"{', '.join(get_args(Platform))}"
             )
         return self.goal_setting(

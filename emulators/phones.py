@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from prill.config.registry import list_options
 from prill.emulators.registry import make_environment
 from prill.emulators.settings import Playing, Setting
-from prill.emulators.task_source import GoalsConfig, to_words
+from prill.emulators.task_source import GoalsConfig, join_names
 from prill.errors import UsageError
 
 
@@ -21,7 +21,7 @@ class PhoneConfig(GoalsConfig):
 
     def check(self) -> None:
         """Converts the device names to one text."""
-        object.__setattr__(self, self._device, to_words(getattr(self, self._device)))
+        object.__setattr__(self, self._device, join_names(getattr(self, self._device)))
 
     def phones(
         self,
@@ -50,11 +50,11 @@ class PhoneConfig(GoalsConfig):
         names: list[str | None] = [name.strip() for name in named.split(",")] if named else [None]
         if workers and workers > len(names):
             raise UsageError(
-                f"workers {workers}: every worker needs a device of its own, so name as many",
+                f"workers {workers}: every worker needs a device of its own; give as many devices",
                 parameters=(option, "workers"),
             )
         if len(set(names)) < len(names):
             raise UsageError(
-                f"{option} {named}: the same device stands there twice", parameters=(option,)
+                f"{option} {named}: the same device is listed twice", parameters=(option,)
             )
         return names[:workers]

@@ -119,6 +119,6 @@ def whole_size(picture: bytes) -> Size:
             image.verify()
     except (InputError, *DAMAGED) as error:
         raise EnvironmentFailedError(
-            f"the screenshot is no whole picture ({len(picture)} bytes)"
+            f"the screenshot is incomplete ({len(picture)} bytes)"
         ) from error
     return size

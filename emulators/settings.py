@@ -231,8 +231,8 @@ class EnvironmentConfig(Config, ABC):
             UsageError: There are no solutions.
         """
         raise UsageError(
-            "the scripted policy knows MiniWoB++, the airline and the local shop only; choose "
-            "another policy",
+            "the scripted policy only solves MiniWoB++, the airline and the local shop; "
+            "choose another policy",
             parameters=("policy",),
         )
 

@@ -39,15 +39,17 @@ def numbers(text: str, option: str) -> list[int]:
             )
         if max(map(len, filter(None, match.groups()))) > _MAX_DIGITS:
             raise UsageError(
-                f"{option} {excerpt(text)!r}: a number has at most {_MAX_DIGITS} digits",
+                f"{option} {excerpt(text)!r}: a number may have at most {_MAX_DIGITS} digits",
                 parameters=(option,),
             )
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
-            raise UsageError(f"{option} {text!r}: {part.strip()} counts down", parameters=(option,))
+            raise UsageError(
+                f"{option} {text!r}: the range {part.strip()} is descending", parameters=(option,)
+            )
         if len(listed) + last - first >= MAX_EPISODES:
             raise UsageError(
-                f"{option} {text!r}: {part.strip()} has too many numbers; give at most "
+                f"{option} {text!r}: {part.strip()} has too many numbers; use at most "
                 f"{MAX_EPISODES:,}",
                 parameters=(option,),
             )
@@ -61,7 +63,7 @@ def fingerprint(settings: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def to_words(names: Names) -> str | None:
+def join_names(names: Names) -> str | None:
     """Joins names or numbers into one text with commas."""
     return (
         ",".join(map(str, names))
@@ -76,9 +78,9 @@ def task_names(words: Names, names: Sequence[str], *, ranges: bool = False) -> l
     """Parses task names such as `a,b` or `all`; with `ranges`, also `0-9`. Raises UsageError for an
     unknown task.
     """
-    text = to_words(words)
+    text = join_names(words)
     if not text:
-        raise UsageError("tasks is missing: give names, or all", parameters=("tasks",))
+        raise UsageError("tasks is missing; give names, or all", parameters=("tasks",))
     if text == "all":
         return list(names)
     wanted = (
@@ -88,8 +90,8 @@ def task_names(words: Names, names: Sequence[str], *, ranges: bool = False) -> l
     )
     if unknown := [name for name in wanted if name not in names]:
         raise UsageError(
-            f"tasks: there is no task {', '.join(unknown)}; there are {len(names)}, such as "
-            f"{', '.join(names[:5])}",
+            f"tasks: unknown task {', '.join(unknown)}; expected one of {len(names)}, for "
+            f"example {', '.join(names[:5])}",
             parameters=("tasks",),
         )
     return wanted
@@ -117,15 +119,15 @@ class GoalsConfig(EnvironmentConfig):
     tasks: Annotated[
         str | Path | Sequence[Task | TaskLine | Mapping[str, Any] | str] | None,
         Meta(
-            description=f"JSON Lines file ({{id, goal, start_url}}), or a list: {', '.join(NAMES)}"
+            description=f"Tasks: a JSON Lines file ({{id, goal, start_url}}), or a built-in "
+            f"list: {', '.join(NAMES)}."
         ),
     ] = None
     goal: Annotated[
-        str | Sequence[str] | None, Meta(description="a single task, or several, instead of tasks")
+        str | Sequence[str] | None,
+        Meta(description="Goals of one or several tasks, instead of tasks."),
     ] = None
-    start_url: Annotated[str | None, Meta(description="where tasks begin that do not say so")] = (
-        None
-    )
+    start_url: Annotated[str | None, Meta(description="Start URL of tasks that name none.")] = None
 
     def __post_init__(self) -> None:
         if isinstance(self.tasks, list | tuple):
@@ -185,7 +187,7 @@ class GoalsConfig(EnvironmentConfig):
         by_id = {task.id: task for task in named}
         if len(by_id) < len(named):
             place = self.tasks if isinstance(self.tasks, str) else "tasks"
-            raise UsageError(f"{place}: the same task id stands there twice")
+            raise UsageError(f"{place}: duplicate task id")
         return by_id
 
     def goal_setting(
@@ -227,7 +229,8 @@ def _line(task: Any) -> TaskLine:
         return TaskLine(task.goal, task.id, task.site, task.start_url)
     if isinstance(task, Mapping) and (odd := next((key for key in task if key not in _KEYS), None)):
         raise OptionError(
-            f"tasks: a task has no {odd!r}{nearest(str(odd), _KEYS)}; it has {', '.join(_KEYS)}",
+            f"tasks: a task has no key {odd!r}{nearest(str(odd), _KEYS)}; its keys are "
+            f"{', '.join(_KEYS)}",
             "tasks",
         )
     try:
@@ -243,7 +246,7 @@ def _task(line: TaskLine) -> Task:
 def _task_file(path: str) -> list[Task]:
     if not Path(path).is_file():
         raise UsageError(
-            f"tasks {path!r}: no such file, and no list; the lists are {', '.join(NAMES)}",
+            f"tasks {path!r}: neither a file nor a task list; the lists are {', '.join(NAMES)}",
             parameters=("tasks",),
         )
     tasks: list[Task] = []
@@ -285,6 +288,6 @@ def task_list(name: str) -> tuple[Task, ...]:
 def listed_tasks(name: str) -> Iterator[ListedTask]:
     """Yields the rows of a list."""
     if name not in NAMES:
-        raise UsageError(f"no task list {name!r}; there are: {', '.join(NAMES)}")
+        raise UsageError(f"unknown task list {name!r}; expected one of {', '.join(NAMES)}")
     decoder = msgspec.json.Decoder(ListedTask)
     return (decoder.decode(line.data) for line in read_lines(_FOLDER / f"{name}.jsonl"))

@@ -46,7 +46,7 @@ _DECIDED = re.compile(r"(yes|no|true|false)(?:$|[,.:;!]|\s[-–—(])", re.IGNOR
 _UNKNOWN = frozenset(
     ("", "cannot-tell", "can't-tell", "cannot-be-determined", "unknown", "n/a", "null", "none")
 )
-_MOST_QUESTIONS, _LEAST_CHARS = 20, 300
+_MAX_QUESTIONS, _MIN_CHARS = 20, 300
 _DECORATION = " \t\r\n\"'`*_.,;:!?<>()[]{}“”‘’"
 
 
@@ -115,7 +115,7 @@ class Question:
                 raise UnparsableError(f"the answer to {self.text!r}: {error}") from None
             return msgspec.to_builtins(made)
         raise UnparsableError(
-            f"the answer to {self.text!r} is {excerpt(str(value))}, none of those offered"
+            f"the answer to {self.text!r} is {excerpt(str(value))}, which is not one of the choices"
         )
 
     def _choices(self) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ def _number(word: object) -> float | int:
     if isinstance(word, str) and re.fullmatch(r"[-+]?(\d{1,3}(,\d{3})+|\d{1,15})(\.\d+)?", word):
         read = float(word.replace(",", ""))
         return int(read) if read.is_integer() else read
-    raise UnparsableError(f"{excerpt(str(word))} is no number")
+    raise UnparsableError(f"{excerpt(str(word))} is not a number")
 
 
 @dataclass(frozen=True)
@@ -241,21 +241,31 @@ def _step(value: object) -> int | None:
 class AskSpec(Config):
     """Settings of `ask`."""
 
-    question: Annotated[str | None, Meta(description="what is asked of every run")] = None
+    question: Annotated[str | None, Meta(description="Question to ask about every trajectory.")] = (
+        None
+    )
     answer: Annotated[
         Any,
         Meta(
-            description="yes/no, number, labels (a list, or a|b|c), a dataclass or module:Dataclass"
+            description="Type of the answer: yes/no, number, labels (a list, or a|b|c), a "
+            "dataclass or module:Dataclass."
         ),
     ] = YES_NO
     questions: Annotated[
         Sequence[Mapping[str, Any]],
-        Meta(description="several at once: tables with `question` and `answer`"),
+        Meta(description="Several questions at once: tables with `question` and `answer`."),
     ] = ()
-    show_answer: Annotated[bool, Meta(description="show the agent's answer, as a claim")] = True
-    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = MAX_TOKENS
+    show_answer: Annotated[
+        bool, Meta(description="Show the agent's answer to the judge, as a claim.")
+    ] = True
+    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
+        MAX_TOKENS
+    )
     max_chars: Annotated[
-        int, Meta(ge=1, description="most characters for states, and as many again for actions")
+        int,
+        Meta(
+            ge=1, description="Maximum number of characters for states, and the same for actions."
+        ),
     ] = ROOM
 
     def check(self) -> None:
@@ -269,31 +279,33 @@ class AskSpec(Config):
             UsageError: There is no question, there are too many, or one is invalid.
         """
         if (self.question is None) == (not self.questions):
-            raise UsageError("give a question, or several as questions", parameters=("question",))
+            raise UsageError("give `question`, or several as `questions`", parameters=("question",))
         tables = self.questions or ({"question": self.question, "answer": self.answer},)
-        if len(tables) > _MOST_QUESTIONS:
-            raise UsageError(f"{len(tables)} questions: at most {_MOST_QUESTIONS} go into one call")
+        if len(tables) > _MAX_QUESTIONS:
+            raise UsageError(
+                f"{len(tables)} questions are too many; ask at most {_MAX_QUESTIONS} in one call"
+            )
         return tuple(_question(table) for table in tables)
 
 
 def _question(table: Mapping[str, Any]) -> Question:
     if unknown := [key for key in table if key not in ("question", "answer")]:
-        raise UsageError(f"questions: {unknown[0]!r} is no part of a question: question, answer")
+        raise UsageError(f"questions: unknown key {unknown[0]!r}; expected question or answer")
     text, answer = table.get("question"), table.get("answer", YES_NO)
     if not isinstance(text, str) or not text.strip():
-        raise UsageError(f"question is {text!r}: give a question in words")
+        raise UsageError(f"question is {text!r}; expected a question as text")
     if isinstance(answer, str) and answer not in (YES_NO, NUMBER):
         answer = answer.split("|") if "|" in answer else load_object(answer)
     if isinstance(answer, list | tuple):
         labels = [label.strip() for label in answer if isinstance(label, str) and label.strip()]
         if len(labels) != len(answer) or len(set(map(str.casefold, labels))) < max(2, len(answer)):
-            raise UsageError(f"answer: {answer!r} must be two or more different labels")
+            raise UsageError(f"answer: {answer!r}: expected two or more different labels")
         return Question(text, tuple(labels))
     if isinstance(answer, str):
         return Question(text, answer)
     if not (isinstance(answer, type) and is_dataclass(answer)):
         raise UsageError(
-            f"answer is {answer!r}: give yes/no, number, a list of labels or a dataclass"
+            f"answer is {answer!r}; expected yes/no, number, a list of labels or a dataclass"
         )
     return Question(text, answer)
 
@@ -306,7 +318,7 @@ class AskJudge(ModelJudge):
         model: The model that answers.
     """
 
-    captioner: Annotated[Captioner, Meta(description="what reads states")]
+    captioner: Annotated[Captioner, Meta(description="Captioner that describes states.")]
     spec: AskSpec = field(kw_only=True)
 
     name: ClassVar[str] = "ask"
@@ -359,14 +371,14 @@ class AskJudge(ModelJudge):
         told = answers if decisive is None else (answers[decisive],)
         if untold := [answer for answer in told if answer.value is None]:
             raise NoEvidenceError(
-                f"what is shown does not tell {untold[0].question!r}: {untold[0].reason}"
+                f"the evidence does not answer {untold[0].question!r}: {untold[0].reason}"
             )
         success = decisive is None or answers[decisive].value is True
         score = float(success)
         if decisive is not None and len(answers) == 1 and reply.tokens:
             word = "yes" if success else "no"
             score = choice_probability(reply.tokens, "answer", ("yes", "no"), "yes", word) or score
-        reason = "; ".join(f"{a.question} {_said(a.value)}: {a.reason}" for a in answers)
+        reason = "; ".join(f"{a.question} {_format_value(a.value)}: {a.reason}" for a in answers)
         return Judgement(success, round(score, 6), reason, findings=Findings(answers=answers))
 
     def _messages(
@@ -375,7 +387,7 @@ class AskJudge(ModelJudge):
         history = trajectory if self.spec.show_answer else without_claims(trajectory)
         shown = [(i, text) for i, text in enumerate(texts) if text]
         # the last states are the most informative; the first shows where the run started
-        most = max(2, room // _LEAST_CHARS)
+        most = max(2, room // _MIN_CHARS)
         if len(shown) > most:
             shown = [shown[0], *shown[len(shown) - most + 1 :]]
         share = max(1, room // max(1, len(shown)))
@@ -422,7 +434,7 @@ def read_answers(questions: Sequence[Question], stored: str, shown: Set[int]) ->
     )
 
 
-def _said(value: object) -> str:
+def _format_value(value: object) -> str:
     words = {True: "yes", False: "no", None: CANNOT_TELL}
     if value is None or isinstance(value, bool):
         return words[value]

@@ -137,23 +137,25 @@ class NoiseSpec(Config):
     """Error rates of a noisy judge. On few trajectories the realised rates deviate from them."""
 
     false_positives: Annotated[
-        float, Meta(ge=0, le=1, description="share of the failures that it calls successes")
+        float, Meta(ge=0, le=1, description="Share of failures that are judged a success.")
     ] = 0.0
     false_negatives: Annotated[
-        float, Meta(ge=0, le=1, description="share of the successes that it calls failures")
+        float, Meta(ge=0, le=1, description="Share of successes that are judged a failure.")
     ] = 0.0
     unscored: Annotated[
-        float, Meta(ge=0, le=1, description="share of all that it leaves unscored")
+        float, Meta(ge=0, le=1, description="Share of all trajectories that are left unscored.")
     ] = 0.0
     wrong_margin: Annotated[
         float,
         Meta(
             gt=0,
             le=0.5,
-            description="how far the scores of wrong verdicts are from 0.5 (0.1: 0.4 and 0.6)",
+            description="Distance of the scores of wrong verdicts from 0.5 (0.1: 0.4 and 0.6).",
         ),
     ] = 0.5
-    seed: Annotated[int, Meta(description="another seed errs on others")] = 0
+    seed: Annotated[
+        int, Meta(description="Seed that selects the trajectories with wrong verdicts.")
+    ] = 0
 
 
 class NoisyLabels(_WithoutModel):

@@ -22,7 +22,7 @@ from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import Judgement, ModelJudge
 from prill.evaluators.rubric import RUBRIC, GoalCriteria, Rubric, RubricOptions
 from prill.io.cache import DiskCache
-from prill.models.calls import ROOM, ask, filled, planned, together
+from prill.models.calls import ROOM, ask, filled, gather_calls, planned
 from prill.models.prompts import quoted, shorten
 from prill.models.replies import WordFormat, word_probability
 from prill.protocols import Captioner, Form, Message, Reply
@@ -40,12 +40,19 @@ class ChecklistSpec(RubricOptions):
 
     tolerance: Annotated[
         float,
-        Meta(ge=0, lt=1, description="changes of the progress up to it count as neither way"),
+        Meta(
+            ge=0, lt=1, description="Changes of the progress up to this value count as no change."
+        ),
     ] = 0.05
     max_chars: Annotated[
-        int, Meta(ge=1, description="most characters for a state, and as many for actions")
+        int,
+        Meta(
+            ge=1, description="Maximum number of characters for a state, and the same for actions."
+        ),
     ] = ROOM
-    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of the checklist")] = 1024
+    max_tokens: Annotated[
+        int, Meta(ge=1, description="Maximum number of tokens in the checklist.")
+    ] = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +75,7 @@ class ChecklistJudge(GoalCriteria, ModelJudge):
         goal_cache: Keeps checklists across runs. None: each checklist is kept in this object only.
     """
 
-    captioner: Annotated[Captioner, Meta(description="what reads states")]
+    captioner: Annotated[Captioner, Meta(description="Captioner that describes states.")]
     spec: ChecklistSpec = field(default=ChecklistSpec(), kw_only=True)
     goal_cache: DiskCache | None = field(default=None, kw_only=True)
 
@@ -107,11 +114,11 @@ class ChecklistJudge(GoalCriteria, ModelJudge):
             raise NoEvidenceError("the trajectory has no actions")
         texts = await captions(trajectory.observations, self.captioner)
         if not texts[-1]:
-            raise NoEvidenceError("the last state cannot be read, so its progress is not known")
+            raise NoEvidenceError("the last state cannot be read, so its progress is unknown")
         rubric = await self._criteria(trajectory)
         known = [i for i, text in enumerate(texts) if text]
         places = [(i, item.text) for i in known for item in rubric.criteria]
-        values = await together(
+        values = await gather_calls(
             [self._item(trajectory, i, texts[i] or "", item) for i, item in places]
         )
         of_state: dict[int, list[float]] = {}

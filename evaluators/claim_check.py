@@ -27,7 +27,7 @@ from prill.types import Action, CheckedClaim, ClaimKind, Observation, Trajectory
 # Increase it when the detection or the lookup of claims changes.
 VERSION = "1"
 _ANSWER_CHARS, _STATE_CHARS, _ALL_CHARS = 20_000, 200_000, 2_000_000
-_MOST_CLAIMS = 100
+_MAX_CLAIMS = 100
 _NEAR = 40  # characters between a small number and the word that it counts
 _LABEL_GAP = 30  # characters between a label and its value
 _SMALL = 100  # smaller whole numbers are on every page: they count only with their noun
@@ -159,7 +159,7 @@ def check_claims(
     """
     answer = (trajectory.answer or "")[:_ANSWER_CHARS]
     claims = {(claim.kind, claim.text): claim for claim in _claims(answer)}
-    found = list(islice(claims.values(), _MOST_CLAIMS))
+    found = list(islice(claims.values(), _MAX_CLAIMS))
     if not found:
         return ()
     record = _Record(trajectory, captions_are_whole)
@@ -220,12 +220,12 @@ def _claims(answer: str) -> Iterator[_Claim]:
         take(
             match.start(),
             match.start() + len(text),
-            _Claim("address", text, "", _words_finder(text)),
+            _Claim("address", text, "", _word_finder(text)),
         )
     for match in _QUOTATION.finditer(answer):
         text = next(filter(None, match.groups()), "").strip()
         if any(c.isalnum() for c in text):
-            take(match.start(), match.end(), _Claim("quotation", text, "", _words_finder(text)))
+            take(match.start(), match.end(), _Claim("quotation", text, "", _word_finder(text)))
     for dates in _DATES:
         for match in dates.finditer(answer):
             if days := _days(match):
@@ -259,7 +259,7 @@ def _claims(answer: str) -> Iterator[_Claim]:
         if text and answer[start + len(text) : start + len(text) + 1] != ":":  # no label
             take(start, start + len(text), _Claim("name", text, "", _name_finder(text)))
     for match in _IDENTIFIER.finditer(answer):
-        take(match.start(), match.end(), _Claim("name", match[0], "", _words_finder(match[0])))
+        take(match.start(), match.end(), _Claim("name", match[0], "", _word_finder(match[0])))
     for match in _NUMBER.finditer(answer):
         if values := _values(match["n"]):
             take(match.start(), match.end(), _number(answer, match, values))
@@ -408,14 +408,14 @@ def _days(match: re.Match[str]) -> frozenset[_Date]:
     )
 
 
-def _words_finder(text: str) -> Callable[[_Text], bool]:
+def _word_finder(text: str) -> Callable[[_Text], bool]:
     words = _Text(text).words
     return lambda page: bool(words.strip()) and words in page.words
 
 
 def _name_finder(text: str) -> Callable[[_Text], bool]:
     """Returns a function that finds a name, also if the page has a few extra words inside it."""
-    exact = _words_finder(text)
+    exact = _word_finder(text)
     first, *rest = _Text(text).words.split() or [""]
 
     def find(page: _Text) -> bool:

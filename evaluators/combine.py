@@ -20,7 +20,7 @@ from prill.evaluators.fitted.calibration import Calibrated
 from prill.evaluators.fitted.overlap import worst
 from prill.evaluators.fitted.student import Student
 from prill.evaluators.judgement import ModelJudge
-from prill.models.calls import together
+from prill.models.calls import gather_calls
 from prill.models.prompts import content_hash
 from prill.protocols import Composite, Estimator, Evaluator, SampledModel
 from prill.types import EvaluatorInfo, Opinion, Trajectory, UnscoredReason, Usage, Verdict
@@ -141,12 +141,12 @@ class Vote(_Combined):
     def __init__(self, judges: Sequence[Evaluator], rule: Rule = "majority") -> None:
         super().__init__(judges, rule=rule)
         if rule not in get_args(Rule):
-            raise UsageError(f"unknown rule {rule!r}; there are: {', '.join(get_args(Rule))}")
+            raise UsageError(f"unknown rule {rule!r}; expected one of {', '.join(get_args(Rule))}")
         self.rule = rule
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """Returns the verdict of the vote; all judges are called concurrently."""
-        verdicts = await together([judge(trajectory) for judge in self.judges])
+        verdicts = await gather_calls([judge(trajectory) for judge in self.judges])
         count = len(verdicts)
         yes, no = (sum(v.success is outcome for v in verdicts) for outcome in (True, False))
         # The minimum numbers of successes and of failures that decide the vote.
@@ -180,8 +180,8 @@ def sampled_judges(judge: Evaluator, count: int, temperature: float) -> list[Eva
     """
     if not isinstance(judge, ModelJudge):
         raise UsageError(
-            f"{judge.info.name} asks no language model itself: give several judges to vote, not "
-            "samples"
+            f"{judge.info.name} calls no language model itself; give several judges to "
+            "vote, instead of samples"
         )
     model = judge.model
     if not isinstance(model, SampledModel):
@@ -221,17 +221,17 @@ class Ensemble(_Combined):
             or not sum(weights)
         ):
             raise UsageError(
-                f"{len(judges)} judges need as many weights, none of them negative and not all 0"
+                f"expected {len(judges)} weights, one per judge, none negative and not all 0"
             )
         if not 0.0 < threshold <= 1.0:
-            raise UsageError(f"threshold {threshold:g}: give a score above 0 and up to 1")
+            raise UsageError(f"threshold {threshold:g}: expected a score above 0 and up to 1")
         super().__init__(judges, weights=list(weights), threshold=threshold)
         self.weights = tuple(w / sum(weights) for w in weights)
         self.threshold = threshold
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """Returns the verdict by the mean score; all judges are called concurrently."""
-        verdicts = await together([judge(trajectory) for judge in self.judges])
+        verdicts = await gather_calls([judge(trajectory) for judge in self.judges])
         weighted = [
             (w, v.score) for w, v in zip(self.weights, verdicts, strict=True) if v.score is not None
         ]
@@ -285,13 +285,13 @@ class Cascade(_Combined):
         low, high = band or _uncertainty_band(first)
         if not 0.0 <= low <= high <= 1.0:
             raise UsageError(
-                f"the band {low:g} to {high:g} is none: give two numbers between 0 and 1, the "
+                f"band {low:g} to {high:g}: expected two numbers between 0 and 1, the "
                 "smaller one first"
             )
         if band is not None and high < 1.0 and not first_may_accept:
             raise UsageError(
-                f"with a band up to {high:g} the first judge would accept runs that no second one "
-                "has seen: end the band at 1, or say that the first may accept",
+                f"with a band up to {high:g}, the first judge would accept runs that the "
+                "second never sees; end the band at 1, or set first_may_accept",
                 parameters=("first_may_accept",),
             )
         high = high if first_may_accept else 1.0

@@ -28,8 +28,8 @@ BYTES: Distinct = "bytes"
 DistinctOption = Annotated[
     Distinct,
     Meta(
-        description="pictures taken as one: equal files, or by changed region, without carets, "
-        "clocks and spinners"
+        description="How duplicate images are recognised: by equal files, or by the "
+        "changed region, ignoring carets, clocks and spinners."
     ),
 ]
 State = tuple[str, Observation]  # a description of the time, and the observation
@@ -59,7 +59,7 @@ _SUBMITTING = re.compile(
 )
 _BREAKS, _UNQUOTED = re.compile(r"(?:\\[nrt])+"), re.compile(r"""[\\'"]""")
 _WITHHELD = "prill.claims_withheld"  # a metadata key that judges are not shown
-_ACTION_CHARS, _LEAST_ACTION_CHARS = 500, 60
+_ACTION_CHARS, _MIN_ACTION_CHARS = 500, 60
 _ELEMENT_CHARS, _ADDRESS_CHARS = 200, 300
 _EARLIER_TURNS, _EARLIER_CHARS = 20, 300  # the last turns of a conversation
 _SHORT = 20  # a string this short may be part of another word
@@ -192,7 +192,7 @@ def action_history(
     With `cited`, the numbers are the labels of citations, `S1: …`.
     """
     texts = [_flat(_history_text(trajectory, i, paper=paper)) for i in range(len(trajectory.steps))]
-    share = min(_ACTION_CHARS, max(_LEAST_ACTION_CHARS, max_chars // max(1, len(texts))))
+    share = min(_ACTION_CHARS, max(_MIN_ACTION_CHARS, max_chars // max(1, len(texts))))
     mark = "S" if cited else ""
     lines = [f"{mark}{i}: {shorten(text, share)}" for i, text in enumerate(texts, 1)]
     return "\n".join(lines) or "(no actions)"
@@ -234,7 +234,7 @@ def are_withheld(trajectory: Trajectory) -> bool:
 
 def thought_lines(trajectory: Trajectory, max_chars: int) -> str:
     """Returns the agent's thoughts as lines with action numbers, in about `max_chars`."""
-    share = max(_LEAST_ACTION_CHARS, max_chars // max(1, len(trajectory.steps)))
+    share = max(_MIN_ACTION_CHARS, max_chars // max(1, len(trajectory.steps)))
     numbered = ((i, step.thought) for i, step in enumerate(trajectory.steps, 1) if step.thought)
     return (
         "\n".join(f"{i}: {shorten(_flat(thought), share)}" for i, thought in numbered) or "(none)"

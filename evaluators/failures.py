@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 RULES: dict[str, str] = {
     "captcha": "a captcha at the end",
-    "login_wall": "a login form at the end, and nothing typed into it",
+    "login_wall": "a login form at the end, left empty",
     "error_page": "an error page at the end",
-    "loop": "the same action again and again",
-    "wrong_site": "the end on another site than the task's",
+    "loop": "the same action repeated again and again",
+    "wrong_site": "an end on a site other than the task's",
     "no_change": "no change of the page after the last actions",
     "limit_reached": "the limit of steps or time was reached",
     "stopped_early": "the agent gave up",
 }
 FINDINGS: dict[str, str] = {
-    "not_executable": "nobody could have done it",
-    "missed_requirement": "something asked for was not done",
-    "not_shown": "no state shows that something asked for was done",
-    "side_effect": "something was changed that nobody asked for",
-    "wrong_claim": "the answer says what the pages do not",
+    "not_executable": "the task is not possible",
+    "missed_requirement": "a requested thing was not done",
+    "not_shown": "no state shows that a requested thing was done",
+    "side_effect": "an unrequested change was made",
+    "wrong_claim": "the answer contradicts the pages",
     "wrong_action": "an action led away from the goal",
     "not_reached": "no action reached the goal",
-    "other": "the judge's reason alone",
+    "other": "only the judge's reason",
 }
 Source = Literal["judge", "rule"]
 MAX_REASONS = 2000  # that are clustered at once
@@ -101,7 +101,7 @@ def find_cause(trajectory: Trajectory, verdict: Verdict | None = None) -> Cause 
         UsageError: The verdict calls the run a success, or is unscored.
     """
     if verdict is not None and verdict.success is not False:
-        raise UsageError(f"the verdict on {verdict.id} says no failure: there is no cause to find")
+        raise UsageError(f"the verdict on {verdict.id} is not a failure, so it has no cause")
     judged = None if verdict is None else _judged(verdict)
     if judged is not None and judged.code != "other":
         return judged
@@ -242,9 +242,11 @@ def cluster_failures(
     """
     ids = list(reasons)
     if len(ids) > MAX_REASONS:
-        raise UsageError(f"{len(ids):,} reasons: cluster at most 2,000, drawn at random")
+        raise UsageError(
+            f"{len(ids):,} reasons are too many; cluster at most 2,000, sampled at random"
+        )
     if draws < 1 or (clusters is not None and clusters < 1):
-        raise UsageError(f"clusters {clusters} and draws {draws} must be at least 1")
+        raise UsageError(f"clusters {clusters} and draws {draws}: expected at least 1")
     if not ids:
         return ()
     wanted = clusters or min(12, max(1, round(math.sqrt(len(ids) / 2))))

@@ -36,7 +36,7 @@ from prill.evaluators.judgement import MAX_TOKENS, Judgement, ModelJudge
 from prill.evaluators.references import ReferencesOption, reference_block
 from prill.io.cache import DiskCache
 from prill.io.images import file_hash
-from prill.models.calls import ROOM, Room, ask, filled, planned, together
+from prill.models.calls import ROOM, Room, ask, filled, gather_calls, planned
 from prill.models.prompts import quoted, shorten
 from prill.protocols import Captioner, Form, Image, Message, RecordedCaptioner, Reply
 from prill.types import Findings, FrameGrade, Observation, Platform, Trajectory, Usage
@@ -76,13 +76,14 @@ async def distinct_frames(
             frames = await asyncio.to_thread(_merge_alike, frames, trajectory.task.platform)
     if not frames:
         raise NoEvidenceError(
-            "no state of this trajectory has a screenshot; a captioner (given, text) would judge "
-            "by text"
+            "no state of this trajectory has a screenshot; set a captioner (given, text) "
+            "to judge by text"
         )
     if not _shows_the_end(frames, trajectory):
         raise NoEvidenceError(
-            f"the last state {'has no screenshot' if captioner is None else 'cannot be read'}: no "
-            "outcome is shown"
+            "the last state "
+            f"{'has no screenshot' if captioner is None else 'cannot be read'}, so the "
+            "outcome is not visible"
         )
     return frames
 
@@ -118,7 +119,7 @@ async def captions(states: Sequence[Observation], captioner: Captioner) -> list[
         except NoEvidenceError as error:
             return error
 
-    results = await together([one(state) for state in states])
+    results = await gather_calls([one(state) for state in states])
     texts = [text if isinstance(text, str) and text.strip() else None for text in results]
     if not any(texts):
         raise next(
@@ -313,17 +314,32 @@ class FrameSpec(Config):
     """
 
     top_k: Annotated[
-        int, Meta(ge=1, description="frames shown besides the last: those rated best")
+        int,
+        Meta(ge=1, description="Number of frames shown in addition to the last: those rated best."),
     ] = 10
     least_score: Annotated[
-        int, Meta(ge=1, le=5, description="frames rated lower, from 1 to 5, are left out")
+        int,
+        Meta(
+            ge=1,
+            le=5,
+            description="Minimum rating of a frame, from 1 to 5. Lower ones are left out.",
+        ),
     ] = 3
-    answer: Annotated[bool, Meta(description="show the agent's answer, as a claim")] = False
+    answer: Annotated[
+        bool, Meta(description="Show the agent's answer to the judge, as a claim.")
+    ] = False
     distinct: DistinctOption = BYTES
-    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = MAX_TOKENS
+    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
+        MAX_TOKENS
+    )
     references: ReferencesOption = None
     frames_per_call: Annotated[
-        int, Meta(ge=1, description="frames rated in one call: fewer calls, less care for each")
+        int,
+        Meta(
+            ge=1,
+            description="Frames rated in one call. More frames mean fewer calls but less "
+            "careful ratings.",
+        ),
     ] = 1
     citations: CitationsOption = False
 
@@ -348,7 +364,7 @@ class FrameJudge(ModelJudge, Generic[C]):
 
     captioner: Annotated[
         Captioner | None,
-        Meta(description="what reads states; none: the model looks at screenshots"),
+        Meta(description="Captioner that describes states. None: the model sees screenshots."),
     ] = None
     spec: FrameSpec = field(default=FrameSpec(), kw_only=True)
     goal_cache: DiskCache | None = field(default=None, kw_only=True)
@@ -414,7 +430,7 @@ class FrameJudge(ModelJudge, Generic[C]):
         )
         criteria = await self._criteria(trajectory)
         rated = [self._rate(trajectory, criteria, part) for part in self._parts(frames)]
-        ratings = [rating for part in await together(rated) for rating in part]
+        ratings = [rating for part in await gather_calls(rated) for rating in part]
         failures = [rating for rating in ratings if isinstance(rating, UnparsableError)]
         if len(failures) > self.spec.top_k:
             raise UnparsableError(

@@ -152,12 +152,11 @@ def as_judge(
     """
     if not isinstance(name, str):
         raise UsageError(
-            "as_judge needs a name and a version: write @prill.as_judge('name', version='1')"
+            "as_judge needs a name and a version; write @prill.as_judge('name', version='1')"
         )
     if not name or not isinstance(version, str) or not version:
         raise UsageError(
-            f"as_judge({name!r}, version={version!r}): name and version are texts that are not "
-            "empty"
+            f"as_judge({name!r}, version={version!r}): name and version must be non-empty strings"
         )
 
     def decorate(function: Callable[[Trajectory], Answer | Awaitable[Answer]]) -> FunctionJudge:
@@ -165,7 +164,7 @@ def as_judge(
             inspect.signature(function).bind(None)
         except TypeError:
             raise UsageError(
-                f"as_judge: {name!r} is to be a function that takes one trajectory"
+                f"as_judge: {name!r} must be a function that takes one trajectory"
             ) from None
         return FunctionJudge(function, EvaluatorInfo(name, version), screenshots=screenshots)
 

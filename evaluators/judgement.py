@@ -125,7 +125,8 @@ class ModelJudge(ABC):
 
     model: LanguageModel
     prompt: Annotated[
-        PromptFiles, Meta(description="a prompt file of your own (or a table of names and files)")
+        PromptFiles,
+        Meta(description="File with a prompt of your own, or a table from prompt names to files."),
     ] = field(default=None, kw_only=True)
     spec: Config = field(kw_only=True)
 

@@ -87,7 +87,8 @@ def latest_verdicts(verdicts: Iterable[Verdict]) -> tuple[EvaluatorInfo, dict[st
                 for e in (first, verdict.evaluator)
             )
             raise UsageError(
-                f"the verdicts come from several evaluators ({both}); keep them in a file each"
+                f"the verdicts come from several judges ({both}); keep the verdicts of each "
+                "in a file of its own"
             )
         latest[verdict.id] = verdict
     if first is None:

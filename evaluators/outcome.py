@@ -96,7 +96,7 @@ class OutcomeSpec(Config):
     """Settings of outcome judges that make one call."""
 
     preset: Annotated[
-        PresetName, Meta(description="the protocol: prill's own, or that of arXiv 2404.06474")
+        PresetName, Meta(description="Protocol: prill (our own) or paper (arXiv 2404.06474).")
     ] = "prill"
     frames: Annotated[
         Annotated[int, Meta(ge=1)] | None,
@@ -106,37 +106,46 @@ class OutcomeSpec(Config):
         ),
     ] = None
     answer: Annotated[
-        bool | None, Meta(description="show the agent's answer, as a claim (default: by preset)")
+        bool | None,
+        Meta(
+            description="Show the agent's answer to the judge, as a claim (default: set by preset)."
+        ),
     ] = None
-    thoughts: Annotated[bool, Meta(description="show the agent's thoughts, as claims")] = False
+    thoughts: Annotated[
+        bool, Meta(description="Show the agent's thoughts to the judge, as claims.")
+    ] = False
     probability: Annotated[
         Literal["token", "stated"],
         Meta(
-            description="the score: by the token of the verdict, or a number that the model states"
+            description="How the score is computed: from the probability of the verdict's "
+            "token, or from a number that the model states."
         ),
     ] = "token"
     form: Annotated[
         Literal["thoughts", "verdict", "word"],
         Meta(
-            description="the reply: thoughts and then the verdict; the verdict alone, in an object "
-            "where the endpoint enforces one; or the bare word, which trained judges learn"
+            description="Form of the reply: thoughts followed by the verdict; only the "
+            "verdict, as an object where the endpoint supports structured output; or the "
+            "bare word, for trained judges."
         ),
     ] = "thoughts"
-    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = MAX_TOKENS
+    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
+        MAX_TOKENS
+    )
     references: ReferencesOption = None
     citations: CitationsOption = False
 
     def check(self) -> None:
         """Raises UsageError for options that the preset or the reply format does not support."""
         if self.preset == "paper" and self.references is not None:
-            raise UsageError("the paper's protocol has no place for references: use preset prill")
+            raise UsageError("the paper's protocol has no references; use preset prill")
         if self.preset == "paper" and self.frames not in (None, 1):
             raise UsageError(
-                "the paper's protocol shows one state: leave frames at 1, or use preset prill"
+                "the paper's protocol shows one state; set frames to 1, or use preset prill"
             )
         if self.preset == "paper" and (self.probability != "token" or self.form != "thoughts"):
             raise UsageError(
-                "the paper's protocol asks for thoughts and a status: probability and form go "
+                "the paper's protocol has a fixed reply form; use probability and form "
                 "with preset prill"
             )
         if self.citations and self.preset == "paper":
@@ -145,8 +154,8 @@ class OutcomeSpec(Config):
             raise UsageError("a reply of one word cites nothing: leave form at thoughts")
         if self.form != "thoughts" and self.probability == "stated":
             raise UsageError(
-                "a reply of one word states no number: leave probability at token, or form at "
-                "thoughts"
+                "a reply of one word contains no number; set probability to token, or form "
+                "to thoughts"
             )
 
 
@@ -162,9 +171,12 @@ class ModularSpec(OutcomeSpec):
     """Settings of `modular`."""
 
     # The paper shows one state; more states did not improve its results.
-    frames: Annotated[int, Meta(ge=1, description="last states shown to the judge")] = 1
+    frames: Annotated[int, Meta(ge=1, description="Number of last states shown to the judge.")] = 1
     max_chars: Annotated[
-        int, Meta(ge=1, description="most characters for states, and as many again for actions")
+        int,
+        Meta(
+            ge=1, description="Maximum number of characters for states, and the same for actions."
+        ),
     ] = ROOM
 
 
@@ -329,8 +341,8 @@ class VLMJudge(OutcomeJudge):
         frames = await asyncio.to_thread(self._frames, trajectory)
         if not frames:
             raise NoEvidenceError(
-                "the last state has no screenshot, so the outcome cannot be seen; the modular "
-                "judge reads captions or page text"
+                "the last state has no screenshot, so the outcome is not visible; the "
+                "modular judge reads captions or page text"
             )
         shown = frames
 
@@ -381,7 +393,7 @@ class CaptionJudge(OutcomeJudge):
         spec: The settings.
     """
 
-    captioner: Annotated[Captioner, Meta(description="what reads states")]
+    captioner: Annotated[Captioner, Meta(description="Captioner that describes states.")]
     spec: ModularSpec = field(default=ModularSpec(), kw_only=True)
 
     name: ClassVar[str] = "modular"
@@ -449,7 +461,7 @@ class CaptionJudge(OutcomeJudge):
         """
         every = trajectory.observations
         last = range(len(every))[-self.spec.frames :]
-        error = NoEvidenceError("the last state cannot be read, so the outcome cannot be seen")
+        error = NoEvidenceError("the last state cannot be read, so the outcome is not visible")
         texts: dict[int, str | None] = {}
         for places in (last, *([i] for i in self._others(trajectory))):
             try:

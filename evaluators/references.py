@@ -17,8 +17,8 @@ from prill.types import Trajectory
 ReferencesOption = Annotated[
     str | dict[str, str] | None,
     Meta(
-        description="known answers (JSON Lines: `id` of a task or run, `reference`); they outrank "
-        "other evidence"
+        description="Reference answers (JSON Lines with `id` of a task or run, and "
+        "`reference`). They take precedence over other evidence."
     ),
 ]
 _MAX_CHARS = 8000
@@ -57,14 +57,16 @@ def read_references(path: str | os.PathLike[str]) -> dict[str, str]:
             try:
                 row = msgspec.json.decode(line.data, type=_Row)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise UsageError(f"{place}: {error}; give id and reference, both texts") from None
+                raise UsageError(
+                    f"{place}: {error}; expected id and reference, both strings"
+                ) from None
             if row.id in references:
-                raise UsageError(f"{place}: {row.id!r} has a reference already")
+                raise UsageError(f"{place}: {row.id!r} already has a reference")
             references[row.id] = row.reference
     except InputError as error:
         raise UsageError(str(error)) from None
     if not references:
-        raise UsageError(f"{os.fspath(path)}: holds no reference")
+        raise UsageError(f"{os.fspath(path)}: contains no references")
     return references
 
 

@@ -51,7 +51,7 @@ from prill.evaluators.fitted.student import Student
 from prill.evaluators.labels import latest_verdicts
 from prill.io.cache import DiskCache
 from prill.io.store import read_labels, read_verdicts
-from prill.models.devices import at_the_same_time
+from prill.models.devices import used_together
 from prill.models.ledger import Budget, spending_from
 from prill.models.registry import (
     AskingConfig,
@@ -70,21 +70,21 @@ JUDGES = Registry(
     "judge",
     {
         "vlm": RegistryEntry(
-            "a vision-language model sees screenshots", "prill.evaluators.outcome:VLMJudge"
+            "a vision-language model that sees screenshots", "prill.evaluators.outcome:VLMJudge"
         ),
         "modular": RegistryEntry(
-            "a captioner, then a language model that reads the caption",
+            "a captioner, then a language model that reads the captions",
             "prill.evaluators.outcome:CaptionJudge",
         ),
         "steps": RegistryEntry(
             "a label and a reward for every action", "prill.evaluators.steps:StepJudge"
         ),
         "webjudge": RegistryEntry(
-            "key points, a grade for every frame, then the verdict",
+            "key points, a rating of every frame, then the verdict",
             "prill.evaluators.webjudge:WebJudge",
         ),
         "rubric": RegistryEntry(
-            "criteria of the goal, each with the step that shows it",
+            "criteria of the goal, each with the state that shows it",
             "prill.evaluators.rubric:RubricJudge",
         ),
         "protocol": RegistryEntry(
@@ -95,23 +95,23 @@ JUDGES = Registry(
             "a question of your own, with a typed answer", "prill.evaluators.ask:AskJudge"
         ),
         "checklist": RegistryEntry(
-            "the progress of every state by a checklist of the goal, and a reward for every action",
+            "the progress of every state on a checklist of the goal, and a reward for every action",
             "prill.evaluators.checklist:ChecklistJudge",
         ),
         "vote": RegistryEntry("samples of one judge, or several judges", f"{_HERE}:vote"),
         "cascade": RegistryEntry(
-            "a cheap judge, and another where it is unsure", f"{_HERE}:cascade"
+            "a cheap judge, and a second one where it is unsure", f"{_HERE}:cascade"
         ),
         "ensemble": RegistryEntry("the weighted mean of several judges", f"{_HERE}:ensemble"),
         "student": RegistryEntry("a judge fitted to labels (prill fit)", f"{_HERE}:student"),
-        "prior": RegistryEntry("the same, from telemetry alone", f"{_HERE}:prior"),
+        "prior": RegistryEntry("the same, without reading texts", f"{_HERE}:prior"),
         "stacked": RegistryEntry(
-            "a fitted judge and others, weighed by labels (prill fit)", f"{_HERE}:stacked"
+            "a fitted judge and others, weighted by labels (prill fit)", f"{_HERE}:stacked"
         ),
         "oracle": RegistryEntry("the labels themselves", f"{_HERE}:label_oracle"),
-        "noisy": RegistryEntry("the labels with errors on purpose", f"{_HERE}:noisy"),
+        "noisy": RegistryEntry("the labels, with artificial errors", f"{_HERE}:noisy"),
         "self-report": RegistryEntry(
-            "success when the agent says so", "prill.evaluators.baselines:SelfReport"
+            "a success if the agent claims it", "prill.evaluators.baselines:SelfReport"
         ),
         "always-fail": RegistryEntry("failure, always", f"{_HERE}:always_fail"),
         "always-success": RegistryEntry("success, always", f"{_HERE}:always_success"),
@@ -125,24 +125,32 @@ class JudgeWrappers:
     """Wrappers that apply to any judge, from the innermost to the outermost."""
 
     mark_points: Annotated[
-        bool, Meta(description="draw what the agent touched on the screenshots shown")
+        bool, Meta(description="Mark the points that the agent touched on the screenshots.")
     ] = False
     read_points: Annotated[
         Literal["tree", "ocr"] | None,
-        Meta(description="name what the agent tapped, by the UI tree or by OCR"),
+        Meta(description="Name the elements that the agent tapped, from the UI tree or by OCR."),
     ] = None
     check_claims: Annotated[
-        bool, Meta(description="look up in the record what the answer says, among the findings")
+        bool,
+        Meta(
+            description="Check the claims of the answer against the recording, and report them "
+            "among the findings."
+        ),
     ] = False
     evidence_only: Annotated[
-        bool, Meta(description="hide the agent's thoughts, answer and messages from the judge")
+        bool, Meta(description="Hide the agent's thoughts, answer and messages from the judge.")
     ] = False
     guard: Annotated[
         str | None,
-        Meta(description="no verdict on runs unlike those of this file of prill train judge"),
+        Meta(
+            description="File of `prill train judge`. Runs unlike its training runs are left "
+            "unscored."
+        ),
     ] = None
     calibration: Annotated[
-        str | None, Meta(description="scores and threshold by a file of prill calibrate")
+        str | None,
+        Meta(description="File of `prill calibrate` that sets probabilities and the threshold."),
     ] = None
 
     def apply(self, judge: Evaluator) -> Evaluator:
@@ -264,16 +272,17 @@ def make_judge(
         judge = {"name": str(judge)}
     if isinstance(judge, Mapping):
         try:
-            with at_the_same_time():
+            with used_together():
                 return _build({**judge, **options}, context, place)
         except RecursionError:
             raise UsageError(
-                f"{place}judges of judges without end: one names itself, or they are too many"
+                f"{place}recursive judge definition: a judge contains itself, or judges are "
+                "nested too deeply"
             ) from None
     expect_judge(judge)
-    return JudgeWrappers(
-        **read_options(JudgeWrappers, options, "a judge that is made already", lax=lax)
-    ).apply(judge)
+    return JudgeWrappers(**read_options(JudgeWrappers, options, "a judge object", lax=lax)).apply(
+        judge
+    )
 
 
 def make_run_judge(
@@ -322,18 +331,20 @@ def make_run_judge(
     ):
         options.setdefault("model", shared.name)  # a fitted judge's model is a file
     elif shared is not None and not name.endswith(DESCRIPTIONS) and not takes_a_model(name):
-        raise UsageError(f"model: judge {name!r} asks no model", parameters=("model",))
+        raise UsageError(
+            f"model: judge {name!r} does not call a model; leave it out", parameters=("model",)
+        )
 
     def choose_captioner() -> str:
         if captioner is not None:
             return captioner
         if not trajectories:
             raise UsageError(
-                "captioner is missing: no trajectory is here yet to choose it by; name text, ocr "
-                "or given"
+                "captioner is missing; without a trajectory it cannot be chosen "
+                "automatically, so set text, ocr or given"
             )
         chosen = captioner_for(trajectories)
-        _log.info("captioner: %s, by what the first trajectory has", chosen)
+        _log.info("captioner: %s, chosen by the first trajectory", chosen)
         return chosen
 
     try:
@@ -357,7 +368,7 @@ def _run_captioner(captioner: Any, shared: Mapping[str, Any], concurrency: int) 
     table = CaptionerConfig.read(captioner, "judge.captioner").mapping()
     if table["name"] == "vlm" and "model" not in table:
         raise UsageError(
-            "judge.captioner.model is missing: name the model that looks at the screenshots"
+            "judge.captioner.model is missing; name the model that looks at the screenshots"
         )
     if "model" in table:
         names = model_options(get_name(table["model"]))
@@ -402,7 +413,7 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
     older = table.pop("evaluator", None)  # the key in files of earlier versions
     name = table.pop("name", older)
     if not isinstance(name, str) or not name:
-        raise OptionError(f"{place}name is missing: name the judge", "name")
+        raise OptionError(f"{place}name is missing; name the judge", "name")
     try:
         maker = JUDGES.maker(name)
     except UsageError as error:
@@ -436,8 +447,8 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
         and name in JUDGES.entries
     ):
         raise OptionError(
-            f"{place}model: the embedded model takes no images; use a judge that reads text, such "
-            "as modular",
+            f"{place}model: the embedded model does not accept images; use a judge that "
+            "reads text, for example modular",
             "model",
         )
     blind = "captioner" in own and (
@@ -561,32 +572,39 @@ def _refuse_unknown(
             asked = table.get("model") if asks_a_model(JUDGES.maker(name)) else None
             if isinstance(asked, str) and key in model_options("a name"):
                 raise OptionError(
-                    f"{place}{key}: model {asked!r} is at no endpoint: it has no such option", key
+                    f"{place}{key}: model {asked!r} is not at an endpoint, so it has no "
+                    "such option",
+                    key,
                 )
             others = [other for other in JUDGES.entries if key in judge_options(other)]
-            who = f"; judges that have it: {', '.join(others)}" if others else ""
+            who = f"; judges with this option: {', '.join(others)}" if others else ""
             raise OptionError(
                 f"{place}{key}: judge {name!r} has no such option{nearest(key, allowed)}{who}", key
             )
 
 
 _Judges = Annotated[
-    Sequence[Evaluator], Meta(description="the judges, each described like this one")
+    Sequence[Evaluator], Meta(description="Judges to combine, each given like a single judge.")
 ]
 
 
 def vote(
     judges: _Judges,
-    rule: Annotated[Rule, Meta(description="what makes a success")] = "majority",
+    rule: Annotated[Rule, Meta(description="Rule that combines the verdicts.")] = "majority",
     samples: Annotated[
-        int, Meta(ge=1, description="samples of the one judge; the first at temperature 0")
+        int,
+        Meta(
+            ge=1, description="Number of samples from the same judge. The first uses temperature 0."
+        ),
     ] = 1,
-    temperature: Annotated[float, Meta(gt=0, description="of the further samples")] = 1.0,
+    temperature: Annotated[
+        float, Meta(gt=0, description="Temperature of the further samples.")
+    ] = 1.0,
 ) -> Vote:
     """A vote of several judges, or of samples of one."""
     if samples > 1:
         if len(judges) != 1:
-            raise UsageError(f"samples are drawn of one judge, and {len(judges)} are given")
+            raise UsageError(f"samples needs a single judge, got {len(judges)}")
         judges = sampled_judges(judges[0], samples, temperature)
     return Vote(judges, rule)
 
@@ -596,36 +614,37 @@ def cascade(
     band: Annotated[
         tuple[float, float] | None,
         Meta(
-            description="scores of the first judge that go on to the second (default: its card's)"
+            description="Range of the first judge's scores for which the second judge is "
+            "called (default: stored with the first judge)."
         ),
     ] = None,
     first_may_accept: Annotated[
-        bool, Meta(description="let the first judge accept alone, not only reject")
+        bool, Meta(description="Let the first judge also accept alone, instead of only rejecting.")
     ] = False,
 ) -> Cascade:
     """Two judges: the second is called if the first is unsure or says success."""
     if len(judges) != 2:
-        raise UsageError(f"a cascade has two judges, and {len(judges)} are given")
+        raise UsageError(f"a cascade needs two judges, got {len(judges)}")
     return Cascade(judges[0], judges[1], band=band, first_may_accept=first_may_accept)
 
 
 def ensemble(
     judges: _Judges,
     weights: Annotated[
-        list[float] | None, Meta(description="one for each judge (default: all equal)")
+        list[float] | None, Meta(description="Weights, one per judge (default: all equal).")
     ] = None,
     threshold: Annotated[
-        float, Meta(gt=0, le=1, description="least mean score of a success")
+        float, Meta(gt=0, le=1, description="Minimum mean score of a success.")
     ] = 0.5,
 ) -> Ensemble:
     """The weighted mean of several judges."""
     return Ensemble(judges, weights, threshold=threshold)
 
 
-_FittedFile = Annotated[str, Meta(description="the file that prill fit wrote")]
+_FittedFile = Annotated[str, Meta(description="File written by `prill fit`.")]
 _Threshold = Annotated[
     float | None,
-    Meta(ge=0, le=1, description="least probability of a success (default: the file's)"),
+    Meta(ge=0, le=1, description="Minimum probability of a success (default: stored in the file)."),
 ]
 
 
@@ -643,7 +662,7 @@ def _fitted(path: str, threshold: float | None, kind: str) -> Student:
     judge = Student.load(path, threshold=threshold)
     if judge.info.name != kind:
         raise UsageError(
-            f"{path} holds a {judge.info.name}, not a {kind}; name the judge {judge.info.name}",
+            f"{path} contains a {judge.info.name}, not a {kind}; use the judge {judge.info.name}",
             parameters=("judge",),
         )
     return judge
@@ -653,11 +672,11 @@ def stacked(
     model: _FittedFile,
     judges: Annotated[
         Sequence[Evaluator],
-        Meta(description="the other judges (default: as their verdicts describe them)"),
+        Meta(description="The other judges (default: the ones described in their verdicts)."),
     ] = (),
     verdicts: Annotated[
         str | list[str] | None,
-        Meta(description="verdict files (a.jsonl,b.jsonl): their judges are not asked"),
+        Meta(description="Verdict files (a.jsonl,b.jsonl), used instead of calling their judges."),
     ] = None,
 ) -> Stacked:
     """A fitted judge combined with other judges."""
@@ -688,8 +707,8 @@ def _recorded_judges(table: Mapping[str, Any]) -> list[dict[str, Any]]:
             continue
         if info.name not in JUDGES.entries:
             raise UsageError(
-                f"{path}: the judge {source.name} is not made by its name: describe it by judges, "
-                "or give its verdicts by verdicts",
+                f"{path}: the judge {source.name} cannot be created from its name; describe "
+                "it in judges, or give its verdict file in verdicts",
                 parameters=("judges",),
             )
         maker, params = JUDGES.maker(info.name), {}
@@ -702,15 +721,15 @@ def _recorded_judges(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def label_oracle(
-    labels: Annotated[str, Meta(description="label file: the labels that are given as verdicts")],
+    labels: Annotated[str, Meta(description="Label file whose labels are returned as verdicts.")],
     source: Annotated[
-        str | None, Meta(description="labels to use where there are several sources")
+        str | None, Meta(description="Label source to use if there are several.")
     ] = None,
     truth: Annotated[
         str,
         Meta(
-            description="of several annotators: majority (a tie is undecided), unanimous, first "
-            "(line), or a NAME"
+            description="Rule for several annotators: majority (a tie is undecided), "
+            "unanimous, first (first line), or the NAME of one."
         ),
     ] = "majority",
 ) -> LabelOracle:
@@ -727,14 +746,14 @@ _NO_NOISE = NoiseSpec()
 def noisy(
     labels: Annotated[
         str,
-        Meta(description="label file: the labels that are given as verdicts, some of them wrong"),
+        Meta(description="Label file whose labels are returned as verdicts, some of them flipped."),
     ],
     spec: NoiseSpec = _NO_NOISE,
     source: Annotated[
-        str | None, Meta(description="labels to use where there are several sources")
+        str | None, Meta(description="Label source to use if there are several.")
     ] = None,
     truth: Annotated[
-        str, Meta(description="what counts where annotators differ, as for the oracle")
+        str, Meta(description="Rule for several annotators, as for the judge oracle.")
     ] = "majority",
 ) -> NoisyLabels:
     """Returns the labels of a file as verdicts, with errors at given rates."""

@@ -58,7 +58,7 @@ class RubricCriterion:
         if not self.text.strip():
             raise ValueError("a criterion needs a text")
         if not (isfinite(self.weight) and self.weight > 0):
-            raise ValueError(f"weight {self.weight:g} is no positive number")
+            raise ValueError(f"weight {self.weight:g}: expected a positive number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Rubric:
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.criteria) <= _MAX_CRITERIA:
-            raise ValueError(f"{len(self.criteria)} criteria: give 1 to {_MAX_CRITERIA}")
+            raise ValueError(f"{len(self.criteria)} criteria: expected 1 to {_MAX_CRITERIA}")
         texts = [" ".join(criterion.text.casefold().split()) for criterion in self.criteria]
         if repeat := next(
             (c.text for i, c in enumerate(self.criteria) if texts[i] in texts[:i]), None
@@ -118,12 +118,12 @@ def read_rubrics(path: str | os.PathLike[str]) -> dict[str, Rubric]:
         try:
             name, rubric = _parse_rubric(row)
             if name in rubrics:
-                raise ValueError(f"{name!r} has a rubric already")
+                raise ValueError(f"{name!r} already has a rubric")
         except (msgspec.ValidationError, ValueError) as error:
             raise UsageError(f"{place}: {error}") from None
         rubrics[name] = rubric
     if not rubrics:
-        raise UsageError(f"{path}: holds no rubric")
+        raise UsageError(f"{path}: contains no rubric")
     return rubrics
 
 
@@ -145,17 +145,19 @@ def _tables(path: Path) -> Iterator[tuple[str, object]]:
     content = read_toml(path)
     tables = content.get("rubric")
     if set(content) != {"rubric"} or not isinstance(tables, list):
-        raise UsageError(f"{path}: give [[rubric]] tables, and nothing else")
+        raise UsageError(f"{path}: expected [[rubric]] tables only")
     yield from ((f"{path}: rubric {i}", table) for i, table in enumerate(tables, 1))
 
 
 def _parse_rubric(row: object) -> tuple[str, Rubric]:
     if not isinstance(row, dict):
-        raise ValueError("not an object")
+        raise ValueError("expected an object")
     _check_fields(row, ("task_id", "goal", "criteria"))
     name = row.get("task_id", row.get("goal"))
     if ("task_id" in row) == ("goal" in row) or not isinstance(name, str) or not name.strip():
-        raise ValueError('give a "task_id" or a "goal" (one of them, a text), and "criteria"')
+        raise ValueError(
+            'expected a "task_id" or a "goal" (only one of them, a string), and "criteria"'
+        )
     for criterion in _objects(row.get("criteria")):
         _check_fields(criterion, ("text", "weight"))
     return name.strip(), msgspec.convert({"criteria": row.get("criteria")}, Rubric)
@@ -167,7 +169,7 @@ def _objects(value: object) -> Sequence[Mapping[str, object]]:
 
 def _check_fields(row: Mapping[str, object], names: Sequence[str]) -> None:
     if unknown := sorted(set(row) - set(names)):
-        raise ValueError(f"unknown field {unknown[0]!r}; there are: {', '.join(names)}")
+        raise ValueError(f"unknown field {unknown[0]!r}; expected one of {', '.join(names)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +269,7 @@ def make_judgement(
     by_number = {finding.criterion: finding for finding in assessment.criteria}
     if missing := [i for i in range(1, len(rubric.criteria) + 1) if i not in by_number]:
         raise UnparsableError(
-            f"the reply says nothing of criterion {missing[0]} of {len(rubric.criteria)}"
+            f"the reply does not mention criterion {missing[0]} of {len(rubric.criteria)}"
         )
     criteria = tuple(
         _verify(criterion, by_number[i], states) for i, criterion in enumerate(rubric.criteria, 1)
@@ -283,7 +285,7 @@ def make_judgement(
     )
     if obstacle is None and all(criterion.met == "insufficient_evidence" for criterion in criteria):
         raise NoEvidenceError(
-            f"no state shows any criterion met or not met; {_summary(criteria, obstacle)}"
+            f"no state shows whether any criterion is met; {_summary(criteria, obstacle)}"
         )
     success = process >= round(threshold, 6) and obstacle is None
     findings = Findings(
@@ -338,12 +340,15 @@ class RubricOptions(Config):
 
     rubrics: Annotated[
         str | dict[str, Rubric] | None,
-        Meta(description="criteria of your own by task id or goal (JSON Lines or TOML)"),
+        Meta(description="Criteria of your own, by task id or goal (JSON Lines or TOML)."),
     ] = None
     make_missing: Annotated[
-        bool, Meta(description="let the model make criteria for a goal that `rubrics` lacks")
+        bool,
+        Meta(description="Let the model write criteria for goals that `rubrics` does not contain."),
     ] = False
-    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = 1024
+    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
+        1024
+    )
 
 
 class GoalCriteria(ModelJudge):
@@ -420,17 +425,27 @@ class RubricSpec(RubricOptions, FrameSpec):
     """Settings of `rubric`."""
 
     top_k: Annotated[
-        int, Meta(ge=1, description="frames shown for each criterion: those rated best")
+        int, Meta(ge=1, description="Number of frames shown per criterion: those rated best.")
     ] = 3
     least_score: Annotated[
-        int, Meta(ge=1, le=5, description="frames rated lower, from 1 to 5, are left out")
+        int,
+        Meta(
+            ge=1,
+            le=5,
+            description="Minimum rating of a frame, from 1 to 5. Lower ones are left out.",
+        ),
     ] = 2
     threshold: Annotated[
-        float, Meta(gt=0, le=1, description="share of the weight that a success needs")
+        float,
+        Meta(gt=0, le=1, description="Minimum share of the weight that a success must reach."),
     ] = 1.0
-    answer: Annotated[bool, Meta(description="show the agent's answer, as a claim")] = True
+    answer: Annotated[
+        bool, Meta(description="Show the agent's answer to the judge, as a claim.")
+    ] = True
     # A finding for each of up to 20 criteria.
-    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = 2048
+    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
+        2048
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from prill.evaluators.evidence import action_text, request, state_text
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import Judgement, ModelJudge
 from prill.evaluators.outcome import PresetName, compute_rewards
-from prill.models.calls import ROOM, ask, planned, together
+from prill.models.calls import ROOM, ask, gather_calls, planned
 from prill.models.prompts import NONCE, clean, quoted, shorten
 from prill.models.replies import ReplyFormat, WordFormat, choice_probability, word_probability
 from prill.protocols import Captioner, Form, Message
@@ -44,22 +44,23 @@ class StepsSpec(Config):
     """
 
     preset: Annotated[
-        PresetName, Meta(description="the protocol: prill's own, or that of arXiv 2404.06474")
+        PresetName, Meta(description="Protocol: prill (our own) or paper (arXiv 2404.06474).")
     ] = "prill"
-    towards: Annotated[float, Meta(ge=0, lt=1, description="reward of a step towards the goal")] = (
-        0.5
-    )
-    away: Annotated[float, Meta(lt=0, description="reward of a step without progress")] = -0.5
+    towards: Annotated[
+        float, Meta(ge=0, lt=1, description="Reward of a step towards the goal.")
+    ] = 0.5
+    away: Annotated[float, Meta(lt=0, description="Reward of a step without progress.")] = -0.5
     last_state: Annotated[
-        bool | None, Meta(description="show the state after the last action (default: by preset)")
+        bool | None,
+        Meta(description="Show the state after the last action (default: set by preset)."),
     ] = None
     form: Annotated[
         Literal["thoughts", "word"],
-        Meta(description="the reply: thoughts and then the label, or the bare label"),
+        Meta(description="Form of the reply: thoughts followed by the label, or only the label."),
     ] = "thoughts"
-    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = 512
+    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = 512
     max_chars: Annotated[
-        int, Meta(ge=1, description="most characters for both states together")
+        int, Meta(ge=1, description="Maximum number of characters for both states together.")
     ] = ROOM
     citations: CitationsOption = False
 
@@ -95,7 +96,7 @@ class StepJudge(ModelJudge):
         spec: The settings.
     """
 
-    captioner: Annotated[Captioner, Meta(description="what reads states")]
+    captioner: Annotated[Captioner, Meta(description="Captioner that describes states.")]
     spec: StepsSpec = field(default=StepsSpec(), kw_only=True)
 
     name: ClassVar[str] = "steps"
@@ -159,12 +160,12 @@ class StepJudge(ModelJudge):
         if not trajectory.steps:
             raise NoEvidenceError("the trajectory has no actions")
         states = await captions(self._states(trajectory), self.captioner)
-        results = await together(
+        results = await gather_calls(
             [self._step(trajectory, i, states) for i in range(len(trajectory.steps))]
         )
         steps = tuple(step for step, _ in results)
         if self.spec.preset == "prill" and all(step.flagged for step in steps):
-            raise UnparsableError(f"no reply holds a label; the first: {steps[0].reason}")
+            raise UnparsableError(f"no reply contains a label; the first: {steps[0].reason}")
         reached = any(step.label == "reached" for step in steps)
         score = round(min(1.0, max(probability for _, probability in results)), 6)
         judgement = Judgement(
@@ -290,8 +291,8 @@ def kept_steps(
         return ()
     if verdict.steps is None:
         raise UsageError(
-            f"the verdict of {verdict.id} by {verdict.evaluator.name} judges no steps; the judge "
-            "`steps` does"
+            f"the verdict on {verdict.id} by {verdict.evaluator.name} has no labels of "
+            "steps; use the judge `steps`"
         )
     places = []
     for step in sorted(verdict.steps, key=lambda step: step.index):

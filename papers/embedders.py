@@ -36,12 +36,12 @@ MAX_CHARS = 8000  # of one text: the endpoint's models read about 8,000 tokens, 
 EmbedderName = Annotated[
     str,
     Meta(
-        description="how texts are compared: tfidf, minilm, local:DIR, or a model's name at an "
-        "endpoint"
+        description="Embedder that compares texts: tfidf, minilm, local:DIR, or the name "
+        "of a model at an endpoint."
     ),
 ]
 EmbedderUrl = Annotated[
-    str | None, Meta(description="the endpoint of the embedder (default $OPENAI_BASE_URL)")
+    str | None, Meta(description="URL of the embedder's endpoint (default $OPENAI_BASE_URL).")
 ]
 
 

@@ -46,7 +46,9 @@ class AutoUI:
         self,
         model: LanguageModel | Generate,
         *,
-        max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 512,
+        max_tokens: Annotated[
+            int, Meta(ge=1, description="Maximum number of tokens in a reply.")
+        ] = 512,
     ) -> None:
         self.model = model
         self.max_tokens = max_tokens
@@ -69,7 +71,7 @@ class AutoUI:
         answer.
         """
         if observation.screenshot is None:
-            raise NoEvidenceError("autoui looks at screenshots, and this state has none")
+            raise NoEvidenceError("autoui needs screenshots, but this state has none")
         template = load_prompt("prill.policies", "auto_ui")
         prompt = template.fill(
             {"previous": "".join(f"{text} " for text in self._done[-HISTORY:]), "goal": self._goal}

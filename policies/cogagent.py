@@ -77,20 +77,25 @@ class CogAgent:
         model: LanguageModel,
         *,
         generation: Annotated[
-            Generation, Meta(description="which model's form of question and answer")
+            Generation,
+            Meta(description="Model generation, which sets the prompt and reply format."),
         ] = "9b",
         swipe_up: Annotated[
             SwipeUp | None,
-            Meta(description="18b: what a swipe up means on iOS; see read_cogagent_18b"),
+            Meta(description="18b only: meaning of a swipe up on iOS; see read_cogagent_18b."),
         ] = None,
-        seed: Annotated[int, Meta(description="draws left or right for such a swipe")] = 0,
+        seed: Annotated[
+            int, Meta(description="Seed that chooses left or right for such a swipe.")
+        ] = 0,
         max_tokens: Annotated[
             int | None,
-            Meta(ge=1, description="tokens of one reply (default: 1024; 9b: 4096)"),
+            Meta(
+                ge=1, description="Maximum number of tokens in a reply (default: 1024; 9b: 4096)."
+            ),
         ] = None,
     ) -> None:
         if generation not in ("18b", "9b"):
-            raise UsageError(f"unknown generation {generation!r}; choose 18b or 9b")
+            raise UsageError(f"unknown generation {generation!r}; expected 18b or 9b")
         self.model = model
         self.generation = generation
         self.swipe_up = swipe_up
@@ -154,7 +159,8 @@ class CogAgent:
         if operation is None:
             what = excerpt(step.action.text or step.action.kind)
             raise UnparsableError(
-                f"{what} has no words in the language of CogAgent's {self.generation} model"
+                f"{what} cannot be expressed in the action language of CogAgent's "
+                f"{self.generation} model"
             )
         return (
             (question,),
@@ -167,7 +173,7 @@ class CogAgent:
         self, task: Task, observation: Observation, done: Sequence[tuple[str, str]]
     ) -> Message:
         if observation.screenshot is None:
-            raise NoEvidenceError("cogagent looks at screenshots, and this state has none")
+            raise NoEvidenceError("cogagent needs screenshots, but this state has none")
         values = {"goal": task.goal}
         if self.generation == "9b":
             lines = (
@@ -342,12 +348,12 @@ def _operation_18b(action: Action) -> str | None:
     if action.kind == "type" and action.value is not None:
         return f'type "{action.value}"'
     if action.kind == "swipe":
-        way = _way(action)
+        way = _direction(action)
         return f"swipe {way}" if way in SWIPES else None
     return {"home": "press home", "back": "press back", "press": "press enter"}.get(action.kind)
 
 
-def _way(action: Action) -> str | None:
+def _direction(action: Action) -> str | None:
     """Returns the finger's direction: by name, or along the axis of the longer movement."""
     if action.point is None or action.end_point is None:
         return action.value
@@ -386,7 +392,7 @@ def _call_9b(action: Action) -> str | None:
     if action.kind == "scroll":
         return f"SCROLL_{value.upper()}({', '.join(spot[:1])})"
     if action.kind == "swipe":
-        return f"SCROLL_{next((way for way, finger in _FINGER.items() if finger == _way(action)), '')}()"  # noqa: E501
+        return f"SCROLL_{next((way for way, finger in _FINGER.items() if finger == _direction(action)), '')}()"  # noqa: E501
     if action.kind in ("press", *_BUTTONS):
         return f"KEY_PRESS(key={_string(value or action.kind)})"
     return f"LAUNCH(url={_string(value)})" if action.kind == "goto" else None
@@ -408,11 +414,11 @@ def _is_like(read: Action, meant: Action) -> bool:
     if read.is_final or meant.is_final:
         return read.is_final and meant.is_final
     if read.kind == "scroll" and meant.kind == "swipe":  # to scroll down, the finger goes up
-        return _FINGER[(read.value or "").upper()] == _way(meant)
+        return _FINGER[(read.value or "").upper()] == _direction(meant)
     if read.kind == "other" or read.kind != meant.kind:
         return False
     if read.kind == "swipe":
-        return _way(read) == _way(meant)
+        return _direction(read) == _direction(meant)
     if read.kind in ("click", "hover") and (
         read.point is None or meant.point is None or dist(read.point, meant.point) > _NEAR
     ):

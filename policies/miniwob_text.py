@@ -55,7 +55,7 @@ def named(elements: list[PageElement] | tuple[PageElement, ...], name: str) -> P
     for element in elements:
         if element.name == name:
             return element
-    raise LookupError(f"nothing here is called {name!r}")
+    raise LookupError(f"no element is named {name!r}")
 
 
 def _read(text: str) -> Iterator[PageElement]:

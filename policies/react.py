@@ -66,27 +66,32 @@ class ReactSpec:
     """
 
     reasoning: Annotated[
-        bool, Meta(description="it is to think before it acts; else the action alone")
+        bool, Meta(description="Ask for reasoning before the action, instead of the action alone.")
     ] = True
     may_give_up: Annotated[
-        bool, Meta(description="it is told to stop with N/A when the objective cannot be reached")
+        bool,
+        Meta(description="Tell the agent to stop with N/A if the objective cannot be reached."),
     ] = True
     sites: Annotated[
-        str, Meta(description="addresses that it may go to, in words; empty: none are named")
+        str, Meta(description="Names of the sites that the agent may visit. Empty: none are named.")
     ] = ""
     observation_tokens: Annotated[
         int,
         Meta(
-            ge=1, description="more of the page is cut off, at the end of a line (WebArena: 1920)"
+            ge=1,
+            description="Maximum length of the page's text in tokens, cut at the end of a "
+            "line (WebArena: 1920).",
         ),
     ] = 1920
     attempts: Annotated[
-        int, Meta(ge=1, description="how often a turn is asked while no action can be read")
+        int, Meta(ge=1, description="Number of calls per turn while no action can be parsed.")
     ] = 1
     hint: Annotated[
-        bool, Meta(description="after an unreadable reply, the next turn says what was wrong")
+        bool, Meta(description="After an unparsable reply, describe the error in the next turn.")
     ] = True
-    max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply (the paper: 384)")] = 384
+    max_tokens: Annotated[
+        int, Meta(ge=1, description="Maximum number of tokens in a reply (the paper: 384).")
+    ] = 384
 
 
 class React:
@@ -128,7 +133,7 @@ class React:
         answer.
         """
         if observation.text is None:
-            raise NoEvidenceError("react reads the text of the page, and this state has none")
+            raise NoEvidenceError("react reads the text of the page, but this state has none")
         page = numbered(observation.text)
         messages = self._messages(self._task, observation, page, self._done, self._advice)
         prompt = prompt_hash(self.spec, self._task.platform)
@@ -168,7 +173,7 @@ class React:
         """
         step, task = trajectory.steps[index], trajectory.task
         if step.observation.text is None:
-            raise NoEvidenceError("react reads the text of the page, and this state has none")
+            raise NoEvidenceError("react reads the text of the page, but this state has none")
         page = numbered(step.observation.text)
         done, advice = (
             self._result_after(trajectory.steps[index - 1], task.platform) if index else ("", "")
@@ -180,8 +185,8 @@ class React:
             and element_line(number, cut(page.text, self.spec.observation_tokens)) is None
         ):
             raise UnparsableError(
-                f"{excerpt(step.action.text or step.action.kind)} is on an element that the agent "
-                "is not shown"
+                f"{excerpt(step.action.text or step.action.kind)} uses an element that is "
+                "not shown to the agent"
             )
         written = (write_action if task.platform == "web" else write_phone_action)(
             step.action, number
@@ -202,8 +207,8 @@ class React:
             or (read.kind != step.action.kind and not read.is_final)
         ):
             raise UnparsableError(
-                f"{excerpt(step.action.text or step.action.kind)} has no words in the language of "
-                "react"
+                f"{excerpt(step.action.text or step.action.kind)} cannot be expressed in "
+                "the action language of react"
             )
         return messages, reply
 
@@ -272,7 +277,9 @@ def read_phone_action(text: str) -> Action:
         return Action("swipe", f"swipe [{swipe[1]}]", value=swipe[1])
     verb = re.match(r"tap|click|type|stop", text)
     if verb is None:
-        raise UnreadableActionError(f"{excerpt(text)} is no action; the actions are {_EXPECTED}")
+        raise UnreadableActionError(
+            f"{excerpt(text)} is not an action; the actions are {_EXPECTED}"
+        )
     if verb[0] == "tap":
         return read_action("click" + text.removeprefix("tap"))
     if verb[0] == "type" and not text.endswith(("[0]", "[1]")):

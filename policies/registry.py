@@ -14,7 +14,7 @@ POLICIES = Registry(
     "policy",
     {
         "react": RegistryEntry(
-            "a model thinks and acts on the page's text, as in WebArena",
+            "a model that reasons and acts on the page's text, as in WebArena",
             "prill.policies.react:React",
         ),
         "step": RegistryEntry(
@@ -22,23 +22,23 @@ POLICIES = Registry(
             "prill.papers.step.agent:StepAgent",
         ),
         "screen": RegistryEntry(
-            "a screen model (Qwen-VL, UI-TARS, OpenAI's and Anthropic's computer use) by its own "
-            "calls, on screenshots",
+            "a screen model (Qwen-VL, UI-TARS, OpenAI's and Anthropic's computer use) with "
+            "its own tool calls, on screenshots",
             "prill.policies.screen.agent:Screen",
         ),
         "cogagent": RegistryEntry("CogAgent, on screenshots", "prill.policies.cogagent:CogAgent"),
         "autoui": RegistryEntry("Auto-UI, on screenshots", "prill.policies.autoui:AutoUI"),
         "structured-reflection": RegistryEntry(
-            "a model plans all actions of a screen, and mends its first wrong step in the next "
-            "attempt",
+            "a model that plans all actions of a screen, and corrects its first wrong step "
+            "in the next attempt",
             "prill.papers.structured_reflection.agent:StructuredReflection",
         ),
         "small-text": RegistryEntry(
-            "a small model in this process chooses among a page's actions",
+            "a small model in this process that chooses among a page's actions",
             "prill.policies.small_text:SmallText",
         ),
         "synapse": RegistryEntry(
-            "a model imitates recorded solutions of similar tasks",
+            "a model that imitates recorded solutions of similar tasks",
             "prill.papers.synapse.agent:Synapse",
         ),
         "mindact": RegistryEntry(
@@ -46,18 +46,19 @@ POLICIES = Registry(
             "prill.papers.mind2web.mindact.agent:MindAct",
         ),
         "self-map": RegistryEntry(
-            "Self-MAP: MindAct that remembers like steps of earlier turns",
+            "Self-MAP: MindAct with a memory of similar steps in earlier turns",
             "prill.papers.mind2web.mindact.agent:SelfMAP",
         ),
         "synapse-mind2web": RegistryEntry(
-            "Synapse on recorded pages: the next action, after trajectories of similar tasks",
+            "Synapse on recorded pages: predicts the next action from trajectories of "
+            "similar tasks",
             "prill.papers.synapse.recorded:RecordedSynapse",
         ),
         "replay": RegistryEntry(
-            "the actions of recorded trajectories again", "prill.policies.replay:HumanReplay"
+            "replays the actions of recorded trajectories", "prill.policies.replay:HumanReplay"
         ),
         "scripted": RegistryEntry(
-            "MiniWoB++ by script, well or badly on purpose",
+            "scripts for MiniWoB++ that solve tasks, or fail on purpose",
             "prill.policies.scripted.policy:ScriptedPolicy",
         ),
     },

@@ -32,7 +32,7 @@ class HumanReplay:
         self,
         trajectories: Annotated[
             str | Sequence[Trajectory],
-            msgspec.Meta(description="the trajectories to play again, or a file of them"),
+            msgspec.Meta(description="Trajectories to replay, or a file of them."),
         ],
     ) -> None:
         items = (

@@ -53,40 +53,40 @@ class SmallTextSpec:
     Episodes with the same weights and settings share one model.
     """
 
-    model: Annotated[str, Meta(description="embedded, or a folder of weights for transformers")] = (
-        "embedded"
-    )
+    model: Annotated[
+        str, Meta(description="embedded, or a folder of weights for transformers.")
+    ] = "embedded"
     adapter: Annotated[
-        str | None, Meta(description="a folder with a LoRA adapter, as PEFT writes it")
+        str | None, Meta(description="Folder with a LoRA adapter in PEFT's format.")
     ] = None
     temperature: Annotated[
-        float, Meta(ge=0, le=5, description="0: the likeliest action; above: drawn")
+        float, Meta(ge=0, le=5, description="Sampling temperature. 0 takes the most likely action.")
     ] = 0.0
     explore: Annotated[
         float,
         Meta(
             ge=0,
             le=1,
-            description="share of the actions that are drawn from all that the page allows, each "
-            "as likely",
+            description="Share of actions that are sampled uniformly from all actions that "
+            "the page allows.",
         ),
     ] = 0.0
-    seed: Annotated[int, Meta(description="another seed draws otherwise")] = 0
+    seed: Annotated[int, Meta(description="Sampling seed.")] = 0
     attempt: Annotated[
-        int, Meta(ge=0, description="another attempt at the same task draws otherwise")
+        int, Meta(ge=0, description="Number of the attempt at a task. It varies the samples.")
     ] = 0
     device: Annotated[
-        str | None, Meta(description="cuda, cpu, … (default: cuda where there is one)")
+        str | None, Meta(description="cuda, cpu, … (default: cuda if available).")
     ] = None
     dtype: Annotated[
         Literal["float32", "bfloat16", "float16"] | None,
-        Meta(description="default: float32 on a CPU, else bfloat16"),
+        Meta(description="Data type of the weights (default: float32 on a CPU, else bfloat16)."),
     ] = None
     threads: Annotated[
         int | None,
-        Meta(ge=1, description="threads of torch in this process (default: as it is set)"),
+        Meta(ge=1, description="Number of threads of torch in this process (default: unchanged)."),
     ] = None
-    batch: Annotated[int, Meta(ge=1, description="pages that are looked at in one go")] = 1
+    batch: Annotated[int, Meta(ge=1, description="Number of pages per forward pass.")] = 1
 
 
 class SmallText:
@@ -137,7 +137,7 @@ class SmallText:
                 _messages(self._task, page, self._done), [c.words for c in choices]
             )
             choice = self._chosen(choices, weights)
-        self._done.append(_told(choice.action))
+        self._done.append(_describe_action(choice.action))
         return Step(observation, choice.action)
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
@@ -152,11 +152,13 @@ class SmallText:
         choice = next((choice for choice in choices if _same(choice.action, step.action)), None)
         if choice is None:
             raise UnparsableError(
-                f"step {index + 1}: {step.action.text or step.action.kind} is no action that this "
-                "page allows"
+                f"step {index + 1}: {step.action.text or step.action.kind} is not an action "
+                "that this page allows"
             )
         return _messages(
-            trajectory.task, page, [_told(before.action) for before in trajectory.steps[:index]]
+            trajectory.task,
+            page,
+            [_describe_action(before.action) for before in trajectory.steps[:index]],
         ), choice.words
 
     def _chooser(self) -> Chooser:
@@ -186,7 +188,7 @@ def read_page(goal: str, text: str | None) -> tuple[str, list[ActionChoice]]:
     text.
     """
     if text is None:
-        raise NoEvidenceError("small-text reads the text of the page, and this state has none")
+        raise NoEvidenceError("small-text reads the text of the page, but this state has none")
     lines: list[str] = []
     choices: dict[str, ActionChoice] = {}
     above: dict[int, PageElement] = {}
@@ -258,7 +260,7 @@ def _plain(text: str) -> str:
     return clean(text).replace("<|", "< |").replace("|>", "| >")
 
 
-def _told(action: Action) -> str:
+def _describe_action(action: Action) -> str:
     """Returns the description of an action for the history."""
     if action.kind == "type":
         return _plain(f"typed {action.value}")

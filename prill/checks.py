@@ -46,10 +46,10 @@ def check_record(record: Trajectory | LabelRecord) -> None:
         )
     fault = _checker(LabelRecord if isinstance(record, LabelRecord) else Trajectory)(record)
     if fault is None and not record.id:
-        fault = ".id", "text that is not empty", record.id
+        fault = ".id", "non-empty text", record.id
     if fault is not None:
         kind = "label" if isinstance(record, LabelRecord) else "trajectory"
-        raise InputError(f"{kind} {_shown(record.id)}: {_told(fault)}")
+        raise InputError(f"{kind} {_shown(record.id)}: {_describe(fault)}")
 
 
 def missing_image(path: str) -> str | None:
@@ -78,21 +78,21 @@ def expect_judge(judge: object) -> None:
         return
     if isinstance(judge, str | os.PathLike | Mapping):
         raise UsageError(
-            f"the judge is {_shown(judge)}: make it first, prill.judge({_shown(judge)})"
+            f"the judge is {_shown(judge)}; create it first, prill.judge({_shown(judge)})"
         )
     if inspect.isclass(judge):
         raise UsageError(
-            f"the judge is the class {judge.__name__}: make an object of it, {judge.__name__}(…)"
+            f"the judge is the class {judge.__name__}; create an object, {judge.__name__}(…)"
         )
     if inspect.isroutine(judge):
         name = getattr(judge, "__name__", "f")
         raise UsageError(
-            f"the judge is the plain function {name}: write @prill.as_judge({name!r}, version='1') "
-            "above it, which makes a judge of it"
+            f"the judge is the plain function {name}; decorate it with "
+            f"@prill.as_judge({name!r}, version='1')"
         )
     raise UsageError(
-        f"a {type(judge).__name__} is not a judge: a judge has info, screenshots and __call__ "
-        "(prill.as_judge)"
+        f"a {type(judge).__name__} is not a judge; a judge has info, screenshots and "
+        "__call__ (see prill.as_judge)"
     )
 
 
@@ -108,8 +108,8 @@ def expect_several(items: Iterable[_T], what: Literal["trajectories", "labels"])
     if isinstance(items, Trajectory | LabelRecord):
         one = "trajectory" if isinstance(items, Trajectory) else "label"
         raise UsageError(
-            f"expected a list of {what}, got one {type(items).__name__}: put it into a list, "
-            f"[{one}]"
+            f"expected a list of {what}, got one {type(items).__name__}; put it into a "
+            f"list, [{one}]"
         )
     if not isinstance(items, Iterable):
         raise UsageError(f"expected a list of {what}, got a value of type {type(items).__name__}")
@@ -142,8 +142,8 @@ def _check_item(item: object, place: int, passed: tuple[type, ...]) -> None:
         check_record(item)
     elif not isinstance(item, passed):
         raise UsageError(
-            f"item {place} of the trajectories is a {type(item).__name__}, not a prill.Trajectory; "
-            "prill.read_trajectories reads files of them"
+            f"item {place} of the trajectories is a {type(item).__name__}, not a "
+            "prill.Trajectory; read files with prill.read_trajectories"
         )
 
 
@@ -170,7 +170,7 @@ def unwritable(value: object, writes: Callable[[object], object], at: str) -> st
     return None
 
 
-def _told(fault: _Fault) -> str:
+def _describe(fault: _Fault) -> str:
     where, expected, value = fault
     return (
         f"{where.removeprefix('.')}: expected {expected}; got "

@@ -68,10 +68,10 @@ class PrillError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickled with its message and attributes, because a subclass's constructor may take other
         # arguments.
-        return _again, (type(self), self.args, self.__dict__)
+        return _rebuild, (type(self), self.args, self.__dict__)
 
 
-def _again(kind: type[PrillError], words: tuple[Any, ...], state: dict[str, Any]) -> PrillError:
+def _rebuild(kind: type[PrillError], words: tuple[Any, ...], state: dict[str, Any]) -> PrillError:
     error = kind.__new__(kind, *words)
     error.__dict__.update(state)
     return error

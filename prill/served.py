@@ -31,7 +31,7 @@ class LocalSite:
 
     def __init__(self, port: int) -> None:
         if not 0 <= port <= 65535 - self._ports:
-            raise UsageError(f"port {port}: give 0 or a number up to {65535 - self._ports}")
+            raise UsageError(f"port {port}: expected 0 or a number up to {65535 - self._ports}")
         self._port = port
         self._addresses: tuple[str, ...] = ()
         self._thread: threading.Thread | None = None
@@ -54,7 +54,7 @@ class LocalSite:
 
     def __enter__(self) -> Self:
         if self._thread is not None:
-            raise UsageError(f"this {self._what} is open already")
+            raise UsageError(f"this {self._what} is already open")
         failed: list[OSError] = []
         started = threading.Event()
         name = f"prill-{self._what}"
@@ -65,7 +65,7 @@ class LocalSite:
         if not started.wait(_START_TIMEOUT) or failed:
             self.close()
             raise EnvironmentFailedError(
-                f"the {self._what} does not start: {failed[0] if failed else 'no answer'}"
+                f"the {self._what} does not start: {failed[0] if failed else 'no response'}"
             )
         return self
 
@@ -103,7 +103,7 @@ class LocalSite:
 
     def _address(self, index: int) -> str:
         if not self._addresses:
-            raise UsageError(f"the {self._what} is not open: use it in a `with` block")
+            raise UsageError(f"the {self._what} is not open; use it in a `with` block")
         return self._addresses[index]
 
     def _run(self, started: threading.Event, failed: list[OSError]) -> None:

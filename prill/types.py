@@ -149,8 +149,8 @@ class Action:
             point = getattr(self, name)
             if point is not None and not all(0.0 <= c <= 1.0 for c in point):
                 raise ValueError(
-                    f"{name} {list(point)} is outside the screen: give fractions between 0 and 1 "
-                    "(pixels by width and height)"
+                    f"{name} {list(point)} is outside the screen; expected fractions "
+                    "between 0 and 1 (divide pixels by width and height)"
                 )
 
     @property
@@ -463,11 +463,13 @@ class Verdict:
 
     def __post_init__(self) -> None:
         if (self.success is None) != (self.unscored is not None):
-            raise ValueError("a verdict has either a success value or a reason why it is unscored")
+            raise ValueError(
+                "a verdict must have either a success value or a reason why it is unscored"
+            )
         if self.score is not None and not 0.0 <= self.score <= 1.0:
             raise ValueError(f"score {self.score} is outside [0, 1]")
         if self.unscored is not None and (self.score is not None or self.rewards is not None):
-            raise ValueError("an unscored verdict carries no score and no rewards")
+            raise ValueError("an unscored verdict must not have a score or rewards")
 
     def _repr_html_(self) -> str:
         """Returns a card for notebooks; text from judges and pages is escaped."""

@@ -51,10 +51,12 @@ class PlainTeacher:
     `swipe from (500, 800) to (500, 200)`. Points are thousandths of the screen, from the top left.
     """
 
-    images: Annotated[bool, Meta(description="show the screenshot of the state")] = True
-    text: Annotated[bool, Meta(description="show the text of the state")] = True
-    history: Annotated[int, Meta(ge=0, description="how many actions before it are told")] = 8
-    max_chars: Annotated[int, Meta(ge=1, description="most characters of the state's text")] = 8000
+    images: Annotated[bool, Meta(description="Show the screenshot of the state.")] = True
+    text: Annotated[bool, Meta(description="Show the text of the state.")] = True
+    history: Annotated[int, Meta(ge=0, description="Number of previous actions shown.")] = 8
+    max_chars: Annotated[
+        int, Meta(ge=1, description="Maximum number of characters of the state's text.")
+    ] = 8000
 
     def fingerprint(self, platform: Platform) -> str:
         """Returns a hash that changes when the prompt changes."""
@@ -71,7 +73,7 @@ class PlainTeacher:
         text = state.text or state.caption if self.text else None
         screenshot = state.screenshot if self.images else None
         if not text and screenshot is None:
-            raise NoEvidenceError("nothing that is shown of the state was recorded")
+            raise NoEvidenceError("the parts of the state that are shown were not recorded")
         before = [action_line(step.action) for step in trajectory.steps[:index]]
         shown = before[len(before) - self.history :] if self.history < len(before) else before
         lines = [f"{len(before) - len(shown) + i}. {line}" for i, line in enumerate(shown, 1)]
@@ -88,7 +90,7 @@ class PlainTeacher:
         )
         answer = action_line(trajectory.steps[index].action)
         if not answer or answer == "other":
-            raise UnparsableError("the action was recorded without words")
+            raise UnparsableError("the action was recorded without text")
         picture = () if screenshot is None else (Image(screenshot),)
         return (
             Message("system", (turns["system"],)),

@@ -23,7 +23,7 @@ from msgspec import Meta
 from prill.config.values import Config
 from prill.errors import UsageError
 from prill.io.checksums import CHECKSUMS, Checksums
-from prill.io.outputs import expect_place, failures, part_path
+from prill.io.outputs import expect_file, failures, part_path
 from prill.io.store import copy_image, encode
 from prill.refine.demonstration import Teacher
 from prill.refine.filter import Filtered, KeptStep
@@ -46,15 +46,19 @@ class ExportSpec(Config):
     rows: Annotated[
         Sequence[Kind],
         Meta(
-            description="sft: kept steps; kto: rejected ones too, with the verdict as label; dpo: "
-            "pairs at one state"
+            description="sft: kept steps. kto: also rejected steps, with the verdict as "
+            "label. dpo: pairs in the same state."
         ),
     ] = ("sft",)
     format: Annotated[
-        str, Meta(description="trl, llama-factory, ms-swift, axolotl, or module:Object")
+        str,
+        Meta(
+            description="Format of the rows: trl, llama-factory, ms-swift, axolotl, or "
+            "module:Object."
+        ),
     ] = "trl"
     copy_images: Annotated[
-        bool, Meta(description="copy the images into the folder, so that it can be moved")
+        bool, Meta(description="Copy the images into the folder, so that it can be moved.")
     ] = False
 
     def check(self) -> None:
@@ -65,7 +69,7 @@ class ExportSpec(Config):
         """
         if not self.rows or len(set(self.rows)) < len(self.rows):
             raise UsageError(
-                f"rows: name some of {', '.join(KINDS)}, each once", parameters=("rows",)
+                f"rows: expected some of {', '.join(KINDS)}, each once", parameters=("rows",)
             )
 
 
@@ -100,14 +104,14 @@ class _Manifest:
 
 def check_folder(folder: Path) -> None:
     """Raises UsageError if the folder cannot be written or holds files of another origin."""
-    expect_place(folder, "a folder of rows")
+    expect_file(folder, "a folder of rows")
     # the folder is replaced as a whole, so its parent must be writable
-    expect_place(Path(os.path.realpath(folder)).parent, "a folder of rows")
+    expect_file(Path(os.path.realpath(folder)).parent, "a folder of rows")
     with failures(folder):
         if not folder.exists():
             return
         if not folder.is_dir():
-            raise UsageError(f"{folder}: this is a file; name a folder", parameters=("output",))
+            raise UsageError(f"{folder}: this is a file; give a folder", parameters=("output",))
         names = {path.name for path in folder.iterdir()}
     if not names:
         return
@@ -115,8 +119,8 @@ def check_folder(folder: Path) -> None:
     if strange := sorted(names - own):
         more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""
         raise UsageError(
-            f"{folder}: holds {', '.join(strange[:3])}{more}, which this would remove; choose "
-            "another folder",
+            f"{folder}: contains {', '.join(strange[:3])}{more}, which would be deleted; "
+            "choose another folder",
             parameters=("output",),
         )
 
@@ -183,7 +187,7 @@ def export_rows(
             for step in given & noted.keys():  # the step gives a row of another kind
                 del noted[step]
             written = _after(filtered, noted)
-            for name, text in form.beside(
+            for name, text in form.other_files(
                 spec.rows, images=any(file.images for file in files.values())
             ).items():
                 (part / name).write_text(text, encoding="utf-8")
@@ -271,10 +275,10 @@ def _expect_rows(
 ) -> None:
     """Raises UsageError if the rows do not suffice for a training."""
     lost = ", ".join(f"{why} {count}" for why, count in Counter(noted.values()).most_common())
-    because = f"; steps that give no row: {lost}" if lost else ""
+    because = f"; steps without a row: {lost}" if lost else ""
     if kind == "kto" and len(file.labels) < 2:
         raise UsageError(
-            "kto needs steps that the judge kept and steps that it rejected: there are "
+            "kto needs steps that the judge kept and steps that it rejected; got "
             f"{len(filtered.steps)} and {len(filtered.rejected)}{because}",
             parameters=("rows",),
         )
@@ -282,8 +286,8 @@ def _expect_rows(
         return
     if kind == "dpo":
         raise UsageError(
-            "no kept step and rejected step of one task were done at the same state, so there are "
-            f"no pairs; more attempts at each task give some{because}",
+            "no pair of a kept and a rejected step in the same state of a task exists, so "
+            f"there are no dpo rows; more attempts at each task give some{because}",
             parameters=("rows",),
         )
     raise UsageError(f"no kept step gives a row{because}")
@@ -309,11 +313,11 @@ def _list_files(folder: Path) -> set[str]:
     except FileNotFoundError:
         return set()
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        problem = f"does not say which files are rows ({error})"
+        problem = f"does not list its row files ({error})"
     else:
         if manifest.format == FORMAT:
             return set(manifest.files)
-        problem = f"is in the form {manifest.format!r}, and this prill writes {FORMAT!r}"
+        problem = f"its format is {manifest.format!r}, but this version of prill writes {FORMAT!r}"
     raise UsageError(
         f"{file}: {problem}, so nothing is replaced; choose another folder", parameters=("output",)
     )

@@ -32,7 +32,7 @@ NO_VERDICT, NOT_JUDGED, FAILURE = "no verdict", "not judged", "judged a failure"
 AFTER_GOAL, NO_EFFECT, OVER_CAP = (
     "after the goal was reached",
     "without effect",
-    "more than wanted of its task",
+    "more than the limit of its task",
 )
 # Options about the judge's scores, which keep_all ignores.
 OF_SCORES = ("threshold", "calibration", "precision")
@@ -54,49 +54,51 @@ class FilterSpec(Config):
     level: Annotated[
         Literal["auto", "attempt", "step"],
         Meta(
-            description="keep whole attempts, or steps by their rewards; auto: steps where the "
-            "judge labelled them"
+            description="Keep whole attempts, or steps by their rewards. auto: steps if "
+            "the judge labelled them."
         ),
     ] = "auto"
     threshold: Annotated[
         float | None,
         Meta(
-            description="least score of an attempt (default: what the judge calls a success), or "
-            "reward of a step (default 0.5)"
+            description="Minimum score of an attempt (default: what the judge calls a "
+            "success), or minimum reward of a step (default 0.5)."
         ),
     ] = None
     calibration: Annotated[
         str | Path | None,
-        Meta(
-            description="file of prill calibrate: scores count as the probabilities that it makes "
-            "of them"
-        ),
+        Meta(description="File of `prill calibrate`. Scores are converted to its probabilities."),
     ] = None
     precision: Annotated[
         float | None,
         Meta(
             gt=0,
             lt=1,
-            description="choose the threshold: this share of the attempts kept should be true "
-            "successes",
+            description="Choose the threshold at which this share of the kept attempts is "
+            "expected to be true successes.",
         ),
     ] = None
     keep_all: Annotated[
-        bool, Meta(description="keep whatever was judged, well or badly: self-training")
+        bool, Meta(description="Keep all judged attempts whatever the verdict (self-training).")
     ] = False
     stop_at_reached: Annotated[
-        bool, Meta(description="drop the steps after the first one that reached the goal")
+        bool, Meta(description="Drop the steps after the first one that reached the goal.")
     ] = True
-    drop_idle: Annotated[
-        bool, Meta(description="drop steps after which the state is what it was before")
-    ] = False
+    drop_idle: Annotated[bool, Meta(description="Drop steps that leave the state unchanged.")] = (
+        False
+    )
     per_task: Annotated[
-        int | None, Meta(ge=1, description="most steps of one task, drawn by the seed")
+        int | None,
+        Meta(ge=1, description="Maximum number of steps per task, sampled with the seed."),
     ] = None
     balance: Annotated[
-        bool, Meta(description="as many steps of each task as there are of the one with fewest")
+        bool,
+        Meta(
+            description="Keep equally many steps of each task, as many as the task with the "
+            "fewest has."
+        ),
     ] = False
-    seed: Annotated[int, Meta(description="draws the steps of a task that has too many")] = 0
+    seed: Annotated[int, Meta(description="Seed for sampling the steps of a task.")] = 0
 
     def check(self) -> None:
         """Checks options that depend on each other.
@@ -106,23 +108,23 @@ class FilterSpec(Config):
         """
         if self.precision is not None and self.calibration is None:
             raise UsageError(
-                "a wanted precision needs a calibration of the judge, which `prill calibrate` "
-                "makes",
+                "precision needs a calibration of the judge, which `prill calibrate` makes",
                 parameters=("calibration",),
             )
         if self.precision is not None and self.threshold is not None:
             raise UsageError(
-                "the precision chooses the threshold: give one of the two",
+                "precision chooses the threshold; give only one of the two",
                 parameters=("precision", "threshold"),
             )
         if self.calibration is not None and self.level == "step":
             raise UsageError(
-                "a calibration is for the scores of attempts, not for rewards of steps",
+                "a calibration applies to scores of attempts, not to rewards of steps",
                 parameters=("level",),
             )
         if self.keep_all and any(getattr(self, name) is not None for name in OF_SCORES):
             raise UsageError(
-                "everything is kept: there is no use for a threshold", parameters=("keep_all",)
+                "keep_all keeps everything, so a threshold has no effect; leave it out",
+                parameters=("keep_all",),
             )
 
 
@@ -230,8 +232,7 @@ def filter_steps(
         judged.append((trajectory, verdict))
     if attempts and not met:
         raise UsageError(
-            f"the verdicts are of other trajectories: none of the {attempts} ids here is among "
-            "theirs"
+            f"the verdicts do not match the trajectories: none of the {attempts} ids has a verdict"
         )
     rule = _Rule.of(spec, calibration, [verdict for _, verdict in judged])
     kept: list[KeptStep] = []
@@ -338,8 +339,9 @@ class _Rule:
         )
         if score is None:
             raise UsageError(
-                f"the verdict of {verdict.id} by {verdict.evaluator.name} has no score to compare "
-                "with a threshold; without one, what the judge calls a success is kept",
+                f"the verdict on {verdict.id} by {verdict.evaluator.name} has no score to "
+                "compare with a threshold; without a threshold, what the judge calls a "
+                "success is kept",
                 parameters=("threshold",),
             )
         return "" if score >= self.threshold else self._below
@@ -351,8 +353,8 @@ class _Rule:
         if verdict.steps is None:
             if verdict.rewards is None:
                 raise UsageError(
-                    f"the verdict of {verdict.id} by {verdict.evaluator.name} has no rewards of "
-                    "steps; the judge `steps` gives them, and the level `attempt` needs none",
+                    f"the verdict on {verdict.id} by {verdict.evaluator.name} has no "
+                    "rewards of steps; use the judge `steps`, or the level `attempt`",
                     parameters=("level",),
                 )
             return ["" if reward >= threshold else self._below for reward in verdict.rewards]
@@ -391,8 +393,8 @@ def _calibration_for(judge: EvaluatorInfo, path: str | Path) -> Calibration | No
     ):
         return calibration
     raise UsageError(
-        f"{path}: this calibration is of another judge, or of other settings of {judge.name}; make "
-        "one of these verdicts with `prill calibrate`",
+        f"{path}: this calibration is for another judge, or for other settings of "
+        f"{judge.name}; make one from these verdicts with `prill calibrate`",
         parameters=("calibration",),
     )
 
@@ -421,10 +423,10 @@ def _threshold_for(precision: float, probabilities: Sequence[float]) -> float:
     ]
     best = ordered[ends[-1] - 1] if ends else None
     if best is None:
-        most = f"the surest has {ordered[0]:.3f}" if ordered else "there are none"
+        most = f"the highest is {ordered[0]:.3f}" if ordered else "there are none"
         raise UsageError(
-            f"no threshold gives a precision of {precision:g}: of the attempts' calibrated scores "
-            f"{most}; ask for less, or judge more attempts",
+            f"no threshold reaches a precision of {precision:g}: of the attempts' "
+            f"calibrated scores {most}; lower it, or judge more attempts",
             parameters=("precision",),
         )
     return best
@@ -437,8 +439,8 @@ def _expect_same(trajectory: Trajectory, verdict: Verdict) -> None:
     judged = max(len(verdict.rewards or ()), max(places, default=-1) + 1)
     if judged > count or (verdict.rewards and len(verdict.rewards) != count):
         raise UsageError(
-            f"the verdict of {trajectory.id} judges {judged} steps, and the trajectory has "
-            f"{count}: it is of another recording"
+            f"the verdict on {trajectory.id} judges {judged} steps, but the trajectory has "
+            f"{count}; it is for another recording"
         )
 
 

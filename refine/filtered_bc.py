@@ -96,10 +96,12 @@ class StudyArm(Config):
     (self-training).
     """
 
-    name: Annotated[str, Meta(pattern=_NAME, description="what the tables call it, and its folder")]
-    judge: Annotated[Any, Meta(description="a judge by name, by description, or in a file")] = None
-    filter: Annotated[Mapping[str, Any], Meta(description="options of the filter for this arm")] = (
-        field(default_factory=dict)
+    name: Annotated[
+        str, Meta(pattern=_NAME, description="Name of the arm in tables and of its folder.")
+    ]
+    judge: Annotated[Any, Meta(description="Judge, by name, table or file.")] = None
+    filter: Annotated[Mapping[str, Any], Meta(description="Filter options of this arm.")] = field(
+        default_factory=dict
     )
 
     def __post_init__(self) -> None:
@@ -131,29 +133,29 @@ class Study(Config):
         UsageError: Two arms have the same name, or the evaluation names two graders.
     """
 
-    policy: Annotated[
-        Any, Meta(description="name, and options, of the policy that is to become better")
-    ]
+    policy: Annotated[Any, Meta(description="Name and options of the policy to improve.")]
     episodes: Annotated[
         Mapping[str, Any],
-        Meta(description="environment, tasks and whatever else holds for all episodes"),
+        Meta(description="Environment, tasks and other settings of all episodes."),
     ]
-    attempts: Annotated[Any, Meta(description="what is played to learn from: a table, or several")]
+    attempts: Annotated[Any, Meta(description="Episodes to learn from: a table, or several.")]
     evaluation: Annotated[
         Mapping[str, Any],
         Meta(
-            description="what is played to see how good a policy is; `judge` or `annotated` where "
-            "no oracle is"
+            description="Episodes to evaluate policies on. Add `judge` or `annotated` if "
+            "there is no oracle."
         ),
     ]
-    arms: Annotated[Sequence[StudyArm], Meta(description="the ways to learn that are compared")]
-    filter: Annotated[Mapping[str, Any], Meta(description="options of the filter for all arms")] = (
-        field(default_factory=dict)
+    arms: Annotated[Sequence[StudyArm], Meta(description="Training variants to compare.")]
+    filter: Annotated[Mapping[str, Any], Meta(description="Filter options of all arms.")] = field(
+        default_factory=dict
     )
     training: Annotated[
-        Mapping[str, Any], Meta(description="a preset, and options of the training")
+        Mapping[str, Any], Meta(description="Preset and options of the training.")
     ] = field(default_factory=dict)
-    rounds: Annotated[int, Meta(ge=1, le=1000, description="how often it plays and learns")] = 1
+    rounds: Annotated[
+        int, Meta(ge=1, le=1000, description="Number of rounds of playing and training.")
+    ] = 1
 
     def check(self) -> None:
         """Checks every table.
@@ -167,8 +169,7 @@ class Study(Config):
                 msgspec.json.encode(getattr(self, name))
             except TypeError:
                 words = (
-                    "a study is on record in its folder: give names and tables, no objects "
-                    "that are already made"
+                    "a study is stored in its folder, so give names and tables instead of objects"
                 )
                 raise OptionError(f"{name}: {words}", name) from None
         if not isinstance(plain(self.policy), str | Mapping):
@@ -184,13 +185,14 @@ class Study(Config):
                 raise OptionError(f"attempts[{index}]: expected a table, got {kind!r}", "attempts")
         for name, several in (("attempts", self.kinds), ("arms", self.arms)):
             if not several:
-                raise OptionError(f"{name}: name at least one", name)
+                raise OptionError(f"{name}: expected at least one", name)
         names = [arm.name for arm in self.arms]
         if twice := [name for name, count in Counter(names).items() if count > 1]:
-            raise OptionError(f"arms: two arms are called {twice[0]!r}", "arms")
+            raise OptionError(f"arms: two arms have the name {twice[0]!r}", "arms")
         if "base" in names:
             raise OptionError(
-                "arms: an arm cannot be called base: that is the policy without training", "arms"
+                "arms: an arm cannot have the name base, which is the policy without training",
+                "arms",
             )
         check_options(FilterSpec, self.filter, "the filter", place="filter.")
         _expect_description(self.grader, "evaluation.judge")
@@ -202,8 +204,7 @@ class Study(Config):
             )
         if self.grader is not None and self.annotated:
             raise OptionError(
-                "evaluation.annotated: a judge and people cannot both give the figures; leave out "
-                "one of the two",
+                "evaluation.annotated: give either a judge or annotated = true, not both",
                 "evaluation",
             )
         with _below("training"):
@@ -271,7 +272,7 @@ class Study(Config):
         if isinstance(model := self.taught.get("model"), str):
             table.setdefault("model", model.removeprefix("local:").removeprefix("vllm:"))
         if not isinstance(table["preset"], str):
-            raise OptionError(f"preset: expected a text, got {table['preset']!r}", "preset")
+            raise OptionError(f"preset: expected a string, got {table['preset']!r}", "preset")
         if "trains" in self.training and self.training["trains"] != "policy":
             raise OptionError(
                 f"trains: a study trains a policy, not {self.training['trains']!r}", "trains"
@@ -410,7 +411,7 @@ def _named(place: str, make: Callable[[], Evaluator], why: str = "") -> Evaluato
     except UsageError as error:
         raise UsageError(f"{place}: {error}{why}") from None
     if re.search(r"[/\0]", judge.info.name):
-        raise UsageError(f"{place}: its name {judge.info.name!r} cannot be part of a file's name")
+        raise UsageError(f"{place}: its name {judge.info.name!r} cannot be used in a file name")
     return judge
 
 
@@ -576,8 +577,8 @@ class _Line:
         try:
             if short := sum(verdict.unscored == BudgetSpentError.code for verdict in verdicts):
                 raise UsageError(
-                    f"the budget is used up (unscored: budget {short} of {len(verdicts)}); a "
-                    "higher one goes on"
+                    f"the budget is used up (unscored: budget {short} of {len(verdicts)}); "
+                    "raise it to resume"
                 )
             require_steps(filtered)
             if not lines:
@@ -666,7 +667,7 @@ def check_folder(study: Study, out: Path) -> bool:
         if not file.exists():
             if out.exists() and any(not there.name.startswith(".") for there in out.iterdir()):
                 raise UsageError(
-                    f"{out}: holds something that is no study; choose another folder",
+                    f"{out}: contains something that is not a study; choose another folder",
                     parameters=("output",),
                 )
             return False
@@ -682,7 +683,7 @@ def check_folder(study: Study, out: Path) -> bool:
         and isinstance(arms, list)
         and all(arm in settings["arms"] for arm in arms)
     ):
-        words = f"{file}: holds a study with other {', '.join(other)}; choose another folder"
+        words = f"{file}: contains a study with other {', '.join(other)}; choose another folder"
         raise UsageError(words, parameters=("output",))
     return True
 
@@ -704,7 +705,7 @@ def _alone(folder: Path, audience: Audience, *, wait: bool = True) -> Iterator[b
         folder.parent.mkdir(parents=True, exist_ok=True)
         path = folder.with_name(f".{folder.name}.lock")
         if (lock := lock_if_free(path)) is None and wait:
-            audience.say(f"another process is at work in {folder}; waiting for it")
+            audience.say(f"another process is running in {folder}; waiting for it")
             lock = lock_file(path)
     if lock is None:
         yield False

@@ -33,7 +33,7 @@ class RowFormat(Protocol):
         """
         ...
 
-    def beside(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
+    def other_files(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
         """Returns the other files of the folder by name, such as its README. Rows are in
         `KIND.jsonl`.
         """
@@ -55,7 +55,7 @@ FORMATS = Registry(
         ),
     },
     "prill.rows",
-    ("row(kind, row)", "beside(kinds)"),
+    ("row(kind, row)", "other_files(kinds)"),
 )
 
 
@@ -71,7 +71,7 @@ class Trl:
         """Returns the row unchanged."""
         return row
 
-    def beside(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
+    def other_files(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
         """Returns a README that says how to load the rows."""
         trainers = {"sft": "SFTTrainer", "kto": "KTOTrainer", "dpo": "DPOTrainer"}
         lines = [
@@ -108,7 +108,7 @@ class LlamaFactory:
             }
         return {"messages": [*prompt, _flat(row["completion"][0])], **_label(row), **_rest(row)}
 
-    def beside(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
+    def other_files(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
         """Returns `dataset_info.json`, and a README that says how to load the rows."""
         tags = {
             "role_tag": "role",
@@ -162,7 +162,7 @@ class Swift:
         )
         return {"messages": messages, **rejected, **_label(row), **_rest(row)}
 
-    def beside(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
+    def other_files(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
         """Returns a README that says how to load the rows."""
         methods = {
             "sft": "`swift sft`",
@@ -192,7 +192,7 @@ class Axolotl:
         images = iter(row.get("images", ()))
         if kind != "sft" and "images" in row:
             raise UsageError(
-                f"axolotl reads no {kind} rows with images; take sft rows, or another format",
+                f"axolotl does not read {kind} rows with images; use sft rows, or another format",
                 parameters=("format",),
             )
         prompt = [_placed(turn, images) for turn in row["prompt"]]
@@ -209,7 +209,7 @@ class Axolotl:
             return {"completion": whole, "label": row["label"], **named}
         return {"messages": [{**turn, "training": turn is whole[-1]} for turn in whole], **named}
 
-    def beside(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
+    def other_files(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
         """Returns a README that says how to load the rows."""
         types = {
             "sft": (

@@ -67,7 +67,7 @@ class RequestRecorder:
         texts = (part for message in messages for part in message.parts if isinstance(part, str))
         ending = form.instructions(as_json=not form.tagged) if form else ""
         self.requests.append((worded(messages, ending, call_code(texts)), form))
-        raise UnparsableError("rows are made without a model")
+        raise UnparsableError("making rows does not call models")
 
 
 def truths_from(
@@ -90,7 +90,7 @@ def truths_from(
     """
     if labels is None and teacher is None:
         raise UsageError(
-            "there is nothing to learn from: name labels, or the verdicts of a teacher",
+            "nothing to learn from; give labels, or the verdicts of a teacher",
             parameters=("labels", "teacher"),
         )
     lost: Counter[str] = Counter()
@@ -170,7 +170,7 @@ async def judge_rows(
         verdict = await judge(trajectory)
     requests = list(recorder.requests)
     if not requests:
-        return verdict.unscored or "the judge asks nothing"
+        return verdict.unscored or "the judge makes no call"
     words = _words(judge, requests, trajectory, truth)
     group = {
         "task": make_task(trajectory),
@@ -201,7 +201,7 @@ async def judge_rows(
                 **chance,
             }
         )
-    return rows or "the truth does not say what this judge is asked, or why"
+    return rows or "the label does not answer this judge's question, or gives no reason"
 
 
 def _of_steps(form: Form | None) -> bool:
@@ -229,8 +229,8 @@ def _words(
         or (isinstance(form, ReplyFormat) and form.number)
     ):
         raise UsageError(
-            f"judge {judge.info.name} asks for more than one verdict, or one a step: train "
-            "modular, vlm or steps, without a stated probability",
+            f"judge {judge.info.name} asks for more than one verdict, or one per step; "
+            "train modular, vlm or steps, with probability = token",
             parameters=("judge",),
         )
     if truth.success is None:

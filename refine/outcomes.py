@@ -145,7 +145,7 @@ def read_results(path: str | os.PathLike[str]) -> ReflexionResults:
     """
     place = Path(path) / RESULTS if os.path.isdir(path) else Path(path)
     expect_unchanged(place)
-    results = read_json(place, ReflexionResults, "no results of retries", "run the retries again")
+    results = read_json(place, ReflexionResults, "not results of retries", "run the retries again")
     if results.format != FORMAT:
         raise UsageError(
             f"{place}: results of another version ({results.format}); run the retries again"
@@ -163,8 +163,8 @@ def read_lessons(path: Path) -> dict[str, Lesson]:
             if not line.complete:
                 break
             raise UsageError(
-                f"{path}:{line.number}: not a lesson ({error}); mend the line or choose another "
-                "folder"
+                f"{path}:{line.number}: not a lesson ({error}); fix the line or choose "
+                "another folder"
             ) from None
         lessons[lesson.id] = lesson
     return lessons
@@ -264,11 +264,12 @@ def table_lines(table: OutcomeTable) -> Iterator[str]:
     yield ""
     if table.undecided:
         yield (
-            f"the truth is unknown of {table.undecided} of {table.tasks} tasks: success counts "
-            "them as not solved, and the interval reaches to all of them being solved"
+            f"the truth is unknown for {table.undecided} of {table.tasks} tasks: success "
+            "counts them as not solved, and the interval includes the case that all of "
+            "them are solved"
         )
     yield (
-        f"{table.played} attempts played, {table.reused} taken from another run, at "
+        f"{table.played} attempts played, {table.reused} reused from another run, at "
         f"{table.tasks} tasks"
     )
     yield (

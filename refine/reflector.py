@@ -33,19 +33,21 @@ class ReflectorSpec(Config):
     """
 
     observation_tokens: Annotated[
-        int, Meta(ge=1, description="more of one state is cut off (the paper: 1920)")
+        int, Meta(ge=1, description="Maximum number of tokens of one state (the paper: 1920).")
     ] = 1920
     reflection_tokens: Annotated[
         int,
         Meta(
             ge=1000,
-            description="of the whole request: states from the middle are left out first, actions "
-            "never",
+            description="Maximum number of tokens of the request. States in the middle are "
+            "dropped first, actions never.",
         ),
     ] = 24000
-    lesson_tokens: Annotated[int, Meta(ge=1, description="of the lesson")] = 384
+    lesson_tokens: Annotated[
+        int, Meta(ge=1, description="Maximum number of tokens of the lesson.")
+    ] = 384
     lesson_tries: Annotated[
-        int, Meta(ge=1, description="how often a lesson is asked for while the reply is empty")
+        int, Meta(ge=1, description="Maximum number of calls while the reply is empty.")
     ] = 1
 
     def settings(self) -> dict[str, Any]:
@@ -58,7 +60,7 @@ class LessonsConfig(ReflectorSpec):
     """Options of lessons, and the model that writes them."""
 
     model: Annotated[
-        ModelLike | None, Meta(description="the model that draws lessons (default: the policy's)")
+        ModelLike | None, Meta(description="Model that writes lessons (default: the policy's).")
     ] = None
 
 
@@ -103,7 +105,7 @@ class Reflector:
             )
             if text := clean(reply.text.rpartition("</think>")[2]).strip():
                 return text
-        raise UnparsableError("the model gave an empty lesson")
+        raise UnparsableError("the model returned an empty lesson")
 
     def messages(
         self,
@@ -218,7 +220,8 @@ def find_learner(
     name = type(policy).__name__
     if not isinstance(getattr(policy, "lessons", None), list):
         raise UsageError(
-            f"the policy {name} takes no lessons: it has no list `lessons`; react has one",
+            f"the policy {name} does not accept lessons, because it has no list `lessons`; "
+            "use react",
             parameters=("policy",),
         )
     policy.lessons[:] = lessons
@@ -227,7 +230,7 @@ def find_learner(
     asked = model or getattr(policy, "model", None)
     if asked is None:
         raise UsageError(
-            f"the policy {name} asks no model, so name one that draws lessons",
+            f"the policy {name} calls no model; name a model that writes lessons",
             parameters=("lessons.model",),
         )
     return Reflective(policy, Reflector(asked, spec))
@@ -274,7 +277,7 @@ def make_challenges(
         )
 
     if len({task.id for task in tasks}) < len(tasks):
-        raise UsageError("every task needs an id of its own: it names the attempts")
+        raise UsageError("every task needs an id of its own, which identifies its attempts")
     return [challenge(task) for task in tasks]
 
 

@@ -30,7 +30,7 @@ from prill.io.kinds import TRAJECTORIES
 from prill.io.outputs import failures, write_output
 from prill.io.store import copy_image, encode, read_verdicts
 from prill.io.verdict_log import RETRIED, VerdictLog
-from prill.models.calls import together
+from prill.models.calls import gather_calls
 from prill.models.ledger import metered
 from prill.models.transport import PATIENCE
 from prill.protocols import E, Evaluator, Learner
@@ -60,7 +60,7 @@ from prill.refine.retries import (
     get_score,
     get_threshold,
     next_move,
-    told,
+    visible_verdict,
 )
 from prill.scoring.scorer import score_stream
 from prill.types import (
@@ -268,14 +268,16 @@ class _Run(Generic[E]):
     ) -> None:
         if judge is None and play.oracle is None:
             raise UsageError(
-                "there is no oracle here whose labels could decide; name a judge",
+                "there is no oracle whose labels could decide; name a judge",
                 parameters=("evaluator",),
             )
         if baseline is not None and baseline.resolve() == out.resolve():
-            raise UsageError(f"{baseline}: the other run is this one", parameters=("baseline",))
+            raise UsageError(
+                f"{baseline}: the other run is this run itself", parameters=("baseline",)
+            )
         if baseline is not None and not (baseline / TRAJECTORIES).is_file():
             raise UsageError(
-                f"{baseline}: holds no recorded attempts to take over", parameters=("baseline",)
+                f"{baseline}: contains no recorded attempts to reuse", parameters=("baseline",)
             )
         self._pool, self._challenges, self._out, self._spec, self._play = (
             pool,
@@ -338,7 +340,7 @@ class _Run(Generic[E]):
             Lesson,
             what="lesson",
             checksums=checksums.growing(LESSONS),
-            advice="mend the line or choose another folder",
+            advice="fix the line or choose another folder",
         )
 
     def all_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -359,12 +361,12 @@ class _Run(Generic[E]):
         except UsageError as error:
             reason = str(error).removeprefix(f"{path}: ")
             raise UsageError(
-                f"{path}: no settings of a run ({reason}); choose another folder"
+                f"{path}: not the settings of a run ({reason}); choose another folder"
             ) from None
         if differ := sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key)):
             raise UsageError(
-                f"{path}: holds a run with other settings ({', '.join(differ)}); choose another "
-                "folder, and name this one as the baseline",
+                f"{path}: contains a run with other settings ({', '.join(differ)}); choose "
+                "another folder, and name this one as the baseline",
                 parameters=("output", "baseline"),
             )
         return True
@@ -537,9 +539,7 @@ class _Run(Generic[E]):
             count += 1
             self._progress(ReflexionProgress("judge", max(map(len, attempts)) - 1, count, len(ids)))
         if lacking := ids - self._verdicts.keys():
-            raise UsageError(
-                f"{self._out / TRAJECTORIES}: the attempt {min(lacking)} has gone from it"
-            )
+            raise UsageError(f"{self._out / TRAJECTORIES}: the attempt {min(lacking)} is missing")
 
     async def _reflect_all(
         self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]
@@ -548,7 +548,7 @@ class _Run(Generic[E]):
         by_id = {self._attempts(challenge)[-1].id: challenge for challenge in going}
         trajectories, count = attempts_in(self._out, by_id), 0
         while batch := list(islice(trajectories, _AT_ONCE)):
-            await together(
+            await gather_calls(
                 [self._reflect(by_id[trajectory.id], trajectory) for trajectory in batch]
             )
             count += len(batch)
@@ -556,7 +556,7 @@ class _Run(Generic[E]):
             self._progress(ReflexionProgress("reflect", number, count, len(by_id)))
 
     async def _reflect(self, challenge: Challenge[E], trajectory: Trajectory) -> None:
-        verdict = told(self._verdicts[trajectory.id], self._spec.status)
+        verdict = visible_verdict(self._verdicts[trajectory.id], self._spec.status)
         old = self._old_lessons.get(trajectory.id)
         if (
             old is not None

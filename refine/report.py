@@ -86,7 +86,7 @@ def true_precision(filtered: Filtered, truth: Mapping[str, bool | None]) -> tupl
 def precision_words(right: int, decided: int) -> str:
     """Formats the share with its interval, which treats attempts as independent."""
     if not decided:
-        return "no attempt that was kept has a label"
+        return "no kept attempt has a label"
     low, high = wilson(right / decided, decided)
     return (
         f"{right} of {decided} labelled attempts that were kept truly succeeded: "
@@ -107,13 +107,13 @@ def summary_lines(filtered: Filtered, truth: Mapping[str, bool | None] | None = 
         reasons = ", ".join(
             f"{reason} {count:,}" for reason, count in sorted(filtered.unscored.items())
         )
-        lines.append(f"In no row, for want of a verdict: {reasons}")
+        lines.append(f"Without a row, because there was no verdict: {reasons}")
     if filtered.threshold is not None:
         lines.append(f"Threshold: {filtered.threshold:g}")
     if filtered.expected_precision is not None and filtered.label_noise is not None:
         lines.append(
-            f"By the calibration {filtered.expected_precision:.3f} of the attempts kept are true "
-            f"successes: expect a share of {filtered.label_noise:.3f} false ones"
+            f"By the calibration, {filtered.expected_precision:.3f} of the kept attempts "
+            f"are true successes; expect a share of {filtered.label_noise:.3f} false ones"
         )
     if truth is not None:
         lines.append(f"By the labels, {precision_words(*true_precision(filtered, truth))}")

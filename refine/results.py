@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 RESULTS, TABLES = "results.json", "results.md"
 BY_ROUND, BY_PRECISION = "success-by-round.svg", "success-by-precision.svg"
-_REMEDY = "put it back as it was"
+_REMEDY = "restore the file"
 _JUDGED = (
     "**A judge's figures, not the truth.** Nobody grades what is done in this environment: a "
     "success below is what the judge {} calls one, with its errors. How far it can be trusted is "
@@ -161,14 +161,14 @@ def read_outcomes(
         seed, attempt = (item.metadata.get(name, 0) for name in ("seed", "attempt"))
         if not isinstance(seed, int) or not isinstance(attempt, int):
             raise UsageError(
-                f"{folder / TRAJECTORIES}: {item.id!r}: `seed` and `attempt` in its metadata are "
-                "no whole numbers"
+                f"{folder / TRAJECTORIES}: {item.id!r}: `seed` and `attempt` in its "
+                "metadata are not integers"
             )
         key = Played(item.task.id or item.task.goal, seed, attempt, get_template(item))
         if key in outcomes:
             raise UsageError(
-                f"{folder}: {key.task} was played twice, by different policies or settings; "
-                "delete the folder"
+                f"{folder}: {key.task} was played twice, with different policies or "
+                "settings; delete the folder"
             )
         outcomes[key] = None if item.error is not None else labels.get(item.id)
     return outcomes
@@ -219,7 +219,7 @@ def read_study_results(out: Path) -> StudyResults:
     for folder, manifest in manifests:
         if manifest["arm"] not in arms:
             raise UsageError(
-                f"{folder / MANIFEST}: `arm` is {manifest['arm']!r}, and {out / STUDY} has "
+                f"{folder / MANIFEST}: `arm` is {manifest['arm']!r}, but {out / STUDY} has "
                 f"{', '.join(arms)}"
             )
     manifests.sort(key=lambda of: (of[1]["round"], of[1]["seed"], arms.index(of[1]["arm"])))
@@ -338,7 +338,7 @@ def _learnt(out: Path, folder: Path, *, has_rows: bool) -> dict[str, Any]:
         truth |= _truth(folder.with_name(f"round-{earlier}") / "attempts")
     rows = folder / ROWS
     kept = {
-        decode_json(line.data, _Row, f"{rows}:{line.number}: no row", _REMEDY).trajectory
+        decode_json(line.data, _Row, f"{rows}:{line.number}: not a row", _REMEDY).trajectory
         for line in (read_lines(rows) if has_rows else ())
     }
     decided = [success for id in kept if (success := truth.get(id)) is not None]
@@ -392,7 +392,7 @@ def _difference(
         gained=sum(by > 0 for by in more.values()),
         lost=sum(by < 0 for by in more.values()),
         difference=more.total() / plays.total() if plays else 0.0,
-        interval=_drawn_again([(more[key], plays[key]) for key in plays]),
+        interval=_bootstrap_interval([(more[key], plays[key]) for key in plays]),
         p=swapped_p(more.values()),
         p_by_task=swapped_p(tasks.values()) if len(tasks) >= _FEWEST_TASKS else None,
     )
@@ -415,7 +415,7 @@ def swapped_p(differences: Iterable[int]) -> float:
     return float(as_far / 2 ** len(given))
 
 
-def _drawn_again(pairs: Sequence[tuple[int, int]]) -> tuple[float, float] | None:
+def _bootstrap_interval(pairs: Sequence[tuple[int, int]]) -> tuple[float, float] | None:
     """Returns the 95 % bootstrap interval of a difference of shares over episodes; None if it is
     degenerate.
     """

@@ -52,17 +52,24 @@ class RetrySpec(Config):
 
     attempts: Annotated[
         int,
-        Meta(ge=1, le=1000, description="attempts at a task, the first included (the paper: 4)"),
+        Meta(
+            ge=1,
+            le=1000,
+            description="Maximum number of attempts at a task, including the first (the paper: 4).",
+        ),
     ] = 4
     status: Annotated[
         Literal["language", "bit"],
-        Meta(description="what the agent is told: the judge's reason, or FAILED alone"),
+        Meta(
+            description="What the agent is told about a failed attempt: the judge's reason, or "
+            "only FAILED."
+        ),
     ] = "language"
     keep_best: Annotated[
         bool,
         Meta(
-            description="the answer is the attempt with the highest score, the earliest of "
-            "equals; else the last"
+            description="Return the attempt with the highest score (the earliest of "
+            "several) instead of the last."
         ),
     ] = False
     threshold: Annotated[
@@ -70,25 +77,25 @@ class RetrySpec(Config):
         Meta(
             ge=0,
             le=1,
-            description="the score that ends the retries (default: the judge's own word)",
+            description="Minimum score that ends the retries (default: the judge's verdict).",
         ),
     ] = None
     false_negative_cost: Annotated[
         float | None,
         Meta(
             gt=0,
-            description="choose the threshold: so many times worse is redoing a right attempt "
-            "than keeping a wrong one",
+            description="Choose the threshold for this cost of repeating a correct "
+            "attempt, relative to keeping a wrong one.",
         ),
     ] = None
     stop_on_repeat: Annotated[
-        bool, Meta(description="stop when a lesson repeats an earlier one")
+        bool, Meta(description="Stop when a lesson repeats an earlier one.")
     ] = True
     order: Annotated[
         Literal["attempt", "task"],
         Meta(
-            description="attempt: all first attempts, then all second ones; task: task after "
-            "task, as in the paper"
+            description="attempt: all first attempts, then all second ones. task: one task "
+            "after the other, as in the paper."
         ),
     ] = "attempt"
 
@@ -198,7 +205,7 @@ def decided(verdict: Verdict, threshold: float | None) -> Verdict:
     )
 
 
-def told(verdict: Verdict, status: Literal["language", "bit"]) -> Verdict:
+def visible_verdict(verdict: Verdict, status: Literal["language", "bit"]) -> Verdict:
     """Returns the feedback on an attempt: the judge's reason, or PASSED or FAILED.
 
     Oracles, including those with deliberate errors, give no reasons, so their feedback is PASSED or
@@ -227,11 +234,13 @@ def get_threshold(spec: RetrySpec, judge: Evaluator) -> float | None:
         return spec.threshold
     if spec.threshold is not None:
         both = ("threshold", "false_negative_cost")
-        raise UsageError("give a threshold or the cost that chooses one, not both", parameters=both)
+        raise UsageError(
+            "give either a threshold, or the cost that chooses one, not both", parameters=both
+        )
     if not any(isinstance(part, Calibrated) for part in every_judge(judge)):
         raise UsageError(
-            "choosing a threshold by costs needs scores that are probabilities: give the judge a "
-            "calibration",
+            "choosing a threshold by cost needs scores that are probabilities; give the "
+            "judge a calibration",
             parameters=("false_negative_cost",),
         )
     return threshold_for_costs(1.0, spec.false_negative_cost)

@@ -247,7 +247,7 @@ def _by_state(steps: Iterable[KeptStep], note: Note) -> dict[Hashable, list[Kept
         state, task = step.trajectory.steps[step.index].observation, step.trajectory.task
         try:
             if not any((state.text, state.caption, state.screenshot)):
-                raise NoEvidenceError("nothing was recorded of its state")
+                raise NoEvidenceError("no state was recorded")
             picture = None if state.screenshot is None else file_hash(state.screenshot)
         except (InputError, NoEvidenceError) as error:
             why = BAD_IMAGE if isinstance(error, InputError) else NOTHING_SHOWN

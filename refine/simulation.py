@@ -23,9 +23,9 @@ from prill.types import Verdict
 from prill.ui.report.lines import PlotLine, PlotPoint, line_chart
 
 WAYS = {
-    "plain": "until the judge is content",
-    "keep best": "the same, and the answer is the attempt with the best score",
-    "second opinion": "a second judge of the same quality looks before an attempt is thrown away",
+    "plain": "until the judge accepts",
+    "keep best": "the same, and the result is the attempt with the best score",
+    "second opinion": "a second judge of the same quality is asked before an attempt is discarded",
     "second opinion, keep best": "both",
     "perfect judge": "until an attempt truly succeeds",
 }
@@ -39,26 +39,30 @@ class SimulationSpec(Config):
 
     success: Annotated[
         float,
-        Meta(ge=0, le=1, description="share of attempts that succeed, where none are recorded"),
+        Meta(ge=0, le=1, description="Success rate of attempts, if none are recorded."),
     ] = 0.15
     false_positives: Annotated[
-        float, Meta(ge=0, le=1, description="share of failures that the judge calls a success")
+        float, Meta(ge=0, le=1, description="Share of failures that the judge calls a success.")
     ] = 0.1
     false_negatives: Annotated[
-        float, Meta(ge=0, le=1, description="share of successes that the judge calls a failure")
+        float, Meta(ge=0, le=1, description="Share of successes that the judge calls a failure.")
     ] = 0.2
     unscored: Annotated[
-        float, Meta(ge=0, le=1, description="share of attempts that the judge cannot judge")
+        float, Meta(ge=0, le=1, description="Share of attempts that the judge leaves unscored.")
     ] = 0.0
     attempts: Annotated[
         int,
-        Meta(ge=1, le=1000, description="attempts at a task, the first included (the paper: 4)"),
+        Meta(
+            ge=1,
+            le=1000,
+            description="Maximum number of attempts at a task, including the first (the paper: 4).",
+        ),
     ] = 4
     tasks: Annotated[
-        int, Meta(ge=1, le=100_000, description="tasks of a run, where none are recorded")
+        int, Meta(ge=1, le=100_000, description="Number of tasks per run, if none are recorded.")
     ] = 100
-    runs: Annotated[int, Meta(ge=40, le=100_000, description="runs that are drawn")] = 400
-    seed: Annotated[int, Meta(description="of the random numbers")] = 0
+    runs: Annotated[int, Meta(ge=40, le=100_000, description="Number of simulated runs.")] = 400
+    seed: Annotated[int, Meta(description="Seed of the random numbers.")] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,7 @@ class RecordedTruths:
         return known + [random.choice(self.truths) for _ in range(count - len(known))]
 
 
-def judge_of_rates(spec: SimulationSpec) -> JudgeModel:
+def judge_from_rates(spec: SimulationSpec) -> JudgeModel:
     """Makes the model of a yes-or-no judge with these error rates, rounded to a thousandth."""
 
     def scores(yes: float) -> list[float | None]:
@@ -121,7 +125,7 @@ def judge_of_rates(spec: SimulationSpec) -> JudgeModel:
     return JudgeModel(scores(1 - spec.false_negatives), scores(spec.false_positives))
 
 
-def judge_of_verdicts(
+def judge_from_verdicts(
     verdicts: Sequence[Verdict],
     truth: Mapping[str, bool | None],
     calibration: Calibration | None = None,
@@ -147,15 +151,15 @@ def judge_of_verdicts(
     for label, scores in sides.items():
         if not any(score is not None for score in scores):
             raise UsageError(
-                f"no verdict is on a labelled {'success' if label else 'failure'}: the judge's "
-                "errors are unknown"
+                f"no verdict is on a labelled {'success' if label else 'failure'}, so the "
+                "judge's errors are unknown"
             )
     return JudgeModel(
         sides[True], sides[False], 0.5 if calibration is None else calibration.threshold
     )
 
 
-def judge_of_calibration(calibration: Calibration) -> JudgeModel:
+def judge_from_calibration(calibration: Calibration) -> JudgeModel:
     """Makes the model of a judge from its calibration: the scores of held-out labelled runs, and
     the threshold.
 
@@ -164,8 +168,9 @@ def judge_of_calibration(calibration: Calibration) -> JudgeModel:
     known = calibration.held_out
     if known is None:
         raise UsageError(
-            "the calibration is of an earlier version and does not tell how often its judge errs: "
-            "make it again with `prill calibrate`, or give verdicts and labels as well",
+            "the calibration was made by an earlier version and does not contain the "
+            "judge's error rates; make it again with `prill calibrate`, or give verdicts "
+            "and labels as well",
             parameters=("calibration", "verdicts", "labels"),
         )
     successes = [*known.successes, *[None] * known.unscored_successes]
@@ -180,7 +185,7 @@ def simulate(
     """Simulates success after each number of retries, for each retry strategy. Results are
     reproducible for a seed.
     """
-    judge = judge_of_rates(spec) if judge is None else judge
+    judge = judge_from_rates(spec) if judge is None else judge
     random = Random(spec.seed)
     count = len(recorded) or spec.tasks
     shares: dict[str, list[list[float]]] = {way: [[] for _ in range(spec.attempts)] for way in WAYS}
@@ -232,7 +237,7 @@ def simulation_lines(
             if last.low > first.success
             else "hurts"
             if last.high < first.success
-            else "may help or hurt"
+            else "may help or harm"
         )
         yield (
             f"{way}: {word} ({first.success:.1%} without retries, {last.success:.1%} with "

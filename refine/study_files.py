@@ -75,7 +75,7 @@ def check_study(out: Path, *, taken_up: bool = False) -> None:
             f"round-{manifest['round']}",
         ):
             of = f"seed {manifest['seed']}, {manifest['arm']}, round {manifest['round']}"
-            raise UsageError(f"{file}: is of {of}; put it back where it belongs")
+            raise UsageError(f"{file}: belongs to {of}; move it back")
         if name.as_posix() not in study:
             _expect_hashes(file, manifest)
 
@@ -142,14 +142,14 @@ def _expect_hashes(file: Path, manifest: Mapping[str, Any]) -> None:
         if digest is not None and (not path.is_file() or compute_hash(path) != digest):
             state = "has changed" if path.is_file() else "is gone"
             raise UsageError(
-                f"{path}: {state} since {file} was written; put back what was there, or delete "
-                f"{file.name}: the study's own command makes it again"
+                f"{path}: {state} since {file} was written; restore the original, or delete "
+                f"{file.name}, which the study's command then writes again"
             )
 
 
 def read_manifest(file: Path) -> dict[str, Any]:
     """Reads the manifest of a round. Raises UsageError that names an invalid field."""
-    data = read_whole(file, "put it back as it was")
-    remedy = "delete it: the study's own command makes it again"
-    decode_json(data, _Round, f"{file}: no manifest of a round", remedy)
+    data = read_whole(file, "restore the file")
+    remedy = "delete it; the study's command then writes it again"
+    decode_json(data, _Round, f"{file}: not the manifest of a round", remedy)
     return decode_json(data, dict[str, Any], str(file), remedy)

@@ -75,7 +75,7 @@ def paired_t(first: Sequence[float], second: Sequence[float]) -> PairedT:
     """
     if len(first) != len(second) or len(first) < 2:
         raise UsageError(
-            f"a paired test needs two outcomes or more on both sides, not {len(first)} and "
+            f"a paired test needs two or more outcomes on both sides, got {len(first)} and "
             f"{len(second)}"
         )
     differences = [one - other for one, other in zip(first, second, strict=True)]

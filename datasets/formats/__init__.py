@@ -211,7 +211,7 @@ def annotate_recording(
     load = FORMATS.maker(format)
     annotate = getattr(sys.modules[load.__module__], "annotate", None)
     if annotate is None:
-        raise UsageError(f"format {format!r} has no place for verdicts", parameters=("to",))
+        raise UsageError(f"format {format!r} cannot store verdicts", parameters=("to",))
     yield from annotate(source, verdicts)
 
 
@@ -255,7 +255,7 @@ def only_format(path: str | os.PathLike[str], found: Sequence[str]) -> str:
             parameters=("format",),
         )
     raise UsageError(
-        f"{path}: of no known format; name one of {', '.join(FORMATS.names())}, or "
+        f"{path}: unknown format; choose one of {', '.join(FORMATS.names())}, or "
         "file.py:function of your own",
         parameters=("format",),
     )

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Meta
 
 from prill.actions.elements import with_element
-from prill.actions.phone import goal_of_question, parse_android, parse_ios, split_reply
+from prill.actions.phone import goal_from_question, parse_android, parse_ios, split_reply
 from prill.actions.webarena import join_sites, parse_action, split_answer
 from prill.datasets.reading.configs import config_values, sites_in
 from prill.datasets.reading.records import decode_json, image_in, read_file, read_record, read_rows
@@ -163,7 +163,7 @@ def load(
     folder: str | PathLike[str],
     *,
     captions: Annotated[
-        str | None, Meta(description="which captions, by their name in captions/ or by path")
+        str | None, Meta(description="Captions to use, by their name in captions/ or by path.")
     ] = None,
 ) -> Iterator[Trajectory | BadLine]:
     """Yields every trajectory, without its judgements and scores.
@@ -193,8 +193,7 @@ def load(
             yield _read_one(str(path), path, _Trial, partial(_trial, path.stem, source))
     else:
         raise UsageError(
-            f"{root}: expected a folder with {LOG} in it, or with {RECORDS}/*.json of a Reflexion "
-            "run"
+            f"{root}: expected a folder with {LOG}, or with {RECORDS}/*.json of a Reflexion run"
         )
 
 
@@ -240,7 +239,7 @@ def detect_platform(folder: Path, *, unknown: Platform | None = None) -> Platfor
         if platform := meta.platform or meta.domain:
             if platform not in get_args(Platform):
                 raise UsageError(
-                    f"{folder / 'meta.json'}: platform {platform!r} is none of "
+                    f"{folder / 'meta.json'}: platform {platform!r} is not one of "
                     f"{', '.join(names)}, other"
                 )
             return cast(Platform, platform)
@@ -250,10 +249,12 @@ def detect_platform(folder: Path, *, unknown: Platform | None = None) -> Platfor
         if len(matches) == 1:
             return cast(Platform, matches[0])
         if matches:
-            raise UsageError(f"{folder}: {part!r} names {' and '.join(matches)}; {_advice(folder)}")
+            raise UsageError(
+                f"{folder}: {part!r} matches {' and '.join(matches)}; {_advice(folder)}"
+            )
     if unknown is not None:
         return unknown
-    raise UsageError(f"{folder}: the path names no platform; {_advice(folder)}")
+    raise UsageError(f"{folder}: the path contains no platform; {_advice(folder)}")
 
 
 def _advice(folder: Path) -> str:
@@ -292,7 +293,7 @@ def _trajectory(record: _Record, folder: _Folder) -> Trajectory:
     )
     return Trajectory(
         id=uid,
-        task=_task(uid, goal_of_question(record.intent), config, folder.platform),
+        task=_task(uid, goal_from_question(record.intent), config, folder.platform),
         agent=other.agent,
         steps=steps,
         final=final,
@@ -454,7 +455,7 @@ def _labels(file: str, row: _Judgement) -> Iterator[LabelRecord]:
         return
     if row.annotation not in _DECISIONS and row.annotation not in _UNDECIDED:
         raise InputError(
-            f"annotation {row.annotation!r} is none of Success, Failure, Unsure, Emulator Error"
+            f"annotation {row.annotation!r} is not one of Success, Failure, Unsure, Emulator Error"
         )
     who = "" if row.user_uid is None else str(row.user_uid)
     source = "oracle" if who.lower() in _ORACLES or "oracle" in f"{file} {who}".lower() else "human"
@@ -477,7 +478,8 @@ def _captions(folder: Path, name: str | None) -> tuple[str | None, dict[str, str
         name = next(iter(files), None)
     elif name not in files:
         raise UsageError(
-            f"{folder / 'captions'}: no file {name}.json; there are: {', '.join(files) or 'none'}",
+            f"{folder / 'captions'}: {name}.json not found; expected one of "
+            f"{', '.join(files) or 'none'}",
             parameters=("captions",),
         )
     return name, _file(files[name], dict[str, str | None]) if name is not None else {}

@@ -79,11 +79,12 @@ def _label(folder: Path, root: Path) -> LabelRecord | BadLine | None:
 
 
 def _runs(root: Path) -> list[Path]:
-    marks = [*root.rglob("exp_args.pkl"), *root.rglob("step_0.pkl.gz")]
-    folders = sorted({path.parent for path in marks if not path.parent.name.startswith("_")})
+    markers = [*root.rglob("exp_args.pkl"), *root.rglob("step_0.pkl.gz")]
+    folders = sorted({path.parent for path in markers if not path.parent.name.startswith("_")})
     if not folders:
         raise UsageError(
-            f"{root}: expected a folder with exp_args.pkl or step_0.pkl.gz in it or below"
+            f"{root}: expected a folder that contains exp_args.pkl or step_0.pkl.gz, also "
+            "in subfolders"
         )
     return folders
 
@@ -151,7 +152,7 @@ def _trajectory(folder: Path, root: Path) -> Trajectory:
         final=final if final != Observation() else None,
         answer=answer,
         metadata={key: value for key, value in extra.items() if isinstance(value, str | int)},
-        error=summary.broke_off,
+        error=summary.failure,
     )
 
 

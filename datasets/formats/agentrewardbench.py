@@ -118,7 +118,7 @@ def _files(root: Path) -> list[Path]:
         path for path in root.rglob("*.json*") if path.name.removesuffix(".gz").endswith(".json")
     )
     if not paths:
-        raise UsageError(f"{root}: expected a file, or a folder with .json files in it")
+        raise UsageError(f"{root}: expected a file, or a folder with .json files")
     return paths
 
 
@@ -176,7 +176,7 @@ def _trajectory(path: Path, root: Path) -> Trajectory:
         final=final,
         answer=answer,
         metadata={key: value for key, value in extra.items() if value is not None},
-        error=summary.broke_off,
+        error=summary.failure,
     )
 
 

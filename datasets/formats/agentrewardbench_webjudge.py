@@ -150,7 +150,7 @@ def load_reference_verdicts(
             others.update(row.reference_judges)
     if not present:
         raise UsageError(
-            f"{folder}: no judge is called {judge!r}; there are: "
+            f"{folder}: unknown judge {judge!r}; expected one of "
             f"{', '.join(sorted(others)) or 'none'}"
         )
 

@@ -155,7 +155,7 @@ def _trajectory(
         if data.type == "function"
     ]
     if not calls and not runs:
-        raise InputError("no call of a model and no run of a function in this trace")
+        raise InputError("this trace contains no model call and no function call")
     chat = conversation(
         join_calls(calls, runs), images, goal="", read=read_call, looks=LOOKS, measured=True
     )
@@ -194,7 +194,11 @@ def _trajectory(
             {key: value for key, value in metadata.items() if value is not None}, chat.claimed
         ),
         error=next(
-            (_said(span.error) for span in spans if span.error and span.span_data.type == "agent"),
+            (
+                _error_text(span.error)
+                for span in spans
+                if span.error and span.span_data.type == "agent"
+            ),
             None,
         ),
     )
@@ -218,7 +222,7 @@ def _text(output: str | list[object] | None) -> str | None:
     return output if isinstance(output, str) else str(output) if output else None
 
 
-def _said(error: _Error) -> str:
+def _error_text(error: _Error) -> str:
     inner = error.data.get("error") if isinstance(error.data, dict) else None
     parts = (error.message, inner if isinstance(inner, str) else None)
     return ": ".join(part for part in parts if part) or "failed"

@@ -150,7 +150,7 @@ def _files(source: Path) -> list[Path]:
         return [source]
     paths = [path for path in sorted(source.rglob("*")) if path.is_file() and _is_data(path)]
     if not paths:
-        raise UsageError(f"{source}: no TFRecord and no JSON file in this folder")
+        raise UsageError(f"{source}: this folder contains no TFRecord or JSON file")
     return paths
 
 
@@ -261,8 +261,8 @@ def _screenshot(step: AitwStep, images: ImageFolder) -> str | None:
         or len(step.image) != height * width * channels
     ):
         raise InputError(
-            f"image/encoded has {len(step.image)} bytes: no PNG or JPEG, nor {height} x {width} x "
-            f"{channels} pixels"
+            f"image/encoded has {len(step.image)} bytes, which are not PNG, JPEG or "
+            f"{height} x {width} x {channels} pixels"
         )
     from PIL import Image
 
@@ -426,8 +426,8 @@ class _Fields:
             len(names) not in (0, len(boxes) // 4) for names in (texts, types)
         ):
             raise InputError(
-                f"{len(boxes)} numbers for boxes, {len(texts)} texts and {len(types)} types do "
-                "not fit together"
+                f"{len(boxes)} numbers for boxes, {len(texts)} texts and {len(types)} types "
+                "do not match"
             )
         return tuple(
             AitwElement(
@@ -447,12 +447,12 @@ class _Fields:
         try:
             return base64.b64decode(values[0], validate=True)
         except (TypeError, ValueError, binascii.Error):
-            raise InputError("image/encoded is no base64 text") from None
+            raise InputError("image/encoded is not base64") from None
 
     def _texts(self, name: str) -> list[str]:
         values = list(_flat(self._record.get(name)))
         if not all(isinstance(value, str | bytes | int) for value in values):
-            raise InputError(f"{name} is no text")
+            raise InputError(f"{name} is not a string")
         return [
             value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
             for value in values
@@ -465,7 +465,7 @@ class _Fields:
             for value in values
         ):
             raise InputError(
-                f"{name} holds something that is no number, or an integer of more than 64 bits"
+                f"{name} contains a value that is not a number, or an integer of more than 64 bits"
             )
         if count is not None and len(values) != count:
             raise InputError(f"{name} has {len(values)} numbers, expected {count}")

@@ -183,7 +183,7 @@ def _files(root: Path) -> Iterator[tuple[Path, str, bytes | BadLine]]:
             any_document = True
             yield path, name, data
     if not any_document:
-        raise UsageError(f"{root}: expected JSON files with a schema_version of ATIF in it")
+        raise UsageError(f"{root}: expected JSON files with an ATIF schema_version")
 
 
 def _decoded(data: bytes) -> _Document:
@@ -195,13 +195,13 @@ def _decoded(data: bytes) -> _Document:
 
 def _trajectory(document: _Document, name: str, ids: set[str], images: RecordImages) -> Trajectory:
     messages = [message for step in document.steps for message in _messages(step)]
-    by_computer = [
+    computer_steps = [
         step
         for step in document.steps
         if any(call.function_name == NAME for call in step.tool_calls or ())
     ]
     size = screen_size(document.agent.tool_definitions or ()) or (
-        _desktop(document, images) if by_computer else None
+        _desktop_size(document, images) if computer_steps else None
     )
     chat = conversation(messages, images, size, read=ComputerActions())
     start_url = _start_url(document)
@@ -211,7 +211,7 @@ def _trajectory(document: _Document, name: str, ids: set[str], images: RecordIma
         id=id,
         task=Task(
             goal=chat.goal,
-            platform="web" if start_url else "desktop" if by_computer else "other",
+            platform="web" if start_url else "desktop" if computer_steps else "other",
             start_url=start_url,
         ),
         agent=f"{agent.name} ({agent.model_name})" if agent.model_name else agent.name,
@@ -234,7 +234,7 @@ def _unique(id: str, ids: set[str]) -> str:
     return free
 
 
-def _desktop(document: _Document, images: RecordImages) -> tuple[float, float] | None:
+def _desktop_size(document: _Document, images: RecordImages) -> tuple[float, float] | None:
     """Returns the size of the first image of the whole desktop; the image after a zoom shows a part
     of it.
     """

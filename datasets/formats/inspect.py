@@ -337,7 +337,7 @@ def _sample(archive: Archive, name: str) -> _Sample:
     refs = ((0, len(pool)),) if sample.message_refs is None else sample.message_refs
     # The pool is no longer than its entries, but the references may repeat them: each counts once.
     if sum(end - start for start, end in refs) > max(10_000, 10 * len(pool)):
-        raise InputError("message_refs name more messages than there are")
+        raise InputError("message_refs refer to messages that do not exist")
     messages = tuple(
         message for start, end in refs for message in pool[max(0, start) : max(0, end)]
     )

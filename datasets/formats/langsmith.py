@@ -95,7 +95,7 @@ class _Run:
 
 
 @dataclass(frozen=True)
-class _Said:
+class _FeedbackRecord:
     """Feedback on a run."""
 
     key: str
@@ -108,7 +108,7 @@ class _Said:
 @dataclass
 class _Document:
     traces: dict[str, list[_Run]] = field(default_factory=dict)
-    feedback: list[_Said] = field(default_factory=list)
+    feedback: list[_FeedbackRecord] = field(default_factory=list)
 
 
 def looks_like(value: object) -> bool:
@@ -196,7 +196,7 @@ def _sort(document: Document, found: _Document) -> Iterator[BadLine]:
     while waiting:
         place, value = waiting.popleft()
         if isinstance(value, dict) and "key" in value and "run_type" not in value:
-            said = read_record(place, partial(as_record, value, _Said))
+            said = read_record(place, partial(as_record, value, _FeedbackRecord))
             if isinstance(said, BadLine):
                 yield said
             else:
@@ -233,7 +233,7 @@ def _trajectory(id: str, runs: list[_Run], images: RecordImages) -> Trajectory:
         if run.run_type == "tool"
     ]
     if not calls and not tools:
-        raise InputError("no call of a model and no run of a tool in this trace")
+        raise InputError("this trace contains no model call and no tool run")
     goal = next((text for run in roots if (text := _plain_text(run.inputs))), "")
     chat = conversation(
         join_calls(calls, tools), images, goal=goal, read=read_call, looks=LOOKS, measured=True
@@ -273,7 +273,7 @@ def _trajectory(id: str, runs: list[_Run], images: RecordImages) -> Trajectory:
 
 
 def _call(run: _Run) -> ModelCall | None:
-    inputs, outputs = _messages(_held(run.inputs)), _messages(_said(run.outputs))
+    inputs, outputs = _messages(_held(run.inputs)), _messages(_read_output(run.outputs))
     return ModelCall(tuple(inputs), tuple(outputs)) if inputs or outputs else None
 
 
@@ -289,7 +289,7 @@ def _held(values: dict[str, object] | None) -> object:
     return held[0] if is_batch and isinstance(held, list) else held
 
 
-def _said(values: dict[str, object] | None) -> object:
+def _read_output(values: dict[str, object] | None) -> object:
     """Returns the messages that a model generated."""
     values = values or {}
     for key in ("generations", "choices"):

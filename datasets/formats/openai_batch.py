@@ -138,7 +138,7 @@ def load(
                 return
             if endpoint != _ENDPOINT:
                 raise InputError(
-                    f"a request to {row.url}; only {_ENDPOINT} and {_RESPONSES} are read"
+                    f"unsupported request to {row.url}; expected {_ENDPOINT} or {_RESPONSES}"
                 )
             yield from _trajectories(row, reply, bool(answers), unpacked)
 
@@ -211,7 +211,7 @@ def _of_response(
         row.custom_id, (parse_response({"request": row.body, "response": body}),), images
     )
     if not trajectory.task.goal:
-        raise InputError(f"{row.custom_id}: no text of a user, so there is no goal")
+        raise InputError(f"{row.custom_id}: no user text, so there is no goal")
     return (
         trajectory
         if given is not None
@@ -252,14 +252,13 @@ def _files(source: Path) -> tuple[list[Path], list[Path]]:
     if not source.is_dir():
         if _kind(source) == "replies":
             raise UsageError(
-                f"{source}: this file has replies; give the file of requests, or the folder of both"
+                f"{source}: this file contains replies; give the file of requests, or the "
+                "folder of both"
             )
         return [source], replies
     requests = [path for path, kind in kinds.items() if kind == "requests"]
     if not requests:
-        raise UsageError(
-            f"{source}: expected a .jsonl file with batch requests (custom_id, body) in it"
-        )
+        raise UsageError(f"{source}: expected a .jsonl file with batch requests (custom_id, body)")
     return requests, replies
 
 

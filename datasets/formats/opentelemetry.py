@@ -179,7 +179,7 @@ def _trajectory(trace: _Trace, images: RecordImages) -> Trajectory:
         (
             text
             for span in roots
-            if (text := _said(span, "input.value", "gen_ai.input.messages", "user"))
+            if (text := _read_text(span, "input.value", "gen_ai.input.messages", "user"))
         ),
         "",
     )
@@ -187,7 +187,7 @@ def _trajectory(trace: _Trace, images: RecordImages) -> Trajectory:
         (
             text
             for span in roots
-            if (text := _said(span, "output.value", "gen_ai.output.messages", "assistant"))
+            if (text := _read_text(span, "output.value", "gen_ai.output.messages", "assistant"))
         ),
         None,
     )
@@ -195,7 +195,7 @@ def _trajectory(trace: _Trace, images: RecordImages) -> Trajectory:
         join_calls(calls, tools), images, goal=asked, read=read_call, looks=LOOKS, measured=True
     )
     if not chat.steps and not chat.goal and not any(map(_is_agent, roots)):
-        raise InputError("no call of a model and no run of a tool in this trace")
+        raise InputError("this trace contains no model call and no tool run")
     models = (text for span in spans if _is_call(span) and (text := _model(span)))
     agent = next(
         (
@@ -314,7 +314,7 @@ def _tool_run(span: Span) -> ToolRun:
     return ToolRun(name, arguments, result, id)
 
 
-def _said(span: Span, text_key: str, messages_key: str, role: str) -> str | None:
+def _read_text(span: Span, text_key: str, messages_key: str, role: str) -> str | None:
     """Returns the text of an agent's input or output."""
     if text := find_text(span.attributes, text_key):
         return text

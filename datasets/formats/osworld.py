@@ -198,7 +198,7 @@ def _result_label(root: Path, folder: Path, result: Path) -> LabelRecord:
     except ValueError:
         reward = nan
     if not isfinite(reward):
-        raise InputError(f"{text[:40]!r} is no number")
+        raise InputError(f"{text[:40]!r} is not a number")
     return _label(_id(root, folder), reward)
 
 
@@ -379,7 +379,7 @@ def _goal(root: Path, folder: Path, rows: list[_Turn]) -> str:
         return (place / "instruction.txt").read_text(encoding="utf-8", errors="replace").strip()
     if text := next((row.instruction for row in rows if row.instruction), None):
         return text
-    raise InputError("no instruction; put OSWorld's folder evaluation_examples beside the results")
+    raise InputError("no instruction; put OSWorld's folder evaluation_examples next to the results")
 
 
 # Actions written as pyautogui code

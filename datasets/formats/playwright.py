@@ -190,7 +190,7 @@ def _read(path: Path, name: str, images: ImageFolder) -> Trajectory:
             one for one in archive.names if one.endswith(_SUFFIX) and not one.endswith(_RUNNERS)
         )
         if not files:
-            raise InputError("no .trace is in this archive")
+            raise InputError("this archive contains no .trace file")
         trace = _Trace()
         for file in files:
             _events(archive.read(file), file, trace)

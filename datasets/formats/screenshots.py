@@ -49,8 +49,8 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
     lists = [root] if root.is_file() else sorted(root.glob("*.json"))
     if len(lists) > 1:
         raise UsageError(
-            f"{root}: holds {len(lists)} lists ({', '.join(path.name for path in lists)}); name "
-            "one of them"
+            f"{root}: contains {len(lists)} lists "
+            f"({', '.join(path.name for path in lists)}); give one of them"
         )
     if lists:
         yield from _pairs(lists[0])
@@ -67,8 +67,8 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
         yield _trajectory(path.relative_to(root).as_posix(), str(path.resolve()), None)
     if not found:
         raise UsageError(
-            f"{root}: expected pictures ({', '.join(sorted(_SUFFIXES))}), or a JSON list of img "
-            "and cap"
+            f"{root}: expected images ({', '.join(sorted(_SUFFIXES))}), or a JSON list of "
+            "img and cap"
         )
 
 
@@ -87,9 +87,9 @@ def _pair(pair: _Pair, folder: Path) -> Trajectory:
     # the list holds paths of the machine that wrote it
     name = pair.img.replace("\\", "/").rpartition("/")[2]
     if not name:
-        raise InputError(f"img {pair.img!r} names no file")
+        raise InputError(f"img {pair.img!r} is not a file name")
     if pair.cap in _FAILURES:
-        raise InputError(f"{name} has no description: the list says {pair.cap}")
+        raise InputError(f"{name} has no description; the list has {pair.cap}")
     return _trajectory(name, image_in(folder, name), pair.cap or None)
 
 

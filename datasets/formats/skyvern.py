@@ -119,7 +119,7 @@ def _tasks(root: Path) -> list[Path]:
         if path.is_dir() and _STEP.fullmatch(path.name)
     ]
     if not steps:
-        raise UsageError(f"{root}: expected folders of Skyvern's steps, such as 00_0_stp_123")
+        raise UsageError(f"{root}: expected folders of Skyvern's steps, for example 00_0_stp_123")
     return sorted({path.parent for path in steps})
 
 

@@ -189,7 +189,7 @@ def _files(source: str | PathLike[str]) -> list[tuple[Path, str]]:
         return [(root, "")]
     paths = sorted(path for name in (_RESULTS, _TRACES) for path in root.rglob(name))
     if not paths:
-        raise UsageError(f"{source}: expected {_RESULTS} or {_TRACES} in it")
+        raise UsageError(f"{source}: expected {_RESULTS} or {_TRACES} in this folder")
     return [
         (path, "" if path.parent == root else path.parent.relative_to(root).as_posix())
         for path in paths
@@ -366,7 +366,7 @@ def _last_branch(trace: _Trace) -> tuple[list[ChatMessage], int]:
     at = leaves[-1] if leaves else None
     while at is not None:
         if not 0 <= at < len(nodes) or len(path) > len(nodes):
-            raise InputError(f"trace {trace.id}: the parents of its nodes lead nowhere")
+            raise InputError(f"trace {trace.id}: the parents of its nodes do not exist")
         path.append(nodes[at].message)
         at = nodes[at].parent
     return path[::-1], len(leaves)

@@ -72,7 +72,7 @@ def load(
     matches = [(_NAME.fullmatch(path.name), path) for path in _pages(root)]
     pages = [(int(name[1]), int(name[2] or -1), path) for name, path in matches if name]
     if not pages:
-        raise UsageError(f"{root}: expected a folder with render_<task>.html in it")
+        raise UsageError(f"{root}: expected a folder that contains render_<task>.html")
     log = _read_logs(root)
     with image_store(images) as store:
         for number, trial, path in sorted(pages):
@@ -193,7 +193,7 @@ def _task(values: Mapping[str, str]) -> Task:
     """Returns the task of a configuration."""
     number = values.get("task_id", "")
     if not number.isdecimal() or not values.get("intent"):
-        raise InputError("the configuration in front of the first page has no task_id or no intent")
+        raise InputError("the configuration before the first page has no task_id or no intent")
     return Task(
         id=f"webarena.{number}",
         goal=values["intent"],
@@ -207,10 +207,14 @@ def _step(page: str, image_folder: ImageFolder) -> Step:
     head, _, rest = page.partition(_TEXT)
     url, end = _URL.search(head), _AFTER_TEXT.search(rest)
     if end is None:
-        raise InputError("the state has no end: the file was cut, or is none of WebArena's")
+        raise InputError(
+            "the state is incomplete: the file was cut off, or is not in WebArena's format"
+        )
     _, marker, prediction = rest[end.end() :].partition(_PLAIN)
     if not marker:
-        raise InputError("the state has no action: the file was cut, or is none of WebArena's")
+        raise InputError(
+            "the state has no action: the file was cut off, or is not in WebArena's format"
+        )
     raw = _RAW.search(prediction)
     observation = Observation(
         screenshot=image_folder.add(_decoded(end[1])) if end[1] else None,
@@ -235,4 +239,4 @@ def _decoded(image: str) -> bytes:
     try:
         return base64.b64decode(image, validate=True)
     except (binascii.Error, ValueError):
-        raise InputError("the screenshot is no base64 text") from None
+        raise InputError("the screenshot is not base64") from None

@@ -74,11 +74,11 @@ def messages(values: Iterable[object]) -> Iterator[ChatMessage]:
         try:
             message = msgspec.convert(value, _Message)
         except (msgspec.ValidationError, RecursionError) as error:
-            raise InputError(f"a message is broken: {error}") from None
+            raise InputError(f"invalid message: {error}") from None
         if not isinstance(message.content, tuple):
             yield _chat(message, message.content)
         elif message.role == "assistant":
-            yield from _said(message, message.content)
+            yield from _parse_message(message, message.content)
         else:
             yield from _shown(message, message.content)
 
@@ -122,7 +122,7 @@ def _chat(message: _Message, content: str | tuple[ContentPart, ...] | None) -> C
     )
 
 
-def _said(message: _Message, blocks: tuple[_Block, ...]) -> Iterator[ChatMessage]:
+def _parse_message(message: _Message, blocks: tuple[_Block, ...]) -> Iterator[ChatMessage]:
     """Yields the agent's text and calls, with results of server-side tools between them."""
     thoughts = [message.reasoning_content] if message.reasoning_content else []
     parts: list[ContentPart] = []

@@ -45,7 +45,7 @@ class Archive:
             self._zip = zipfile.ZipFile(path)
             size = path.stat().st_size
         except _BROKEN as error:
-            raise InputError(f"is no ZIP archive that can be read: {error}") from None
+            raise InputError(f"not a readable ZIP archive: {error}") from None
         self._raw: BinaryIO | None = None
         self._path = path
         self._left = max(_LEAST, _MAX_RATIO * size)
@@ -82,7 +82,7 @@ class Archive:
         except InputError:
             self._left = 0  # read nothing more of a possible attack
             raise InputError(
-                f"{name!r} unpacks to more than {most >> 20} MiB; more is not read"
+                f"{name!r} unpacks to more than {most >> 20} MiB, which is the limit"
             ) from None
         except MissingExtraError:
             raise

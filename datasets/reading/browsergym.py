@@ -58,7 +58,7 @@ def parse_action(text: str) -> Action:
         if name in names:
             values.setdefault(name, keyword.value)
     return Action(
-        kind, text, target=_plain(values.get("target")), value=_plain(values.get("value"))
+        kind, text, target=_literal(values.get("target")), value=_literal(values.get("value"))
     )
 
 
@@ -70,18 +70,18 @@ def _call(text: str) -> ast.Call | None:
     return tree if isinstance(tree, ast.Call) else None
 
 
-def _plain(node: ast.expr | None) -> str | None:
+def _literal(node: ast.expr | None) -> str | None:
     if node is None:
         return None
     if isinstance(node, ast.Constant):
         return valid_unicode(str(node.value))
     if isinstance(node, ast.List | ast.Tuple):
-        return _joined(node.elts)
+        return _join(node.elts)
     return ast.unparse(node)
 
 
-def _joined(nodes: Sequence[ast.expr]) -> str:
-    return ", ".join(text for text in map(_plain, nodes) if text is not None)
+def _join(nodes: Sequence[ast.expr]) -> str:
+    return ", ".join(text for text in map(_literal, nodes) if text is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Summary:
     err_msg: str | None = None
 
     @property
-    def broke_off(self) -> str | None:
+    def failure(self) -> str | None:
         """Returns the error that ended the run early; None if it ended normally."""
         return None if self.terminated or self.truncated else self.err_msg or None
 
@@ -147,10 +147,8 @@ def oracle_label(id: str, summary: Summary) -> LabelRecord | None:
     reward = summary.cum_reward
     if reward is None:
         return None
-    if summary.broke_off and reward <= 0:
-        return LabelRecord(
-            id=id, success=None, source="oracle", note="the run was ended by an error"
-        )
+    if summary.failure and reward <= 0:
+        return LabelRecord(id=id, success=None, source="oracle", note="an error ended the run")
     note = None if reward in (0.0, 1.0) else f"reward {reward:g}"
     return LabelRecord(id=id, success=reward >= 0.5, source="oracle", note=note)
 

@@ -184,7 +184,7 @@ def conversation(
         )
     goal_text = first_text or goal
     if goal_text is None or (goal_text == "" and goal is None):
-        raise InputError("no text of a user, so there is no goal")
+        raise InputError("no user text, so there is no goal")
     return _conversation(goal_text, actions, moments, ends_in_text)
 
 
@@ -196,7 +196,7 @@ def read_calls(calls: Sequence[ToolCall | str]) -> list[ToolCall]:
             for call in calls
         ]
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise InputError(f"a tool call is broken: {error}") from None
+        raise InputError(f"invalid tool call: {error}") from None
 
 
 def _conversation(
@@ -237,7 +237,7 @@ def _parse_actions(message: ChatMessage, size: Screen, read: ReadCall) -> Iterab
         name = call.function.name if call.function else call.name
         arguments = call.function.arguments if call.function else call.arguments
         if name is None:
-            raise InputError("a tool call names no function")
+            raise InputError("a tool call has no function name")
         yield _Done(
             call.id,
             read(name, arguments or {}, size),

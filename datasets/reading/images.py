@@ -43,9 +43,7 @@ class ImageFolder:
         """
         suffix = image_suffix(data)
         if suffix is None:
-            raise InputError(
-                f"an image inside the file is no PNG, JPEG, GIF or WebP ({len(data)} bytes)"
-            )
+            raise InputError(f"an embedded image is not PNG, JPEG, GIF or WebP ({len(data)} bytes)")
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / (hashlib.sha256(data).hexdigest()[:16] + suffix)
         if not path.exists():
@@ -124,19 +122,19 @@ class RecordImages:
         if re.match(r"(?!file:)[a-z][a-z0-9+.-]+://", url, re.IGNORECASE):
             return None
         if self._base is None:
-            raise InputError(f"image {_brief(url)} is neither a data URL nor an address")
+            raise InputError(f"image {_brief(url)} is neither a data URL nor an http(s) URL")
         if "\0" in url:
-            raise InputError(f"image path {_brief(url)} holds a null character")
+            raise InputError(f"image path {_brief(url)} contains a null character")
         return image_in(self._base, url)
 
     def _decoded(self, url: str) -> str:
         head = _DATA_URL.match(url)
         if head is None or ";base64" not in head[2].lower():
-            raise InputError(f"image {_brief(url)} is no base64 data URL")
+            raise InputError(f"image {_brief(url)} is not a base64 data URL")
         size = (len(url) - head.end()) * 3 // 4
         if size > MAX_BYTES + 2:
             raise InputError(
-                f"an image of {size >> 20} MiB; at most {MAX_BYTES >> 20} MiB are unpacked"
+                f"an image of {size >> 20} MiB, more than {MAX_BYTES >> 20} MiB, which is the limit"
             )
         try:
             data = base64.b64decode(url[head.end() :], validate=True)

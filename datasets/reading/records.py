@@ -108,7 +108,7 @@ def read_at_most(file: BinaryIO, most: int) -> bytes:
         parts.append(part)
         size += len(part)
         if size > most:
-            raise InputError(f"holds more than {most >> 20} MiB unpacked; more is not read")
+            raise InputError(f"unpacks to more than {most >> 20} MiB, which is the limit")
     return b"".join(parts)
 
 
@@ -151,7 +151,7 @@ def find_rows(folder: str | PathLike[str], stem: str) -> Path:
     for name in names:
         if (Path(folder) / name).is_file():
             return Path(folder) / name
-    raise UsageError(f"{folder}: expected a folder with {names[0]} or {names[1]}")
+    raise UsageError(f"{folder}: expected a folder that contains {names[0]} or {names[1]}")
 
 
 def _is_circular(path: Path) -> bool:

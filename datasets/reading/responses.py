@@ -169,7 +169,7 @@ def _content(value: object) -> _Content:
     try:
         content: _Content = msgspec.convert(value, _Content)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise InputError(f"an item's content is broken: {error}") from None
+        raise InputError(f"invalid item content: {error}") from None
     return content
 
 
@@ -196,7 +196,7 @@ def _parts(content: _Content) -> str | tuple[ContentPart, ...] | None:
 def _records(items: list[object]) -> Iterator[_Item]:
     for item in items:
         if not isinstance(item, dict):
-            raise InputError(f"an item is not an object: {type(item).__name__}")
+            raise InputError(f"expected an item as an object, got {type(item).__name__}")
         yield item
 
 

@@ -136,7 +136,7 @@ class _Steps(dict[int, Callable[[Any], None]]):
     def __getitem__(self, opcode: int) -> Callable[[Any], None]:
         self._left -= 1
         if self._left < 0:
-            raise pickle.UnpicklingError(f"more than {self._most} steps; more are not taken")
+            raise pickle.UnpicklingError(f"more than {self._most} steps, which is the limit")
         return super().__getitem__(opcode)
 
 

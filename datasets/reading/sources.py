@@ -259,7 +259,7 @@ def find_files(
             _without_suffix(path.relative_to(root).as_posix() if root.is_dir() else path.name),
         )
     if not found:
-        raise UsageError(f"{source}: no file of this format is in it")
+        raise UsageError(f"{source}: contains no file of this format")
 
 
 def read_document(path: Path, name: str) -> Document:

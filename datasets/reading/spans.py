@@ -166,7 +166,7 @@ def _span(held: Mapping[str, object], service: object) -> Span:
         for keys in _IDS
     )
     if trace is None or id is None:
-        raise InputError("a span has no id, or none of its trace")
+        raise InputError("a span has no span id or no trace id")
     attributes = _attributes(held.get("attributes"))
     if "span_kind" in held:  # the form of Phoenix
         attributes = {"openinference.span.kind": held["span_kind"], **attributes}

@@ -36,22 +36,21 @@ def read_records(file: BinaryIO, place: str, *, check_data: bool = True) -> Iter
             length = _length(head)
             if length is None:
                 raise InputError(
-                    f"{place}: record {number}: no TFRecord here (the checksum of the length is "
-                    "wrong)"
+                    f"{place}: record {number}: not a TFRecord (the checksum of the length "
+                    "is wrong)"
                 )
             if length > _LARGEST:
                 raise InputError(
-                    f"{place}: record {number}: {length} bytes are more than the {_LARGEST} that "
-                    "are read"
+                    f"{place}: record {number}: {length} bytes, more than the limit of {_LARGEST}"
                 )
             data, end = file.read(length), file.read(4)
             if len(data) < length or len(end) < 4:
-                raise InputError(f"{place}: record {number}: the file ends inside it")
+                raise InputError(f"{place}: record {number}: the file ends in the middle of it")
             if check_data and struct.unpack("<I", end)[0] != masked_crc(data):
                 raise InputError(f"{place}: record {number}: the checksum of the data is wrong")
             yield data
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{place}: cannot be read beyond record {number}: {error}") from error
+        raise InputError(f"{place}: cannot be read after record {number}: {error}") from error
 
 
 def begins_tfrecord(head: bytes) -> bool:

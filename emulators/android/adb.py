@@ -192,7 +192,7 @@ class AdbServer:
                 out, err = await process.communicate()
         except TimeoutError:
             raise PhoneLostError(
-                f"adb {' '.join(arguments)} did not end within {bound:g} s", sent=True
+                f"adb {' '.join(arguments)} did not finish within {bound:g} s", sent=True
             ) from None
         finally:
             if process.returncode is None:
@@ -212,12 +212,12 @@ class AdbServer:
                 yield reader, writer
         except TimeoutError:
             raise PhoneLostError(
-                f"`{what}` was not answered within {bound:g} s", sent=writer is not None
+                f"no response to `{what}` within {bound:g} s", sent=writer is not None
             ) from None
         except (OSError, EOFError) as error:
             if writer is None:
                 raise PhoneLostError(
-                    f"no adb server answers on port {self.port}", sent=False
+                    f"no adb server responds on port {self.port}", sent=False
                 ) from None
             reason = "" if isinstance(error, EOFError) else f" ({error.strerror or error})"
             raise PhoneLostError(
@@ -225,7 +225,7 @@ class AdbServer:
             ) from None
         except (ValueError, struct.error):
             raise PhoneLostError(
-                f"what answers on port {self.port} is no adb server", sent=True
+                f"the server on port {self.port} is not an adb server", sent=True
             ) from None
         finally:
             if writer is not None:
@@ -255,7 +255,7 @@ def _ready(devices: dict[str, str], wanted: str | None) -> str | None:
         if state == "device" and wanted in (None, serial)
     ]
     if len(ready) > 1:
-        raise UsageError(f"several phones are connected, say which: {', '.join(sorted(ready))}")
+        raise UsageError(f"several phones are connected; choose one: {', '.join(sorted(ready))}")
     return ready[0] if ready else None
 
 
@@ -309,7 +309,7 @@ class AdbPhone:
         size = sizes.get("Override") or sizes.get("Physical")
         if size is None:
             raise PhoneLostError(
-                f"the phone does not tell its size: {printed.last_line}", sent=True
+                f"the phone does not report its screen size: {printed.last_line}", sent=True
             )
         return size
 
@@ -370,7 +370,9 @@ class AdbPhone:
                 f"monkey -p {start.package} -c android.intent.category.LAUNCHER 1"
             )
             if opened.status != 0:
-                raise EnvironmentFailedError(f"{start.package} does not open: {opened.last_line}")
+                raise EnvironmentFailedError(
+                    f"{start.package} cannot be opened: {opened.last_line}"
+                )
 
     async def shell(self, command: str) -> str:
         """Runs a command in the phone's shell.
@@ -393,15 +395,15 @@ class AdbPhone:
         ]
         if errors or printed.status != 0:
             raise EnvironmentFailedError(
-                f"{what} does not open: {errors[0].strip() if errors else printed.last_line}"
+                f"{what} cannot be opened: {errors[0].strip() if errors else printed.last_line}"
             )
 
     async def _type_by_keyboard(self, text: str) -> None:
         if KEYBOARD not in (await self._run("ime list -a -s")).text.split():
             raise EnvironmentFailedError(
-                f"{text!r} cannot be typed: `input text` knows only ASCII, and the phone has no "
-                f"{KEYBOARD.split('/')[0]}; "
-                "install ADBKeyboard.apk (github.com/senzhk/ADBKeyBoard) or use the Appium backend"
+                f"{text!r} cannot be typed: `input text` only supports ASCII, and the phone "
+                f"has no {KEYBOARD.split('/')[0]}; install ADBKeyboard.apk "
+                "(github.com/senzhk/ADBKeyBoard) or use the Appium backend"
             )
         before = (await self._run("settings get secure default_input_method")).text.strip()
         coded = base64.b64encode(text.encode()).decode()
@@ -436,7 +438,7 @@ class AdbPhone:
 
     async def _shell(self, command: str, *, timeout: float | None = None) -> Printed:
         if self._serial is None:
-            raise UsageError("no session with the phone: call open first")
+            raise UsageError("no session with the phone; call open first")
         return await self._adb.shell(self._serial, command, timeout=timeout)
 
 

@@ -76,15 +76,17 @@ class AppiumSession:
                 return await asyncio.get_running_loop().run_in_executor(self._thread, do)
         except TimeoutError:
             raise PhoneLostError(
-                f"the {what} did not come within {timeout:g} s", sent=True
+                f"the {what} was not received within {timeout:g} s", sent=True
             ) from None
         except NewConnectionError:
             raise PhoneLostError(
-                f"no Appium server answers at {self._url} (to start one: appium server)", sent=False
+                f"no Appium server responds at {self._url} (start one with: appium server)",
+                sent=False,
             ) from None
         except (HTTPError, OSError) as error:
             raise PhoneLostError(
-                f"the {what} broke off: {first_line(str(error.args[-1] if error.args else error))}",
+                f"the {what} was interrupted: "
+                f"{first_line(str(error.args[-1] if error.args else error))}",
                 sent=True,
             ) from None
         except WebDriverException as error:
@@ -180,7 +182,8 @@ class AppiumPhone:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(
-                f"{url!r} is no address of an Appium server; give one like http://127.0.0.1:4723"
+                f"{url!r} is not the URL of an Appium server; expected one such as "
+                "http://127.0.0.1:4723"
             )
         self._url = url.rstrip("/")
         self._adb = AdbServer(adb_port, timeout=timeout)
@@ -308,7 +311,7 @@ class AppiumPhone:
 
     async def _do(self, what: str, do: Callable[[WebDriver], T]) -> T:
         if self._session is None:
-            raise UsageError("no session with the phone: call open first")
+            raise UsageError("no session with the phone; call open first")
         return await self._session.do(what, do)
 
 
@@ -319,7 +322,7 @@ def _type(driver: WebDriver, text: str) -> None:
         driver.switch_to.active_element.send_keys(text)
     except NoSuchElementException:
         raise EnvironmentFailedError(
-            "typing: no field has the focus, so the text would be lost; tap a field first"
+            "no field has the focus, so the typed text would be lost; tap a field first"
         ) from None
     except InvalidElementStateException:
         driver.execute_script("mobile: type", {"text": text})
@@ -349,7 +352,7 @@ def _launch(driver: WebDriver, start: Start) -> None:
             for word in ("does not exist", "unable to resolve", "installed", "Cannot activate")
         ):
             raise EnvironmentFailedError(
-                f"{what} does not open: {first_line(error.msg or '')}"
+                f"{what} cannot be opened: {first_line(error.msg or '')}"
             ) from None
         raise
 

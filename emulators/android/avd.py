@@ -59,7 +59,7 @@ def find_avd(name: str, home: Path) -> Path:
     ini = home / f"{name}.ini"
     if not ini.is_file():
         raise UsageError(
-            f"there is no AVD {name!r} in {home}; there are: {', '.join(avds(home)) or 'none'}"
+            f"unknown AVD {name!r} in {home}; expected one of {', '.join(avds(home)) or 'none'}"
         )
     path = _PATH.search(ini.read_text(encoding="utf-8"))
     # If the whole AVD folder was moved, its files still hold the old path.
@@ -67,8 +67,8 @@ def find_avd(name: str, home: Path) -> Path:
         if folder is not None and (folder / "config.ini").is_file():
             return folder
     raise UsageError(
-        f"{ini} leads to no AVD: there is no config.ini in "
-        f"{path[2].strip() if path else ini.with_suffix('.avd')}"
+        f"{ini} does not point to an AVD: "
+        f"{path[2].strip() if path else ini.with_suffix('.avd')} contains no config.ini"
     )
 
 
@@ -154,7 +154,7 @@ class Avd:
     ) -> None:
         if port is not None and port not in PORTS:
             raise UsageError(
-                f"port {port}: the emulator's console takes even ports from {PORTS[0]} to "
+                f"port {port}: the emulator's console needs an even port from {PORTS[0]} to "
                 f"{PORTS[-1]}"
             )
         self.name = name
@@ -271,7 +271,7 @@ class Avd:
         """
         if self._process is not None and (status := self._process.poll()) is not None:
             raise EnvironmentFailedError(
-                f"the emulator of {self.name} ended (exit status {status}): {self._last_words()}"
+                f"the emulator of {self.name} exited with status {status}: {self._last_words()}"
             )
 
     async def close(self) -> None:
@@ -312,8 +312,7 @@ class Avd:
                 return
         if self._wished_port is not None:
             raise EnvironmentFailedError(
-                f"port {self._wished_port} or the one after it is in use, perhaps by another "
-                "emulator"
+                f"port {self._wished_port} or the next one is in use, perhaps by another emulator"
             )
         raise EnvironmentFailedError(
             f"no port between {PORTS[0]} and {PORTS[-1] + 1} is free for another emulator"

@@ -41,13 +41,16 @@ class AndroidConfig(PhoneConfig, AndroidSpec):
     start_url: Annotated[
         str | None,
         Meta(
-            description="where tasks begin that do not say so: app:com.example, "
-            "app:com.example/.Main or an address"
+            description="Start of tasks that name none: app:com.example, "
+            "app:com.example/.Main or a URL."
         ),
     ] = None
     device: Annotated[
         str | Sequence[str] | None,
-        Meta(description="running devices, one a worker (default: the only one there is)"),
+        Meta(
+            description="Serial numbers of running devices, one per worker (default: the only "
+            "running device)."
+        ),
     ] = None  # type: ignore[assignment]
 
     def check(self) -> None:

@@ -53,32 +53,44 @@ class AndroidSpec:
 
     device: Annotated[
         str | None,
-        Meta(description="serial number of a running device; none: the only one there is"),
+        Meta(description="Serial number of a running device. None: the only one."),
     ] = None
-    avd: Annotated[str | None, Meta(description="name of a virtual device")] = None
-    snapshot: Annotated[str | None, Meta(description="with avd: the snapshot to go back to")] = None
-    window: Annotated[bool, Meta(description="with avd: show the screen on the desktop")] = False
+    avd: Annotated[str | None, Meta(description="Name of a virtual device to start.")] = None
+    snapshot: Annotated[
+        str | None, Meta(description="Snapshot of the virtual device to restore. Requires avd.")
+    ] = None
+    window: Annotated[
+        bool, Meta(description="Show the window of the virtual device. Requires avd.")
+    ] = False
     backend: Annotated[
-        Literal["adb", "appium"], Meta(description="adb alone, or an Appium 3 server")
+        Literal["adb", "appium"], Meta(description="Use adb alone, or an Appium 3 server.")
     ] = "adb"
-    appium_url: Annotated[str, Meta(description="the Appium server")] = "http://127.0.0.1:4723"
+    appium_url: Annotated[str, Meta(description="URL of the Appium server.")] = (
+        "http://127.0.0.1:4723"
+    )
     adb_port: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        Meta(description="the adb server's; none: as adb finds it"),
+        Meta(description="Port of the adb server. None: the one that adb uses."),
     ] = None
     prepare: Annotated[
-        tuple[str, ...], Meta(description="commands for the phone's shell before each episode")
+        tuple[str, ...], Meta(description="Commands for the device's shell before each episode.")
     ] = ()
     tree: Annotated[
-        bool, Meta(description="read the UI tree, which plain adb takes a second or two for")
+        bool, Meta(description="Read the UI tree. Takes plain adb one to two seconds.")
     ] = True
     settle_gap: Annotated[
-        float, Meta(ge=0, description="between two pictures that tell whether the screen rests")
+        float,
+        Meta(
+            ge=0,
+            description="Seconds between the two screenshots that are compared to see whether "
+            "the screen has settled.",
+        ),
     ] = 0.3
     settle_timeout: Annotated[
-        float, Meta(ge=0, description="a screen that never rests is looked at after so long")
+        float,
+        Meta(ge=0, description="Maximum number of seconds to wait until the screen has settled."),
     ] = 5.0
-    idle: Annotated[float, Meta(ge=0, description="how long an action `wait` lasts")] = 1.0
+    idle: Annotated[float, Meta(ge=0, description="Seconds that the action `wait` takes.")] = 1.0
 
 
 class Android:
@@ -107,9 +119,7 @@ class Android:
         virtual_device: Avd | None = None,
     ) -> None:
         if spec.avd is not None and spec.device is not None:
-            raise UsageError(
-                "a run plays on a running device or on a virtual one, and both are named"
-            )
+            raise UsageError("give either a running device or a virtual one")
         if virtual_device is None and spec.avd is not None:
             virtual_device = Avd(
                 spec.avd, adb_port=spec.adb_port, window=spec.window, snapshot=spec.snapshot
@@ -148,7 +158,7 @@ class Android:
         nothing.
         """
         if not self._healthy:
-            raise UsageError("no episode is open: call reset first")
+            raise UsageError("no episode is open; call reset first")
         async with self._episode():
             await self._perform(action)
             return await self._observe(), action.is_final
@@ -224,7 +234,7 @@ class Android:
             await self._reopen()
         except EnvironmentFailedError as failure:
             raise EnvironmentFailedError(
-                f"{first}; a new session did not start: {failure}"
+                f"{first}; starting a new session failed, too: {failure}"
             ) from first
         try:
             return await do()

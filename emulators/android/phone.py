@@ -186,7 +186,7 @@ def whole_png(data: bytes) -> bytes:
     if start < 0 or not data.endswith(_PNG_END):
         beginning = data[:80].decode("utf-8", "replace").strip()
         raise PhoneLostError(
-            f"the screenshot is no whole picture: {len(data)} bytes that begin {beginning!r}",
+            f"the screenshot is incomplete: {len(data)} bytes that start with {beginning!r}",
             sent=True,
         )
     return data[start:]

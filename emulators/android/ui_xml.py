@@ -55,7 +55,7 @@ def elements(xml: str, size: Size) -> tuple[Widget, ...]:
     try:
         root = ElementTree.fromstring(_FORBIDDEN.sub("", xml).lstrip())
     except ElementTree.ParseError as error:
-        raise ValueError(f"the UI tree is no XML: {error}") from None
+        raise ValueError(f"the UI tree is not XML: {error}") from None
     return tuple(_useful(root, size))
 
 

@@ -107,13 +107,15 @@ class Chromium:
             raise MissingExtraError("playwright", "web") from None
         profile = profile or Profile()
         if profile.storage_state is not None and not profile.storage_state.is_file():
-            raise UsageError(f"there is no file of cookies at {profile.storage_state}")
+            raise UsageError(
+                f"{profile.storage_state}: no such file; it should contain the cookies"
+            )
         try:
             async with asyncio.timeout(START_TIMEOUT):
                 browser = await self._started()
         except TimeoutError:
             await self.close()
-            raise EnvironmentFailedError("Chromium did not start in time and was ended") from None
+            raise EnvironmentFailedError("Chromium did not start in time and was killed") from None
         except Error as error:
             await self.close()
             raise EnvironmentFailedError(
@@ -124,20 +126,20 @@ class Chromium:
                 return await self._wanted(_new_context(browser, width, height, scale, profile))
         except TimeoutError:
             await self.end(browser)
-            raise EnvironmentFailedError("Chromium did not answer and was ended") from None
+            raise EnvironmentFailedError("Chromium did not respond and was killed") from None
         except Error as error:
             if "storage state" in error.message:
                 raise UsageError(
-                    f"the cookies of {profile.storage_state} are refused: {error.message}"
+                    f"the cookies in {profile.storage_state} were rejected: {error.message}"
                 ) from None
             # If Playwright's own process has died, the browser still appears connected.
             await self.end(browser)
             raise EnvironmentFailedError(
-                f"Chromium gives no profile: {error.message.splitlines()[0]}"
+                f"Chromium cannot create a profile: {error.message.splitlines()[0]}"
             ) from error
         except ValueError:
             raise UsageError(
-                f"{profile.storage_state} is not in the form of Playwright's storage state"
+                f"{profile.storage_state} is not in Playwright's storage state format"
             ) from None
 
     async def _started(self) -> Browser:

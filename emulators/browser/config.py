@@ -25,12 +25,10 @@ class PagesConfig(EnvironmentConfig, PageSpec):
 
     viewport: Annotated[
         str | tuple[int, int] | None,
-        Meta(
-            description="size of the window (default: as the policy's paper has it, else 1280x720)"
-        ),
+        Meta(description="Window size (default: from the policy's paper, else 1280x720)."),
     ] = None  # type: ignore[assignment]
     traces: Annotated[
-        bool, Meta(description="keep a Playwright trace of every episode, in the folder traces")
+        bool, Meta(description="Save a Playwright trace of every episode in the folder traces.")
     ] = False  # type: ignore[assignment]
     _told: ClassVar[frozenset[str]] = _PAGES
 
@@ -77,10 +75,7 @@ class WebConfig(GoalsConfig, PagesConfig):
     name: ClassVar[str] = "web"
     start_url: Annotated[
         str | None,
-        Meta(
-            description="where tasks begin that do not say so; several tabs are separated by ' "
-            "|AND| '"
-        ),
+        Meta(description="Start URL of tasks that name none. Separate several tabs by ' |AND| '."),
     ] = None
     _told: ClassVar[frozenset[str]] = _PAGES | {"goal", "start_url"}
 
@@ -91,7 +86,8 @@ class WebConfig(GoalsConfig, PagesConfig):
         for task in self.read_tasks("web").values():
             if not task.start_url:
                 raise UsageError(
-                    f"task {task.id}: it has no start_url; add one, or one for all",
+                    f"task {task.id}: start_url is missing; add it to the task, or set one "
+                    "for all tasks",
                     parameters=("start_url",),
                 )
         browser, options = Chromium(), self.page_options(run, PageSpec)

@@ -55,31 +55,35 @@ class PageSpec:
     """
 
     viewport: Annotated[
-        tuple[int, int], Meta(description="the window in CSS pixels, drawn one to one")
+        tuple[int, int],
+        Meta(description="Window size in CSS pixels, at a device pixel ratio of 1."),
     ] = (1280, 720)
     whole_page: Annotated[
-        bool, Meta(description="the text holds what has to be scrolled to, too")
+        bool, Meta(description="Include the parts of the page outside the viewport in the text.")
     ] = False
     max_tokens: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(
-            description="the text is cut there (WebArena's prompts: 1920); a token is four "
-            "characters"
+            description="Maximum length of the text in tokens of four characters "
+            "(WebArena's prompts: 1920)."
         ),
     ] = None
     pause: Annotated[
         Annotated[float, Meta(ge=0)] | None,
-        Meta(description="wait so long after an action; none: until the page is still"),
+        Meta(description="Seconds to wait after an action. None: until the page is idle."),
     ] = None
     navigation_timeout: Annotated[
-        float, Meta(gt=0, description="bounds the wait for a page that was asked for")
+        float, Meta(gt=0, description="Maximum number of seconds for a navigation.")
     ] = 30.0
     answer_timeout: Annotated[
-        float, Meta(gt=0, description="bounds what a page may take for anything else")
+        float,
+        Meta(gt=0, description="Maximum number of seconds for any other request to the page."),
     ] = 20.0
     downloads: Annotated[Path | None, "folder for downloads; none: they are refused"] = None
     traces: Annotated[Path | None, "folder for Playwright's traces; none: no trace is kept"] = None
-    schemes: Annotated[tuple[str, ...], Meta(description="addresses that the agent may go to")] = (
+    schemes: Annotated[
+        tuple[str, ...], Meta(description="URL schemes that the agent may open.")
+    ] = (
         "http",
         "https",
     )
@@ -137,7 +141,7 @@ class BrowserEnvironment:
     def page(self) -> Page:
         """The agent's current tab, for oracles. Raises UsageError if no episode is open."""
         if self._page is None:
-            raise UsageError("no episode is open: call reset first")
+            raise UsageError("no episode is open; call reset first")
         return self._page
 
     @property
@@ -271,11 +275,12 @@ class BrowserEnvironment:
         except Error as error:
             why = error.message.splitlines()[0].removeprefix("Page.goto: ")
             raise EnvironmentFailedError(
-                f"the start page {url} cannot be opened: {why}; is the site running?"
+                f"the start page {url} cannot be opened: {why}; check that the site is running"
             ) from error
         if answer is not None and answer.status >= 500:
             raise EnvironmentFailedError(
-                f"the start page {url} cannot be opened: its server answered {answer.status}"
+                f"the start page {url} cannot be opened: its server responded with status "
+                f"{answer.status}"
             )
 
     async def _act(self, tabs: Tabs, page: Page, action: Action) -> None:
@@ -392,7 +397,7 @@ class BrowserEnvironment:
         try:
             yield
         except TimeoutError:
-            raise EnvironmentFailedError(f"the page does not answer {when}") from None
+            raise EnvironmentFailedError(f"the page does not respond {when}") from None
         except Error as error:
             raise EnvironmentFailedError(
                 f"the browser failed {when}: {error.message.splitlines()[0]}"

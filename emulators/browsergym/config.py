@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from prill.emulators.registry import make_environment
 from prill.emulators.settings import EnvironmentConfig, Playing, Setting
-from prill.emulators.task_source import Names, to_words
+from prill.emulators.task_source import Names, join_names
 from prill.errors import UsageError
 
 
@@ -25,22 +25,25 @@ class BrowserGymConfig(EnvironmentConfig):
     tasks: Annotated[
         Names,
         Meta(
-            description="registered tasks without `browsergym/`, such as "
-            "miniwob.click-test,webarena.7"
+            description="Registered tasks without `browsergym/`, for example "
+            "miniwob.click-test,webarena.7."
         ),
     ] = None
     slow_mo: Annotated[
         Annotated[int, Meta(ge=0)] | None,
         Meta(
-            description="milliseconds before each of Playwright's acts (default: as the task says)"
+            description="Milliseconds before each of Playwright's actions (default: set by "
+            "the task)."
         ),
     ] = None
-    pause: Annotated[float, Meta(ge=0, description="seconds before the state is looked at")] = 0.5
-    timeout: Annotated[float, Meta(gt=0, description="seconds for a reset or a step")] = 180.0
+    pause: Annotated[float, Meta(ge=0, description="Seconds before each observation.")] = 0.5
+    timeout: Annotated[
+        float, Meta(gt=0, description="Timeout of a reset or a step, in seconds.")
+    ] = 180.0
 
     def check(self) -> None:
         """Converts the task names to one text."""
-        object.__setattr__(self, "tasks", to_words(self.tasks))
+        object.__setattr__(self, "tasks", join_names(self.tasks))
 
     def setting(self, run: Playing) -> Setting[Any]:
         """Creates an environment for each worker."""
@@ -48,7 +51,7 @@ class BrowserGymConfig(EnvironmentConfig):
 
         if not self.tasks:
             raise UsageError(
-                "tasks is missing: name some, such as miniwob.click-test", parameters=("tasks",)
+                "tasks is missing; name some, for example miniwob.click-test", parameters=("tasks",)
             )
         told: dict[str, Any] = {"slow_mo": self.slow_mo, "pause": self.pause}
         environments: list[Any] = [

@@ -59,13 +59,14 @@ class BrowserGym:
         slow_mo: Annotated[
             Annotated[int, Meta(ge=0)] | None,
             Meta(
-                description="milliseconds before each of Playwright's acts; none: as the task says"
+                description="Milliseconds before each of Playwright's actions. None: set "
+                "by the task."
             ),
         ] = None,
-        pause: Annotated[
-            float, Meta(ge=0, description="seconds before the state is looked at")
-        ] = 0.5,
-        timeout: Annotated[float, Meta(gt=0, description="seconds for a reset or a step")] = 180.0,
+        pause: Annotated[float, Meta(ge=0, description="Seconds before each observation.")] = 0.5,
+        timeout: Annotated[
+            float, Meta(gt=0, description="Timeout of a reset or a step, in seconds.")
+        ] = 180.0,
     ) -> None:
         self._settings = Settings(images=str(images.resolve()), slow_mo=slow_mo, pause=pause)
         self._timeout = timeout
@@ -124,7 +125,7 @@ class BrowserGym:
     async def step(self, action: Action) -> tuple[Observation, bool]:
         """Acts, and returns the page. Actions that BrowserGym does not support change nothing."""
         if self._process is None:
-            raise UsageError("no episode is open: call reset first")
+            raise UsageError("no episode is open; call reset first")
         self._untouched = None
         self._last = await self._ask(HostRequest(call=format_call(action, *self._last.size)))
         return self._observation(), action.is_final or self._last.done
@@ -204,7 +205,7 @@ class BrowserGym:
                     line = await process.stdout.readline()
             except TimeoutError:
                 raise EnvironmentFailedError(
-                    f"BrowserGym did not answer for {self._timeout:g} s and was ended"
+                    f"BrowserGym did not respond for {self._timeout:g} s and was killed"
                 ) from None
             except ConnectionError:
                 line = b""

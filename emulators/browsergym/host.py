@@ -96,7 +96,7 @@ class Host:
 
     def _step(self, call: str) -> HostReply:
         if self._env is None:
-            raise UsageError("no episode is open: call reset first")
+            raise UsageError("no episode is open; call reset first")
         state, reward, terminated, truncated, _ = self._env.step(call)
         return self._reply(state, float(reward), bool(terminated or truncated))
 

@@ -115,7 +115,7 @@ class Companion:
                 return await request(self._client)
         except TimeoutError:
             raise CompanionError(
-                f"{what}: no answer from the simulator within {self._timeout:g} s"
+                f"{what}: no response from the simulator within {self._timeout:g} s"
             ) from None
         except IdbException as error:
             if isinstance(error.__cause__, GRPCError):
@@ -150,7 +150,7 @@ class Companion:
         """
         try:
             if not self.alive:
-                raise CompanionError(f"{what}: idb_companion had ended", sent=False)
+                raise CompanionError(f"{what}: idb_companion has exited", sent=False)
             await self.ask(what, request)
         except CompanionError as failure:
             if failure.sent:
@@ -181,7 +181,7 @@ class Companion:
             await self.start()
         except EnvironmentFailedError as second:
             raise EnvironmentFailedError(
-                f"{failure}; a new companion does not help: {second}"
+                f"{failure}; restarting idb_companion did not help: {second}"
             ) from second
 
     @property

@@ -28,14 +28,14 @@ class IosConfig(PhoneConfig, IosSpec):
 
     start_url: Annotated[
         str | None,
-        Meta(
-            description="where tasks begin that do not say so: app:com.apple.Preferences, or an "
-            "address"
-        ),
+        Meta(description="Start of tasks that name none: app:com.apple.Preferences, or a URL."),
     ] = None
     simulator: Annotated[
         str | Sequence[str] | None,
-        Meta(description="name or UDID, one a worker (default: the only one there is)"),
+        Meta(
+            description="Name or UDID of simulators, one per worker (default: the only running "
+            "simulator)."
+        ),
     ] = None  # type: ignore[assignment]
 
     def setting(self, run: Playing) -> Setting[Any]:

@@ -64,37 +64,52 @@ class IosSpec:
     """
 
     simulator: Annotated[
-        str | None, Meta(description="its name or UDID; none: the only one there is")
+        str | None, Meta(description="Name or UDID of the simulator. None: the only one.")
     ] = None
     companion: Annotated[
         str | None,
-        Meta(description="idb_companion; none: $PRILL_IDB_COMPANION, else the one on the PATH"),
+        Meta(
+            description="Path to idb_companion. None: $PRILL_IDB_COMPANION, else the one on "
+            "the PATH."
+        ),
     ] = None
     simctl: Annotated[
-        str | None, Meta(description="for text beyond the US keyboard; none: Xcode's")
+        str | None,
+        Meta(description="Path to simctl, for text outside the US keyboard. None: Xcode's."),
     ] = None
-    restore: Annotated[Restore, Meta(description="how an episode begins")] = "clone"
-    swipe_up: Annotated[Literal["right", "random"], Meta(description="a swipe up at home")] = (
-        "right"
-    )
-    seed: Annotated[int, Meta(description="of random swipes")] = 0
+    restore: Annotated[Restore, Meta(description="State to restore before each episode.")] = "clone"
+    swipe_up: Annotated[
+        Literal["right", "random"], Meta(description="Effect of a swipe up on the home screen.")
+    ] = "right"
+    seed: Annotated[int, Meta(description="Seed of random swipes.")] = 0
     location: Annotated[
         tuple[float, float] | None,
-        Meta(description="latitude and longitude (the paper's New York); none leaves it"),
+        Meta(description="Latitude and longitude (the paper's: New York). None: unchanged."),
     ] = NEW_YORK
     settle_gap: Annotated[
-        float, Meta(ge=0, description="between two pictures that tell whether the screen rests")
+        float,
+        Meta(
+            ge=0,
+            description="Seconds between the two screenshots that are compared to see whether "
+            "the screen has settled.",
+        ),
     ] = 0.1
     settle_timeout: Annotated[
-        float, Meta(ge=0, description="a screen that never rests is looked at after so long")
+        float,
+        Meta(ge=0, description="Maximum number of seconds to wait until the screen has settled."),
     ] = 5.0
-    after_action: Annotated[float, Meta(ge=0, description="pause after an action")] = 0.3
-    before_screenshot: Annotated[float, Meta(ge=0, description="pause before a picture")] = 0.0
-    idle: Annotated[float, Meta(ge=0, description="how long an action `wait` lasts")] = 1.0
+    after_action: Annotated[float, Meta(ge=0, description="Seconds to wait after an action.")] = 0.3
+    before_screenshot: Annotated[
+        float, Meta(ge=0, description="Seconds to wait before a screenshot.")
+    ] = 0.0
+    idle: Annotated[float, Meta(ge=0, description="Seconds that the action `wait` takes.")] = 1.0
     boot_timeout: Annotated[
-        float, Meta(gt=0, description="bounds the start, copy or deletion of a simulator")
+        float,
+        Meta(gt=0, description="Timeout for booting, cloning or deleting a simulator, in seconds."),
     ] = 180.0
-    timeout: Annotated[float, Meta(gt=0, description="bounds each request to a simulator")] = 20.0
+    timeout: Annotated[
+        float, Meta(gt=0, description="Timeout of each request to a simulator, in seconds.")
+    ] = 20.0
 
 
 class Ios:
@@ -118,7 +133,7 @@ class Ios:
         executable = spec.companion or companion_path()
         if not os.access(executable, os.X_OK):
             raise UsageError(
-                f"{executable} is not an executable file: give the path of idb_companion"
+                f"{executable} is not an executable file; give the path of idb_companion"
             )
         self._phone = PreparedSimulator(
             executable,
@@ -129,7 +144,7 @@ class Ios:
         )
         self._images = images
         self._spec = spec
-        self._begun: Counter[str] = Counter()
+        self._episodes_of: Counter[str] = Counter()
         self._random = random.Random(spec.seed)
         self._companion: Companion | None = None
         self._screen = PreparedScreen((0, 0), (0, 0))
@@ -148,8 +163,8 @@ class Ios:
                 f"start_url {start!r}: expected app:<bundle id>, such as "
                 "app:com.apple.Preferences, or a URL"
             )
-        self._random = random.Random(f"{self._spec.seed} {task.id} {self._begun[task.id]}")
-        self._begun[task.id] += 1
+        self._random = random.Random(f"{self._spec.seed} {task.id} {self._episodes_of[task.id]}")
+        self._episodes_of[task.id] += 1
         self._companion = None
         async with self._episode():
             self._companion, self._screen = await self._phone.fresh()
@@ -201,18 +216,18 @@ class Ios:
 
     def _session(self) -> Companion:
         if self._companion is None:
-            raise UsageError("no episode is open: call reset first")
+            raise UsageError("no episode is open; call reset first")
         return self._companion
 
     async def _perform(self, action: Action) -> None:
-        place = action_point(action, self._elements)
-        if action.target is not None and place is None:
+        point = action_point(action, self._elements)
+        if action.target is not None and point is None:
             return
-        if finger := finger_path(self._on_home_screen(action), place):
+        if finger := finger_path(self._on_home_screen(action), point):
             await self._touch(*finger)
         elif action.kind == "type" and action.value:
-            if place is not None:
-                await self._touch(place, place)
+            if point is not None:
+                await self._touch(point, point)
                 await asyncio.sleep(self._spec.after_action)
             await self._type(action.value)
         elif action.kind == "press" and action.value and (keys := combination(action.value)):
@@ -241,8 +256,10 @@ class Ios:
             or not is_home_screen(self._elements)
         ):
             return action
-        way = "right" if self._spec.swipe_up == "right" else self._random.choice(("left", "right"))
-        return replace(action, value=way)
+        direction = (
+            "right" if self._spec.swipe_up == "right" else self._random.choice(("left", "right"))
+        )
+        return replace(action, value=direction)
 
     async def _touch(self, touch: Point, lift: Point) -> None:
         start, end = self._points(touch), self._points(lift)

@@ -158,12 +158,12 @@ class PreparedSimulator:
                 if not fitting
                 else f"there is more than one {what}: give the UDID of one"
             )
-            raise UsageError(f"{count}{'' if fitting else f' {what}'}; there are: {listed}")
+            raise UsageError(f"{count}{'' if fitting else f' {what}'}; simulators: {listed}")
         if self._restore == "clone" and fitting[0].state != "Shutdown":
             raise UsageError(
-                f"{fitting[0].name} is {fitting[0].state}, and only a simulator that is off can "
-                "be copied; "
-                f"run: xcrun simctl shutdown {fitting[0].udid}, or choose another way to restore it"
+                f"{fitting[0].name} is {fitting[0].state}, but only a simulator that is "
+                f"shut down can be cloned; run: xcrun simctl shutdown {fitting[0].udid}, or "
+                "choose another way to restore it"
             )
         return fitting[0]
 
@@ -205,5 +205,5 @@ async def _ready(companion: Companion, within: float) -> PreparedScreen:
                 await asyncio.sleep(POLL)
     except TimeoutError:
         raise EnvironmentFailedError(
-            f"the simulator was not ready {within:g} s after its start; last it told: {last}"
+            f"the simulator was not ready {within:g} s after its start; last status: {last}"
         ) from None

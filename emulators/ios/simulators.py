@@ -103,8 +103,7 @@ class Simulators:
         copy = _read(printed.splitlines()[-1]) if printed.strip() else None
         if copy is None:
             raise EnvironmentFailedError(
-                f"idb_companion did not tell which simulator is the copy of {udid}: "
-                f"{printed[:200]!r}"
+                f"idb_companion did not report the clone of {udid}: {printed[:200]!r}"
             )
         return copy.udid
 
@@ -162,7 +161,7 @@ async def run(command: Sequence[str], within: float, stdin: bytes = b"") -> str:
         async with asyncio.timeout(within):
             printed, complaint = await process.communicate(stdin)
     except TimeoutError:
-        raise EnvironmentFailedError(f"{name}: not done after {within:g} s") from None
+        raise EnvironmentFailedError(f"{name}: not finished after {within:g} s") from None
     finally:
         await kill(process)
     if process.returncode != 0:

@@ -40,7 +40,7 @@ from prill.emulators.miniwob.page import (
 from prill.emulators.registry import make_environment
 from prill.emulators.screenshots import keep_screenshot
 from prill.emulators.settings import EnvironmentConfig, Playing, Setting
-from prill.emulators.task_source import Names, task_names, to_words
+from prill.emulators.task_source import Names, join_names, task_names
 from prill.errors import UsageError
 from prill.types import Action, LabelRecord, Observation, Task, Trajectory
 
@@ -98,21 +98,23 @@ class MiniWoB:
         *,
         browser: Chromium | None = None,
         announce_end: Annotated[
-            bool, Meta(description="an episode ends when the page gives its reward")
+            bool, Meta(description="End an episode as soon as the page gives its reward.")
         ] = True,
         settle: Annotated[
             float,
-            Meta(ge=0, description="seconds of the page's time after the start and each action"),
+            Meta(ge=0, description="Seconds of page time after the start and after each action."),
         ] = 0.5,
         text: Annotated[
             Literal["lines", "html"],
-            Meta(description="what a language agent reads (html: see html.js)"),
+            Meta(description="Text form of the page for language agents (html: see html.js)."),
         ] = "lines",
-        hidden: Annotated[bool, Meta(description="also what cannot be seen")] = False,
+        hidden: Annotated[bool, Meta(description="Include hidden elements in the text.")] = False,
         boxes: Annotated[
-            bool, Meta(description="html says where each element is: data-wob_box")
+            bool, Meta(description="Add the position of each element to the HTML, as data-wob_box.")
         ] = False,
-        timeout: Annotated[float, Meta(gt=0, description="seconds for a reset or a step")] = 30.0,
+        timeout: Annotated[
+            float, Meta(gt=0, description="Timeout of a reset or a step, in seconds.")
+        ] = 30.0,
     ) -> None:
         self._images = images
         self._browser = browser or Chromium()
@@ -239,7 +241,7 @@ class MiniWoB:
 
     def _open_page(self) -> Page:
         if self._page is None:
-            raise UsageError("no episode is open: call reset first")
+            raise UsageError("no episode is open; call reset first")
         return self._page
 
     async def _load(self, name: str, seed: int) -> str:
@@ -322,13 +324,13 @@ def _content(path: Path) -> bytes:
     """
     data = path.read_bytes()
     return (
-        _PICTURE.sub(lambda link: _put_in(path.parent, link), data)
+        _PICTURE.sub(lambda link: _inline_picture(path.parent, link), data)
         if path.suffix in (".css", ".html")
         else data
     )
 
 
-def _put_in(folder: Path, link: re.Match[bytes]) -> bytes:
+def _inline_picture(folder: Path, link: re.Match[bytes]) -> bytes:
     picture = folder / link[1].decode()
     if not picture.is_file():
         return link[0]
@@ -357,37 +359,43 @@ class MiniWobConfig(EnvironmentConfig):
 
     tasks: Annotated[
         Names,
-        Meta(description="tasks of MiniWoB++, or all (for the scripted policy, all that it knows)"),
+        Meta(
+            description="Tasks of MiniWoB++, or all (with the scripted policy: all that it can "
+            "solve)."
+        ),
     ] = None
     text: Annotated[
         Literal["lines", "html"] | None,
         Meta(
-            description="how the page is told as text (default: as the policy reads it, else lines)"
+            description="Text form of the page (default: the one that the policy reads, "
+            "else lines)."
         ),
     ] = None
-    hidden: Annotated[bool, Meta(description="show hidden elements in the text too")] = False
-    settle: Annotated[
-        float, Meta(ge=0, description="seconds of the page's time after each action")
-    ] = 0.5
+    hidden: Annotated[bool, Meta(description="Include hidden elements in the text.")] = False
+    settle: Annotated[float, Meta(ge=0, description="Seconds of page time after each action.")] = (
+        0.5
+    )
     announce_end: Annotated[
         bool | None,
         Meta(
-            description="end the episode when the page gives its reward (default: but for the "
-            "scripted policy)"
+            description="End the episode as soon as the page gives its reward (default: "
+            "yes, except with the scripted policy)."
         ),
     ] = None
     boxes: Annotated[
         bool | None,
         Meta(
-            description="html says where each element is: data-wob_box (default: as the policy's "
-            "paper has it, else no)"
+            description="Add the position of each element to the HTML, as data-wob_box "
+            "(default: as in the policy's paper, else no)."
         ),
     ] = None
-    timeout: Annotated[float, Meta(gt=0, description="seconds for a reset or a step")] = 30.0
+    timeout: Annotated[
+        float, Meta(gt=0, description="Timeout of a reset or a step, in seconds.")
+    ] = 30.0
 
     def check(self) -> None:
         """Converts the task names to one text."""
-        object.__setattr__(self, "tasks", to_words(self.tasks))
+        object.__setattr__(self, "tasks", join_names(self.tasks))
 
     def setting(self, run: Playing) -> Setting[Any]:
         """Creates a browser, and a page for each worker."""
@@ -407,7 +415,7 @@ class MiniWobConfig(EnvironmentConfig):
         ]
         tasks = task_names(self.tasks, MiniWoB.tasks()) if self.tasks or not run.listed else []
         # Boxes that are off, explicitly or by default, give the same episode ids.
-        more = (self if self.boxes else self.but(boxes=None)).more()
+        more = (self if self.boxes else self.copy_with(boxes=None)).more()
         return Setting(
             environments, tasks, MiniWoB.task, MiniWoB.grade, {**told, **more}, browser.close
         )

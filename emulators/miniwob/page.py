@@ -202,7 +202,7 @@ def browser_failures() -> Iterator[None]:
             f"the browser failed: {error.message.splitlines()[0]}"
         ) from error
     except TimeoutError as error:
-        raise EnvironmentFailedError("the browser failed: it does not answer") from error
+        raise EnvironmentFailedError("the browser failed: it does not respond") from error
 
 
 @cache

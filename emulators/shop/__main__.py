@@ -27,9 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--port",
         type=int,
         default=0,
-        help="the shop's; the others take the next two (default: 0, any)",
+        help="Port of the shop; the other sites use the next two (default: 0, any free port).",
     )
-    parser.add_argument("--reset-token", help="what a reset must know (default: drawn at random)")
+    parser.add_argument(
+        "--reset-token", help="Token that a reset request must carry (default: random)."
+    )
     options = vars(parser.parse_args(arguments))
     return serve(lambda: Shop(**options), sys.stdout, sys.stderr)
 

@@ -45,7 +45,9 @@ class ShopPlay:
     def _scroll(self, action: Action) -> Action:
         self._scrolls += 1
         if self._scrolls > _SCROLLS:
-            raise UsageError(f"line {self._at + 1} of the play: the page shows no {action.target}")
+            raise UsageError(
+                f"line {self._at + 1} of the script: the page does not show {action.target}"
+            )
         return Action("scroll", "scroll [down]", value="down")
 
 

@@ -16,7 +16,7 @@ from prill.config.registry import read_options
 from prill.config.values import get_name
 from prill.emulators.browser.config import PagesConfig
 from prill.emulators.settings import Playing, Scripts, Setting
-from prill.emulators.task_source import Names, task_names, to_words
+from prill.emulators.task_source import Names, join_names, task_names
 from prill.emulators.webarena.environment import WebArenaSpec
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.models.registry import ModelLike
@@ -66,37 +66,41 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
         "configs", "shop", "oracle", "oracle_model", "reset", "reset_when", "cookies"
     }  # fmt: skip
 
-    tasks: Annotated[Names, Meta(description="task numbers (0-9,44), or all")] = None
+    tasks: Annotated[Names, Meta(description="Task numbers, for example 0-9,44, or all.")] = None
     configs: Annotated[
         str | Path | None,
-        Meta(description="a task file in WebArena's format (default: that of libwebarena)"),
+        Meta(description="Task file in WebArena's format (default: the file of libwebarena)."),
     ] = None
     shop: Annotated[
-        bool, Meta(description="a small shop in this process and its own tasks, to try things on")
+        bool,
+        Meta(description="Run a small built-in shop with tasks of its own, for trying things out."),
     ] = False
     oracle: Annotated[
         Literal["paper", "fixed", "verified", "none"],
         Meta(
-            description="who grades: the benchmark's rules, those without its known bugs, or "
-            "webarena-verified"
+            description="Evaluator: the benchmark's rules, the rules without known bugs, "
+            "or webarena-verified."
         ),
     ] = "paper"
     oracle_model: Annotated[
         ModelLike | None,
-        Meta(description="model that decides fuzzy matches (default: they stay undecided)"),
+        Meta(
+            description="Model that decides fuzzy matches (default: none; they remain undecided)."
+        ),
     ] = None
     reset_when: Annotated[
         Literal["changes", "always"] | None,
         Meta(
-            description="changes: before a site's first episode and after a task that changes it; "
-            "always: before each episode (default: changes; with shop always)"
+            description="changes: reset before a site's first episode and after a task "
+            "that changes the site. always: before each episode (default: changes; with "
+            "shop always)."
         ),
     ] = None  # type: ignore[assignment]
 
     def check(self) -> None:
         """Checks options that depend on each other."""
         super().check()
-        object.__setattr__(self, "tasks", to_words(self.tasks))
+        object.__setattr__(self, "tasks", join_names(self.tasks))
         if self.shop and (self.configs or self.reset or self.cookies):
             raise UsageError(_SHOP_ALONE, parameters=("shop",))
         if self.shop and self.oracle == "verified":
@@ -313,7 +317,7 @@ async def _try_oracle(config: WebArenaConfig, name: str, run: Playing) -> str | 
     """Starts a task, stops at once, and grades the episode; returns the oracle's note if it did not
     decide.
     """
-    setting = config.but(tasks=name, traces=False).setting(replace(run, workers=1))
+    setting = config.copy_with(tasks=name, traces=False).setting(replace(run, workers=1))
     environment = setting.environments[0]
     try:
         task = await setting.task(environment, name, 0)

@@ -84,24 +84,26 @@ class WebArenaSpec(PageSpec):
     reset: Annotated[
         str | None,
         Meta(
-            description="shell command, or address of a reset server, that brings sites back; a "
-            "command is told the task and its sites (PRILL_TASK, PRILL_SITES)"
+            description="Shell command, or URL of a reset server, that resets the sites. "
+            "The command gets the task and its sites as PRILL_TASK and PRILL_SITES."
         ),
     ] = None
     reset_when: Annotated[
         Literal["changes", "always"],
         Meta(
-            description="changes: before a site's first episode and after a task that changes it; "
-            "always: before each episode"
+            description="changes: reset before a site's first episode and after a task "
+            "that changes the site. always: before each episode."
         ),
     ] = "changes"
     hars: Annotated[
         Path | None, "folder for the network record of each episode, which `finish` writes"
     ] = None
     login_timeout: Annotated[
-        float, Meta(gt=0, description="bounds each page of a login, in seconds")
+        float, Meta(gt=0, description="Timeout of each page of a login, in seconds.")
     ] = 30.0
-    reset_timeout: Annotated[float, Meta(gt=0, description="bounds a reset, in seconds")] = 600.0
+    reset_timeout: Annotated[float, Meta(gt=0, description="Timeout of a reset, in seconds.")] = (
+        600.0
+    )
 
 
 class WebArena:

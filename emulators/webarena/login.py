@@ -142,12 +142,12 @@ class Logins:
         except Error:
             # Playwright's words could repeat what was typed.
             raise EnvironmentFailedError(
-                f"{_named(name, address)} shows no login form that can be sent"
+                f"{_named(name, address)} shows no login form that can be submitted"
             ) from None
         if not await self._signed_in(context, name):
             raise EnvironmentFailedError(
-                f"{_named(name, address)} does not accept the account {account.user!r}: "
-                f"set {name}_USERNAME and {name}_PASSWORD to one that it has"
+                f"{_named(name, address)} rejects the account {account.user!r}; set "
+                f"{name}_USERNAME and {name}_PASSWORD to an existing account"
             )
 
     async def _signed_in(self, context: BrowserContext, name: str) -> bool:
@@ -182,7 +182,9 @@ def _site_failures(name: str, address: str) -> Iterator[None]:
         yield
     except Error as error:
         reason = error.message.splitlines()[0]
-        raise EnvironmentFailedError(f"{_named(name, address)} does not answer: {reason}") from None
+        raise EnvironmentFailedError(
+            f"{_named(name, address)} does not respond: {reason}"
+        ) from None
 
 
 def _named(name: str, address: str) -> str:

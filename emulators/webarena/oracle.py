@@ -56,7 +56,7 @@ class WebArenaOracle:
         settle: float = SETTLE,
     ) -> None:
         if mode not in ("paper", "fixed"):
-            raise UsageError(f"mode {mode!r}: choose paper or fixed")
+            raise UsageError(f"mode {mode!r}: expected paper or fixed")
         self._configs = {make_task(config).id: config for config in configs}
         self._hosts = hosts(self._configs.values())
         self._mode: Mode = mode

@@ -143,7 +143,7 @@ def read_call(written: str) -> tuple[str, tuple[str, ...]]:
         raise UndecidableError(f"{written!r} is not a call of a function")
     if call.func.id not in _FUNCTIONS:
         raise UndecidableError(
-            f"there is no function {call.func.id!r}; there are {', '.join(_FUNCTIONS)}"
+            f"unknown function {call.func.id!r}; expected one of {', '.join(_FUNCTIONS)}"
         )
     arguments = []
     for argument in call.args:
@@ -153,7 +153,7 @@ def read_call(written: str) -> tuple[str, tuple[str, ...]]:
             arguments.append(argument.id)
         else:
             raise UndecidableError(
-                f"{ast.unparse(argument)} in {written!r} is no text, {PAGE} or {LAST_URL}"
+                f"{ast.unparse(argument)} in {written!r} is not a string, {PAGE} or {LAST_URL}"
             )
     return call.func.id, tuple(arguments)
 
@@ -178,7 +178,7 @@ async def _post_url(caller: Caller, url: str) -> str:
 async def _latest_order_url(caller: Caller) -> str:
     orders = await _ask_shop(caller.shop, "orders", msgspec.json.Decoder(_Orders), _NEWEST)
     if not orders.items or not orders.items[0].increment_id.isdecimal():
-        raise UndecidableError("the shop names no latest order")
+        raise UndecidableError("the shop's response contains no latest order")
     return f"{caller.shop.address}/sales/order/view/order_id/{int(orders.items[0].increment_id)}/"
 
 
@@ -244,13 +244,16 @@ async def _ask_shop(
                 return kind.decode(await _body(answer, path))
     except (TimeoutError, aiohttp.ClientError, ValueError) as error:
         raise UndecidableError(
-            f"the shop's interface at {shop.address} gave no usable answer ({type(error).__name__})"
+            f"the API of the shop at {shop.address} gave no usable response "
+            f"({type(error).__name__})"
         ) from None
 
 
 async def _body(answer: aiohttp.ClientResponse, what: str) -> bytes:
     if answer.status != 200:
-        raise UndecidableError(f"the shop's interface answers {what} with status {answer.status}")
+        raise UndecidableError(
+            f"the API of the shop responds to {what} with status {answer.status}"
+        )
     return await answer.read()
 
 
@@ -290,7 +293,7 @@ async def _checked(
             try:
                 answer = await tab.goto(url)
                 if answer is not None and answer.status >= 500:
-                    raise UndecidableError(f"the site answers with status {answer.status}")
+                    raise UndecidableError(f"the site responds with status {answer.status}")
                 return await _look(check, Caller(shop, tab, page.url), what, mode, settle)
             finally:
                 with suppress(Error, TimeoutError):
@@ -352,7 +355,7 @@ async def _selected(check: PageCheck, caller: Caller, mode: Mode) -> str | None:
     elif locator.startswith(PREFIX):
         contents = await caller.call(locator.removeprefix(PREFIX))
     else:
-        raise UndecidableError(f"the locator {locator!r} is of no known kind")
+        raise UndecidableError(f"the kind of the locator {locator!r} is unknown")
     return html.unescape(contents) if mode == "paper" and contents is not None else contents
 
 
@@ -374,7 +377,7 @@ def _missing(check: PageCheck, contents: str | None, mode: Mode) -> str | None:
     """What is required and not there, in words; None when all is."""
     required = check.required_contents
     if required.exact_match is None and not required.must_include:
-        raise UndecidableError("the check requires nothing")
+        raise UndecidableError("the check has no requirement")
     if contents is None:
         return "nothing was found"
     if required.exact_match is not None:

@@ -67,7 +67,7 @@ class Sites:
             if address := (values.get(name) or values.get(f"WA_{name}") or "").strip().rstrip("/"):
                 if not address.startswith(("http://", "https://")):
                     raise UsageError(
-                        f"{name}={address}: give an address that begins with http:// or https://"
+                        f"{name}={address}: expected a URL that starts with http:// or https://"
                     )
                 addresses[name] = address
         accounts = {
@@ -86,14 +86,14 @@ class Sites:
             )
         if name not in self.addresses:
             raise UsageError(
-                f"the site {name.lower()} is needed, and {name} is not set: export {name}=http://…"
+                f"the site {name.lower()} is needed, but {name} is not set: export {name}=http://…"
             )
         return self.addresses[name]
 
     def account(self, name: str) -> Account:
         """Returns the account of a site. Raises UsageError for a site without a login."""
         if name not in self.accounts:
-            raise UsageError(f"nobody signs in to the site {name.lower()!r}")
+            raise UsageError(f"the site {name.lower()!r} has no login")
         return self.accounts[name]
 
     def real(self, url: str) -> str:
@@ -158,7 +158,7 @@ async def reset_sites(
                 await _ask(parts, server)
         except TimeoutError:
             raise EnvironmentFailedError(
-                f"the reset at {server} is not done after {limit:g} s"
+                f"the reset at {server} is not finished after {limit:g} s"
             ) from None
     else:
         await _run(command, limit, secret, told or {})
@@ -176,7 +176,7 @@ async def _ask(parts: SplitResult, server: str) -> None:
                 # 418: BrowserGym's server is at it already.
                 if not (answer.ok or answer.status == 418):
                     raise EnvironmentFailedError(
-                        f"the reset at {server} was refused: status {answer.status}"
+                        f"the reset at {server} was rejected with status {answer.status}"
                     )
             while True:
                 async with session.get(status) as answer:
@@ -207,7 +207,7 @@ async def _run(
                 await process.wait()
         except TimeoutError:
             raise EnvironmentFailedError(
-                f"the reset command is not done after {limit:g} s and was ended"
+                f"the reset command was not finished after {limit:g} s and was killed"
             ) from None
         finally:
             if process.returncode is None:
@@ -223,5 +223,5 @@ async def _run(
             for word in secret:
                 last = last.replace(word, "…")
             raise EnvironmentFailedError(
-                f"the reset command ended with status {process.returncode}: {last}"
+                f"the reset command exited with status {process.returncode}: {last}"
             )

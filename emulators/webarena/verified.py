@@ -60,7 +60,7 @@ class WebArenaVerifiedOracle:
             if values.get(site)
         }
         if not addresses:
-            raise UsageError(f"set the addresses of the sites: {', '.join(SITES)}")
+            raise UsageError(f"set the URLs of the sites: {', '.join(SITES)}")
         self._judge: WebArenaVerified = WebArenaVerified(
             config=WebArenaVerifiedConfig(environments=addresses)
         )
@@ -90,8 +90,7 @@ class WebArenaVerifiedOracle:
         number = task_number(trajectory)
         if not har.is_file():
             raise InputError(
-                f"{har}: there is no such file; it should hold the network traffic of "
-                f"{trajectory.id}"
+                f"{har}: no such file; it should contain the network traffic of {trajectory.id}"
             )
         result = self._judge.evaluate_task(
             task_id=number, agent_response=trajectory.answer, network_trace=har
@@ -121,8 +120,8 @@ def task_number(trajectory: Trajectory) -> int:
     name, _, number = trajectory.task.id.partition(".")
     if name != "webarena" or not number.isdecimal() or int(number) > _LAST:
         raise UsageError(
-            f"trajectory {trajectory.id}: {trajectory.task.id!r} is none of webarena.0 to "
-            f"webarena.{_LAST}"
+            f"trajectory {trajectory.id}: {trajectory.task.id!r} is not one of webarena.0 "
+            f"to webarena.{_LAST}"
         )
     return int(number)
 

@@ -28,8 +28,8 @@ _DIGITS = 6
 Method = Literal["isotonic", "platt"]
 # Scores of exactly 0 or 1 have no finite logit; they are clipped to an error rate of one in a
 # million.
-_EDGE = 1e-6
-_ROUNDS = 100  # maximum iterations of Newton's method
+_MIN_ERROR_RATE = 1e-6
+_MAX_ITERATIONS = 100  # maximum iterations of Newton's method
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +50,14 @@ class CalibrationMap:
         """Returns the probability of success."""
         if self.method == "platt":
             return sigmoid(self.slope * logit(score) + self.offset)
-        after = bisect_right(self.scores, score)
-        if after == 0:
+        index = bisect_right(self.scores, score)
+        if index == 0:
             return self.values[0]
-        if after == len(self.scores):
+        if index == len(self.scores):
             return self.values[-1]
-        low, high = self.scores[after - 1], self.scores[after]
+        low, high = self.scores[index - 1], self.scores[index]
         share = (score - low) / (high - low)
-        return self.values[after - 1] + share * (self.values[after] - self.values[after - 1])
+        return self.values[index - 1] + share * (self.values[index] - self.values[index - 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,8 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
         or list(points) != sorted(set(points))
     ):
         raise UsageError(
-            f"{path}: no calibration of this version of prill; make it again with `prill calibrate`"
+            f"{path}: the calibration was made by another version of prill; make it again "
+            "with `prill calibrate`"
         )
     if calibration.map.method == "isotonic" and not points:
         raise UsageError(
@@ -189,8 +190,8 @@ class Calibrated:
                 f"{e.name} {e.version} ({e.model}, {e.prompt}, {e.params})" for e in (mine, theirs)
             )
             raise UsageError(
-                f"a calibration is for one judge; judge and calibration differ: {both}; calibrate "
-                "this judge"
+                "a calibration only applies to the judge it was made for; judge and "
+                f"calibration differ: {both}; calibrate this judge"
             )
         self.judge = judge
         self.calibration = calibration
@@ -300,7 +301,7 @@ def sigmoid(value: float) -> float:
 
 def logit(probability: float) -> float:
     """Returns the log odds of a probability, clipped to odds from one in a million to a million."""
-    clipped = min(1 - _EDGE, max(_EDGE, probability))
+    clipped = min(1 - _MIN_ERROR_RATE, max(_MIN_ERROR_RATE, probability))
     return log(clipped / (1 - clipped))
 
 
@@ -347,7 +348,7 @@ def fit_platt(logits: Sequence[float], truths: Sequence[bool]) -> tuple[float, f
     base = log((successes + 1) / (failures + 1))
     slope, offset = 0.0, base
     loss = _loss(slope, offset, logits, targets)
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ITERATIONS):
         chances = [sigmoid(slope * x + offset) for x in logits]
         errors = [p - t for p, t in zip(chances, targets, strict=True)]
         spread = [p * (1 - p) for p in chances]

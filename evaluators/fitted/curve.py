@@ -97,7 +97,7 @@ def _judged(
         outside = [i for i, task in enumerate(table.tasks) if task in chosen]
         labels, tasks = labels + len(outside), tasks + len(chosen)
         if len({truths[i] for i in outside}) < 2:
-            raise UsageError("the labels are all of one outcome")
+            raise UsageError("all labels have the same outcome")
         for i, p in zip(inside, fit_rows(table, outside, seed).probabilities(inside), strict=True):
             found[i] = p
     return found, labels / FOLDS, tasks / FOLDS

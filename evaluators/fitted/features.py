@@ -153,7 +153,7 @@ _TYPING = frozenset({"type", "select", "goto", "press"})
 MAX_CHARACTERS = 100_000
 _STATES = 2
 # Minimum number of distinct words in a substantial answer.
-_LEAST_SAID = 4
+_MIN_SAID = 4
 # Counts are capped here, so that a model fitted on runs of 30 steps works on a run of 1,000.
 _MOST = 50
 
@@ -246,7 +246,7 @@ def read(trajectory: Trajectory, kind: str, evidence_only: bool, hardened: bool 
         if not evidence_only:
             words["answer"] = set(_words(trajectory.answer or ""))
             numbers.append(
-                trajectory.steps[-1].action.is_final and len(words["answer"]) < _LEAST_SAID
+                trajectory.steps[-1].action.is_final and len(words["answer"]) < _MIN_SAID
             )
         return Reading(numbers, words, characters)
     answer = words["answer"] = set(_words(trajectory.answer or ""))

@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 FOLDS = 5  # of the figures on the card
 THRESHOLD = 0.5
 # Minimum numbers of runs of each outcome, and of tasks, for a fit.
-_LEAST_EACH, _LEAST_TASKS = 10, 10
+_MIN_EACH, _MIN_TASKS = 10, 10
 # Maximum number of sites left out in turn, and minimum number of runs of such a site.
-_SITES_LEFT_OUT, _LEAST_OF_A_SITE = 10, 20
+_SITES_LEFT_OUT, _MIN_OF_A_SITE = 10, 20
 # The band: maximum error rate outside it, and minimum number of runs to measure that rate on.
-_SURE, _LEAST_SURE = 0.05, 20
+_SURE, _MIN_SURE = 0.05, 20
 # The attack families that evidence-only judges are fitted against: those that remove words.
 EVIDENCE_FAMILIES = ("stop-early", "error-end")
 HARDENED_FAMILIES = ("stop-early", "answer-short", "answer-paraphrase", "answer-long", "error-end")
@@ -113,12 +113,12 @@ def _variants(
     if unknown := [name for name in harden if name not in FAMILIES or name in ON_SCREENSHOTS]:
         there = ", ".join(name for name in FAMILIES if name not in ON_SCREENSHOTS)
         raise UsageError(
-            f"no family of attacks {unknown[0]!r} to fit against; there are: {there}",
+            f"unknown attack family {unknown[0]!r}; expected one of {there}",
             parameters=("harden",),
         )
     if harden and kind == "prior":
         raise UsageError(
-            "a prior reads nothing that could be hardened: fit a student", parameters=("kind",)
+            "a prior reads no text, so it cannot be hardened; fit a student", parameters=("kind",)
         )
     chosen = {*harden, *(EVIDENCE_FAMILIES if evidence_only and kind == "student" else ())}
     # Remove the screenshots first, so that no image is drawn.
@@ -302,7 +302,7 @@ def sure_outside(truths: Sequence[bool], probabilities: Sequence[float | None]) 
 
     def sure(truths_outside: list[bool], outcome: bool) -> bool:
         wrong = sum(truth != outcome for truth in truths_outside)
-        return len(truths_outside) >= _LEAST_SURE and wrong <= _SURE * len(truths_outside)
+        return len(truths_outside) >= _MIN_SURE and wrong <= _SURE * len(truths_outside)
 
     edges = [i / 100 for i in range(101)]
     low = max(
@@ -327,8 +327,8 @@ def _table(
         raise UsageError(
             f"too few labelled runs to fit a judge: {sum(run.success for run in runs)} successes "
             f"and {sum(not run.success for run in runs)} failures in "
-            f"{len({run.task for run in runs})} tasks; at least {_LEAST_EACH} of each, in "
-            f"{_LEAST_TASKS} tasks, are needed"
+            f"{len({run.task for run in runs})} tasks; at least {_MIN_EACH} of each, in "
+            f"{_MIN_TASKS} tasks, are needed"
         )
     return FeatureTable(runs, bounded=kind == "student" and (evidence_only or hardened))
 
@@ -344,8 +344,8 @@ def _is_bounded(runs: Sequence[FitExample]) -> bool:
 
 def _enough(runs: Sequence[FitExample]) -> bool:
     successes = sum(run.success for run in runs)
-    few = min(successes, len(runs) - successes) < _LEAST_EACH
-    return not few and len({run.task for run in runs}) >= _LEAST_TASKS
+    few = min(successes, len(runs) - successes) < _MIN_EACH
+    return not few and len({run.task for run in runs}) >= _MIN_TASKS
 
 
 def _folds(
@@ -385,7 +385,7 @@ def _other_sites(
     for site, count in sites.most_common(_SITES_LEFT_OUT) if len(sites) > 1 else ():
         inside = [i for i, run in enumerate(table.runs) if run.site == site]
         outside = [i for i, run in enumerate(table.runs) if run.site != site]
-        if count >= _LEAST_OF_A_SITE and _enough([table.runs[i] for i in outside]):
+        if count >= _MIN_OF_A_SITE and _enough([table.runs[i] for i in outside]):
             here, scores = (
                 [table.runs[i].success for i in inside],
                 fit_rows(table, outside, seed).probabilities(inside),

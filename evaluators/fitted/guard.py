@@ -56,8 +56,8 @@ class NoveltyGuard:
         coverage = _share(len(words & self.known), words)
         if coverage < self.coverage:
             return (
-                f"of the words of the last state {coverage:.0%} are known; of {_WHAT} at least "
-                f"{self.coverage:.0%} were"
+                f"only {coverage:.0%} of the words of the last state are known; of {_WHAT} "
+                f"at least {self.coverage:.0%} were"
             )
         return None
 
@@ -67,16 +67,16 @@ def fit_guard(readings: Sequence[Reading], tasks: Sequence[str]) -> NoveltyGuard
 
     The known share of a run's words is computed without the runs of its own task.
     """
-    list_tasks: Counter[str] = Counter()
-    to_words: dict[str, set[str]] = {}
+    task_counts: Counter[str] = Counter()
+    words_by_task: dict[str, set[str]] = {}
     for reading, task in zip(readings, tasks, strict=True):
-        to_words.setdefault(task, set()).update(reading.words["state"])
-    for words in to_words.values():
-        list_tasks.update(word for word in words if not word.isdigit())
+        words_by_task.setdefault(task, set()).update(reading.words["state"])
+    for words in words_by_task.values():
+        task_counts.update(word for word in words if not word.isdigit())
     vocabulary = tuple(
-        sorted(word for word, count in list_tasks.items() if count >= TASKS_OF_A_WORD)
+        sorted(word for word, count in task_counts.items() if count >= TASKS_OF_A_WORD)
     )
-    elsewhere = {word for word in vocabulary if list_tasks[word] > TASKS_OF_A_WORD}
+    elsewhere = {word for word in vocabulary if task_counts[word] > TASKS_OF_A_WORD}
     readable = [reading for reading in readings if reading.characters]
     lengths = sorted(reading.characters for reading in readable)
     counts = sorted(len(reading.words["state"]) for reading in readable)

@@ -165,18 +165,18 @@ class Overlap:
         parts = []
         if self.run:
             parts.append(
-                f"was fitted on {self._share(self.run)}: figures of them flatter it, and say "
-                "nothing of other runs"
+                f"was fitted on {self._share(self.run)}: its figures on them are too good, "
+                "and do not apply to other runs"
             )
         if self.unknown:
             parts.append(
-                "was fitted to labels, and nothing says whether to those of "
-                f"{self._share(self.unknown)}: fit it again"
+                f"was fitted on labels, possibly those of {self._share(self.unknown)}: fit "
+                "it again to record them"
             )
         if self.task:
             parts.append(
-                f"was fitted on other runs of the tasks of {self._share(self.task)}: new tasks "
-                "may be harder for it"
+                f"was fitted on other runs of the tasks of {self._share(self.task)}: it may "
+                "be less accurate on new tasks"
             )
         return f"{judge} {'; it '.join(parts)}" if parts else None
 
@@ -212,10 +212,10 @@ def fitted_caution(judge: str, overlap: Overlap | None) -> str | None:
 def relation_words(relation: FittedOn) -> str:
     """Returns the description of a relation for a verdict."""
     return {
-        "run": "on this very run: the verdict says nothing of how it judges others",
+        "run": "on this very run: the verdict does not show its accuracy on other runs",
         "task": "on other runs of this task",
         "other": "on runs of other tasks",
-        "unknown": "on runs that are not known: this one may be among them",
+        "unknown": "on unknown runs: this one may be among them",
     }[relation]
 
 

@@ -34,7 +34,7 @@ _COPIES_WEIGH = 2.0
 # Numbers are scaled to this standard deviation and texts to length 1, so that one penalty suits
 # both.
 _SCALE = 0.1
-_LEAST_SPREAD = 1e-9
+_MIN_SPREAD = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +210,7 @@ def _settle(
         here = fold_of == fold
         if not here.any() or np.unique(table.success[rows[~here]]).size < 2:
             raise UsageError(
-                "successes or failures are confined to too few tasks; label runs of more tasks"
+                "successes or failures occur in too few tasks; label runs of more tasks"
             )
         design = _Design(table, rows[~here], row_weights[~here])
         held_out = design.of(rows[here])
@@ -245,7 +245,7 @@ class _Design:
         self.centre = table.numbers[runs].mean(axis=0)
         spread = table.numbers[runs].std(axis=0)
         # Rounding gives constant columns a spread of about 1e-16; they must not count.
-        varies = spread > _LEAST_SPREAD
+        varies = spread > _MIN_SPREAD
         self.factor = np.where(varies, _SCALE / np.where(varies, spread, 1), 0)
         self.columns = {
             text: _common(words[rows], table.task[rows]) for text, (words, _) in table.words.items()

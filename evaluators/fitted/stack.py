@@ -29,7 +29,7 @@ from prill.evaluators.fitted.student import (
     make_label,
 )
 from prill.io.lines import decode_json, read_whole
-from prill.models.calls import together
+from prill.models.calls import gather_calls
 from prill.protocols import Estimator, Evaluator
 from prill.types import EvaluatorInfo, FittedOn, Trajectory, Usage, Verdict
 
@@ -38,7 +38,7 @@ FORMAT = "prill stack 1"
 _EDGE = 0.02
 # A source may be missing only if at least this many fitted runs lacked it, so that the effect could
 # be estimated.
-LEAST_LACKING = 10
+MIN_LACKING = 10
 Scores = Sequence[float | None]
 
 
@@ -93,7 +93,7 @@ class Stage:
         for score, weight, without, count in zip(
             scores, self.weights, self.missing, self.lacking, strict=True
         ):
-            if score is None and count < LEAST_LACKING:
+            if score is None and count < MIN_LACKING:
                 return None
             parts.append(without if score is None else weight * clipped_logit(score))
         found = round(sigmoid(fsum(parts)), 6)
@@ -243,7 +243,7 @@ class Stacked:
             self.judges.append(judge)
         if given:
             names = ", ".join(judge.info.name for judge in given.values())
-            raise UsageError(f"{names}: not a judge that this file was fitted with")
+            raise UsageError(f"{names}: this file was not fitted with this judge")
         self.info = EvaluatorInfo(
             "stacked",
             "1",
@@ -273,7 +273,7 @@ class Stacked:
         model, narrow = self.model, self.model.student.narrow
         verdicts = [await self.student(trajectory)]
         if model.width >= 1:
-            verdicts += await together([judge(trajectory) for judge in self.judges])
+            verdicts += await gather_calls([judge(trajectory) for judge in self.judges])
         while True:
             stage = model.stages[len(verdicts) - 1]
             found = stage.probability([as_score(verdict) for verdict in verdicts], narrow=narrow)
@@ -303,10 +303,10 @@ class Stacked:
             # prefer the reason of a failure that a retry may fix
             silent = [v for v in verdicts if v.unscored is not None]
             last = next((v for v in silent if v.unscored != "no_evidence"), silent[0])
-            return replace(blank, unscored=last.unscored, reason=f"too little to judge by: {said}")
+            return replace(blank, unscored=last.unscored, reason=f"too little evidence: {said}")
         asked = len(verdicts) - 1
         left = [source.name for source in self.model.sources[asked:]]
-        rest = f"; not asked: {', '.join(left)}" if left else ""
+        rest = f"; not called: {', '.join(left)}" if left else ""
         return replace(
             blank,
             success=found >= stage.threshold,
@@ -366,6 +366,7 @@ def _missing(info: EvaluatorInfo, others: Sequence[EvaluatorInfo]) -> str:
     who = f"{info.name} {info.version} ({info.model}, {info.prompt}, {info.params})"
     there = "; ".join(f"{e.name} {e.version} ({e.model}, {e.prompt}, {e.params})" for e in others)
     return (
-        f"the judge that this file was fitted with is not given: {who}; given: "
-        f"{there or 'none'}. Give it by `judges`, or its verdicts by `verdicts`, or fit again"
+        f"a judge that this file was fitted with is missing: {who}; given: "
+        f"{there or 'none'}. Give it in `judges`, or its verdict file in `verdicts`, or fit "
+        "again"
     )

@@ -525,8 +525,8 @@ def choose_width(plan: Sequence[PlanPoint], kappa: float) -> float:
     if not reach:
         most = max((point.kappa for point in plan if point.kappa is not None), default=0.0)
         raise UsageError(
-            f"kappa {kappa:g} is out of reach: held out, these judges together reach {most:.3f}; "
-            "want less, or add a judge",
+            f"kappa {kappa:g} cannot be reached: held out, these judges together reach "
+            f"{most:.3f}; lower it, or add a judge",
             parameters=("kappa",),
         )
     return min(reach, key=lambda point: (point.cost, -point.width)).width

@@ -29,7 +29,7 @@ from prill.types import EvaluatorInfo, FittedOn, Trajectory, Usage, Verdict
 
 FORMAT = "prill student 2"
 Kind = Literal["student", "prior"]
-_SHOWN, _LEAST_SHOWN = 3, 0.05
+_SHOWN, _MIN_SHOWN = 3, 0.05
 _THEMES = {
     "state": "the latest states",
     "goal": "the request",
@@ -37,7 +37,7 @@ _THEMES = {
     "actions": "kinds of action",
 }
 # A judge with a lower AUC on sites that it was not fitted on returns no verdict for such sites.
-LEAST_TRANSFER = 0.65
+MIN_TRANSFER = 0.65
 _ADVICE = "make the file with `prill fit`"
 _NO_USAGE = Usage()
 
@@ -248,7 +248,7 @@ class Student:
         model = decode_json(data, StudentModel, f"{path}: no fitted judge", _ADVICE)
         check_features(model, path)
         if threshold is not None and not 0 <= threshold <= 1:
-            raise UsageError(f"threshold {threshold} is no probability: give a number from 0 to 1")
+            raise UsageError(f"threshold {threshold}: expected a probability from 0 to 1")
         return cls(model, label=make_label(data), threshold=threshold)
 
     @property
@@ -316,13 +316,13 @@ class Student:
             not self.knows(site)
             and transfer
             and transfer.auc is not None
-            and transfer.auc < LEAST_TRANSFER
+            and transfer.auc < MIN_TRANSFER
         ):
             self.strangers[site or ""] += 1
             return (
                 None,
-                f"fitted without runs of {site}, and measured to tell little apart elsewhere (AUC "
-                f"{transfer.auc:.2f})",
+                f"fitted without runs of {site}, and it does not transfer to other sites "
+                f"(AUC {transfer.auc:.2f})",
             )
         reading = read(trajectory, model.kind, model.evidence_only, model.hardened)
         return reading, model.guard.objection(reading) if model.guard else None
@@ -360,11 +360,9 @@ class Student:
         self.strangers[site] += 1
         transfer = self.model.card.transfer
         if transfer is None or transfer.accuracy is None:
-            return (
-                f"; fitted without runs of {site}, and how it does on other sites was not measured"
-            )
+            return f"; fitted without runs of {site}; its accuracy on other sites was not measured"
         return (
-            f"; fitted without runs of {site}: on other sites its accuracy was "
+            f"; fitted without runs of {site}; its accuracy on other sites was "
             f"{transfer.accuracy:.2f}"
         )
 
@@ -378,13 +376,11 @@ class Student:
             for text, adds, known_words in scores.words
         ]
         parts.sort()
-        against = [
-            f"{name} {value:+.1f}" for value, name in parts[:_SHOWN] if value <= -_LEAST_SHOWN
-        ]
+        against = [f"{name} {value:+.1f}" for value, name in parts[:_SHOWN] if value <= -_MIN_SHOWN]
         speaking = [
             f"{name} {value:+.1f}"
             for value, name in parts[: -_SHOWN - 1 : -1]
-            if value >= _LEAST_SHOWN
+            if value >= _MIN_SHOWN
         ]
         return (
             f"for: {', '.join(speaking) or 'nothing'}; against: {', '.join(against) or 'nothing'}"

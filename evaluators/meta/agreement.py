@@ -220,7 +220,7 @@ class Agreement(Tabular):
 
     def __str__(self) -> str:
         parts = (
-            of_whom(self),
+            header_lines(self),
             (HEADING, *figure_rows(self)),
             count_rows(self),
             not_judged_rows(self),
@@ -233,7 +233,7 @@ class Agreement(Tabular):
         def words(rows: Iterable[str]) -> str:
             return f"<p>{'<br>'.join(map(escape, rows))}</p>"
 
-        return f"<div>{words(of_whom(self))}{self.table()._repr_html_()}{words(not_judged_rows(self))}</div>"  # noqa: E501
+        return f"<div>{words(header_lines(self))}{self.table()._repr_html_()}{words(not_judged_rows(self))}</div>"  # noqa: E501
 
     def _figure(self, name: str) -> Figure:
         return next(figure for figure in self.figures if figure.name == name)
@@ -256,7 +256,7 @@ def figure_table(figures: Iterable[Figure]) -> Table:
     return Table(tuple(_COLUMNS), rows, _COLUMNS)
 
 
-def of_whom(result: Agreement, *, annotated: bool = False) -> Iterator[str]:
+def header_lines(result: Agreement, *, annotated: bool = False) -> Iterator[str]:
     """Yields lines with the judge, the labels and the rule for the truth.
 
     The rule is always included if several people `annotated`.
@@ -299,8 +299,8 @@ def not_judged_rows(result: Agreement) -> Iterator[str]:
         )
     if result.missing:
         yield (
-            f"No verdict at all: {result.missing} labelled trajectories, counted as wrong in "
-            "the last accuracy"
+            f"Without a verdict: {result.missing} labelled trajectories, counted as wrong "
+            "in the last accuracy"
         )
     kinds = ", ".join(
         f"{count} {kind.replace('_', ' ')}" for kind, count in result.undecided_by.items()
@@ -431,15 +431,13 @@ def by_step(
         for step in label.steps or ()
     )
     if not of_steps:
-        raise UsageError("no label says anything of single steps")
+        raise UsageError("no label has labels of single steps")
     labelled: dict[str, dict[int, None]] = defaultdict(dict)
     for label in known:
         labelled[label.id].update((step.index, None) for step in label.steps or ())
     judged = list(verdicts)
     if not any(verdict.steps for verdict in judged):
-        raise UsageError(
-            "the verdicts say nothing of single steps: that is what the judge steps is for"
-        )
+        raise UsageError("the verdicts have no labels of single steps; use the judge `steps`")
     return tuple(
         _of_step(verdict, i) for verdict in judged for i in labelled.get(verdict.id, ())
     ), of_steps
@@ -507,9 +505,7 @@ def agreement(
     """
     if trajectories is not None:
         if tasks is not None:
-            raise UsageError(
-                "trajectories and tasks both say which tasks there are: give one of them"
-            )
+            raise UsageError("trajectories and tasks: both name the tasks of runs; give only one")
         runs = (
             read_trajectories(trajectories)
             if isinstance(trajectories, str | os.PathLike)
@@ -540,7 +536,7 @@ def measure_agreement(pairing: Pairing, tasks: Mapping[str, str] | None = None) 
     pairs = pairing.pairs
     if tasks is not None and not any(p.verdict.id in tasks for p in pairs):
         raise UsageError(
-            f"the trajectories are others than those judged: none has id {pairs[0].verdict.id!r}"
+            f"the trajectories do not match the verdicts: none has the id {pairs[0].verdict.id!r}"
         )
     clusters = [cluster(pair.verdict.id, tasks) for pair in pairs]
     tables = _tables(clusters, [_column(p.verdict.success, p.truth) for p in pairs])

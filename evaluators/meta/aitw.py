@@ -85,7 +85,7 @@ def boxes(positions: Iterable[float | Sequence[float]]) -> tuple[Box, ...]:
     flat = list(chain.from_iterable([p] if isinstance(p, int | float) else p for p in positions))
     if len(flat) % 4:
         raise ValueError(
-            f"{len(flat)} numbers are no list of boxes: each has y, x, height and width"
+            f"{len(flat)} numbers are not a list of boxes; each box has y, x, height and width"
         )
     return tuple(
         Box(x, y, width, height)
@@ -251,8 +251,7 @@ def match_actions(
             continue
         if item.id in known:
             raise UsageError(
-                f"two trajectories of predictions have the id {item.id!r}; give one agent's at a "
-                "time"
+                f"two predicted trajectories have the id {item.id!r}; evaluate one agent at a time"
             )
         known.add(item.id)
         if item.id not in gold or item.error is not None:
@@ -272,7 +271,7 @@ def match_actions(
     total = [sum(column) for column in zip(*sums, strict=True)]
     if not total or not total[1]:
         raise UsageError(
-            "no recorded step has a prediction: predictions are found by the ids of the recorded "
+            "no recorded step has a prediction; predictions need the ids of the recorded "
             "trajectories"
         )
     return ActionMatching(

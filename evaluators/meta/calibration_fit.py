@@ -31,7 +31,7 @@ from prill.evaluators.meta.agreement import Pairing
 CONFIDENCE = 0.95
 FOLDS = 5
 _METHODS: tuple[Method, ...] = ("platt", "isotonic")
-_LEAST_EACH = 10  # successes, and failures
+_MIN_EACH = 10  # successes, and failures
 _HALF = 0.5
 _DIGITS = 6
 
@@ -123,12 +123,12 @@ def calibrate(
     scores, truths = [pair.score for pair in scored], [pair.truth for pair in scored]
     successes = sum(truths)
     if tasks is not None and not any(pair.verdict.id in tasks for pair in scored):
-        raise UsageError("the trajectories are others than those judged: no id is in both")
-    if min(successes, len(truths) - successes) < _LEAST_EACH:
+        raise UsageError("the trajectories do not match the verdicts: they have no id in common")
+    if min(successes, len(truths) - successes) < _MIN_EACH:
         raise UsageError(
             f"too few labelled verdicts to calibrate: {successes} successes and "
             f"{len(truths) - successes} failures have "
-            f"a score; at least {_LEAST_EACH} of each are needed"
+            f"a score; at least {_MIN_EACH} of each are needed"
         )
     clusters = [cluster(pair.verdict.id, tasks) for pair in scored]
     fold_of = grouped_folds(clusters, truths, FOLDS, seed)
@@ -230,7 +230,7 @@ def _held_out(
         fit_scores, fit_truths = [scores[i] for i in outside], [truths[i] for i in outside]
         if len(set(fit_truths)) < 2:
             raise UsageError(
-                "successes or failures are confined to too few tasks; label runs of more tasks"
+                "successes or failures occur in too few tasks; label runs of more tasks"
             )
         curve = fit_map(method, fit_scores, fit_truths)
         threshold = _threshold(curve, fit_scores, fit_truths, goal)
@@ -280,13 +280,13 @@ def _better(trials: Mapping[Method, _Trial], truths: list[bool]) -> tuple[Method
 
 def _rule(goal: Goal) -> str:
     if goal.precision is not None:
-        return f"precision of at least {goal.precision:g} with 95 % confidence"
+        return f"precision of at least {goal.precision:g} at 95 % confidence"
     if goal.costs is not None:
         return (
-            f"least cost, {goal.costs[0]:g} for a false positive and {goal.costs[1]:g} for a "
-            "false negative"
+            f"lowest cost, {goal.costs[0]:g} for a false positive and {goal.costs[1]:g} for "
+            "a false negative"
         )
-    return "as likely a success as not"
+    return "success at least as likely as failure"
 
 
 def _unreachable(scores: list[float], truths: list[bool], target: float) -> str:
@@ -295,10 +295,10 @@ def _unreachable(scores: list[float], truths: list[bool], target: float) -> str:
         key=lambda point: point.bound,
     )
     return (
-        f"no threshold has a precision of at least {target:g} with 95 % confidence; the nearest is "
-        f"a calibrated score of {best.threshold:g}, {best.right} of {best.called} right; even "
-        f"without an error, {_least_called(target, 1)} runs would have to be called successes; "
-        "label more runs, or ask for less"
+        f"no threshold has a precision of at least {target:g} at 95 % confidence; the "
+        f"nearest is a calibrated score of {best.threshold:g}, with {best.right} of "
+        f"{best.called} correct; even without an error, {_least_called(target, 1)} runs "
+        "would have to be called successes; label more runs, or lower the target"
     )
 
 

@@ -103,7 +103,7 @@ def load_corrections(name: str) -> Corrections:
         return msgspec.convert(parse_toml(text), Corrections)
     except OSError:
         raise UsageError(
-            f"no corrections are called {name!r}; there are: {', '.join(names)}, or give a file"
+            f"unknown corrections {name!r}; expected one of {', '.join(names)}, or a file"
         ) from None
     except ValueError as error:  # includes msgspec's errors
         raise UsageError(f"{name}: not a table of corrections: {error}") from None

@@ -86,6 +86,6 @@ def about_intervals(figures: Sequence[Figure], clusters: int, clustered_by: str)
     yield f"Intervals: {how}{marks}"
     if few:
         yield (
-            f"Warning: fewer than {FEW_CLUSTERS} {units}; figures of so few say little, "
+            f"Warning: fewer than {FEW_CLUSTERS} {units}; such figures are unreliable, "
             "whatever their intervals"
         )

@@ -130,15 +130,15 @@ def select_attacks(
     selection: list[Variant] = []
     for name in shipped if names is None else names:
         if name not in by_name and ":" not in name:
-            there = f"there are: {', '.join(shipped)}, or module:Object of your own"
+            there = f"expected one of {', '.join(shipped)}, or module:Object"
             raise UsageError(
                 f"unknown attack {name!r}{nearest(name, by_name)}; {there}", parameters=("attacks",)
             )
         selection += by_name.get(name) or own_attacks(name)
     if not selection:
-        raise UsageError("no attack is chosen", parameters=("attacks",))
+        raise UsageError("no attack is selected", parameters=("attacks",))
 
-    def where_it_is_seen(variant: Variant) -> Variant:
+    def where_visible(variant: Variant) -> Variant:
         if variant.family not in ON_SCREENSHOTS:
             return variant
 
@@ -148,7 +148,7 @@ def select_attacks(
 
         return replace(variant, apply=apply)
 
-    return {variant.name: where_it_is_seen(variant) for variant in selection}
+    return {variant.name: where_visible(variant) for variant in selection}
 
 
 def under_attack(evaluator: Evaluator, attack: Variant) -> Rewritten:
@@ -163,8 +163,8 @@ def under_attack(evaluator: Evaluator, attack: Variant) -> Rewritten:
             raise NoEvidenceError(_not_applicable(attack.name))
         if not isinstance(changed, Trajectory) or changed.id != trajectory.id:
             raise UsageError(
-                f"the attack {attack.name} gave no trajectory of the same id: let it change a "
-                "copy, or give None"
+                f"the attack {attack.name} did not return a trajectory with the same id; "
+                "return a changed copy, or None"
             )
         return changed
 

@@ -84,8 +84,8 @@ def _contradiction(truth: bool, judges: Sequence[Opinion]) -> str | None:
         return None
     words = {True: "success", False: "failure"}
     return (
-        f"labelled a {words[truth]}, and every judge says {words[not truth]} ({len(scored)} of "
-        f"{len(judges)} are scored)"
+        f"labelled a {words[truth]}, but every judge says {words[not truth]} ({len(scored)} "
+        f"of {len(judges)} are scored)"
     )
 
 
@@ -94,8 +94,8 @@ def _without_change(run: Trajectory) -> str | None:
     if run.answer or not states or len({*_looks(states)}) > 1:
         return None
     return (
-        f"labelled a success, and no state differs from the first after {len(run.steps)} actions, "
-        "without an answer"
+        f"labelled a success, but no state differs from the first after {len(run.steps)} "
+        "actions, and there is no answer"
     )
 
 

@@ -29,10 +29,15 @@ from prill.evaluators.protocols.readers import (
     StageReader,
     VerdictReader,
 )
-from prill.evaluators.protocols.rubric import conditional, in_order, process, select_relevant
+from prill.evaluators.protocols.rubric import (
+    complete_scores,
+    compute_points,
+    conditional_criteria,
+    select_relevant,
+)
 from prill.evaluators.protocols.texts import SLOTS, Scene
 from prill.io.images import file_hash
-from prill.models.calls import Room, ask, planned, together
+from prill.models.calls import Room, ask, gather_calls, planned
 from prill.models.prompts import NONCE, Prompt, content_hash, prompt_set
 from prill.protocols import Captioner, Form, Image, Message, Reply
 from prill.types import Findings, FrameGrade, Trajectory, UnscoredReason, Usage, Verdict
@@ -49,7 +54,10 @@ class ProtocolSpec(Config):
     """Settings of `protocol`."""
 
     protocol: Annotated[
-        str, Meta(description="the preset, such as webjudge or arb-axtree (docs list all)")
+        str,
+        Meta(
+            description="Preset, for example webjudge or arb-axtree (the documentation lists all)."
+        ),
     ]
 
     def check(self) -> None:
@@ -104,7 +112,10 @@ class ProtocolJudge(ModelJudge):
 
     captioner: Annotated[
         Captioner | None,
-        Meta(description="what reads states, in place of screenshots (default: as published)"),
+        Meta(
+            description="Captioner that describes states, instead of screenshots (default: as "
+            "published)."
+        ),
     ] = None
     spec: ProtocolSpec = field(kw_only=True)
 
@@ -189,15 +200,19 @@ class ProtocolJudge(ModelJudge):
     async def _run(self, trajectory: Trajectory, official: _Official) -> Judgement:
         if self._needs_answer(trajectory):
             if self.protocol.no_answer == "none":
-                raise NoEvidenceError("the agent gave no answer, so this protocol does not judge")
+                raise NoEvidenceError(
+                    "the agent gave no answer, which this protocol does not judge"
+                )
             official.label, official.known = False, True
-            return Judgement(False, 0.0, "the agent gave no answer: a failure by this protocol")
+            return Judgement(
+                False, 0.0, "the agent gave no answer, which is a failure in this protocol"
+            )
         texts = await captions(trajectory.observations, self.captioner) if self.captioner else None
         scene = self._scene(trajectory, texts)
         program = self._program(scene)
         batch = next(program)
         while batch[0].stage is not self.protocol.stages[-1]:
-            batch = program.send(await together([self._answer(call) for call in batch]))
+            batch = program.send(await gather_calls([self._answer(call) for call in batch]))
         reader = READERS[batch[0].stage.reads]
         assert isinstance(reader, VerdictReader)
         reply = await self._verdict(batch[0], reader, official)
@@ -263,7 +278,7 @@ class ProtocolJudge(ModelJudge):
             if unread := sum(not grade.score for grade in grades):
                 notes.append(f" [{unread} of {len(pairs)} frames without a grade were left out]")
         if "rubric" in results:
-            criteria, share = process(results)
+            criteria, share = compute_points(results)
             effects = tuple(effect.description for effect in results["effects"].side_effects)
             findings = replace(findings, criteria=criteria, process=share, side_effects=effects)
         return Judgement(
@@ -293,13 +308,15 @@ class ProtocolJudge(ModelJudge):
         if endings(trajectory).isdisjoint(recorded):
             what = "screenshot" if protocol.shows_pictures and texts is None else "text"
             hint = "; a captioner (given, text) would show text instead" * (what == "screenshot")
-            raise NoEvidenceError(f"the last state has no {what}: no outcome is shown{hint}")
+            raise NoEvidenceError(
+                f"the last state has no {what}, so the outcome is not visible{hint}"
+            )
         return Scene(protocol, trajectory, frames, shown)
 
     def _program(self, scene: Scene) -> _Program:
         """Yields the calls of each stage and takes their results; the last has the verdict."""
         for stage in self.protocol.stages:
-            if stage.when == "rivals" and len(conditional(scene.results)) < 2:
+            if stage.when == "rivals" and len(conditional_criteria(scene.results)) < 2:
                 continue
             if stage.per == "last" and scene.frames[-1].image is None:
                 scene.results[stage.name] = scene.frames[-1].text  # a captioner described it
@@ -310,7 +327,7 @@ class ProtocolJudge(ModelJudge):
                 continue
             results = yield calls
             if stage.per in ("goal", "run", "last"):
-                scene.results[stage.name] = in_order(results[0], scene.results)
+                scene.results[stage.name] = complete_scores(results[0], scene.results)
             else:
                 scene.results[stage.name] = results
         return None

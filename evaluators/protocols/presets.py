@@ -183,7 +183,7 @@ def load_protocol(name: str) -> Protocol:
     """
     if name not in list_protocols():
         raise UsageError(
-            f"there is no protocol {name!r}{nearest(name, list_protocols())}; there are: "
+            f"unknown protocol {name!r}{nearest(name, list_protocols())}; expected one of "
             f"{', '.join(list_protocols())}",
             parameters=("protocols",),
         )

@@ -1,4 +1,4 @@
-"""The Universal Verifier's computations: which frames tell about a criterion, and the points."""
+"""The Universal Verifier's computations: the frames relevant to each criterion, and the points."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TOP = 5
 _HIGH, _LOW, _GAP = 6, 5, 2
 
 
-def conditional(results: Mapping[str, Any]) -> list[int]:
+def conditional_criteria(results: Mapping[str, Any]) -> list[int]:
     """Returns the numbers, from 1, of the rubric's criteria with a condition.
 
     Args:
@@ -35,8 +35,8 @@ def select_relevant(
 ) -> dict[int, tuple[int, ...]]:
     """Selects the frames that are analysed for each criterion.
 
-    They are the five most relevant ones, of equal ones the later. If one has a relevance of 6 or
-    more, those below 5 and more than 2 below the weakest such frame are dropped.
+    They are the five most relevant ones; of equally relevant frames, the later ones. If one has a
+    relevance of 6 or more, those below 5 and more than 2 below the weakest such frame are dropped.
 
     Args:
         relevance: The relevance of each frame to the criteria; without one, it is 0.
@@ -59,11 +59,11 @@ def select_relevant(
     return {i: tuple(numbers) for i, numbers in selected.items()}
 
 
-def in_order(result: Any, results: Mapping[str, Any]) -> Any:
+def complete_scores(result: Any, results: Mapping[str, Any]) -> Any:
     """Returns a stage's result; points are completed and ordered by the rubric.
 
     Points are bounded by 0 and the criterion's maximum. A criterion without points keeps those of
-    the stage `first`, or 0. If rival conditions were decided, they hold.
+    the stage `first`, or 0. Decided rival conditions take precedence.
 
     Args:
         result: The result.
@@ -76,14 +76,14 @@ def in_order(result: Any, results: Mapping[str, Any]) -> Any:
     found = {item.criterion: item for item in (*earlier.items, *result.items)}
     items = []
     for number, item in enumerate(rubric.items, 1):
-        one = found.get(number, ItemScore(number, True, 0, "no points were given"))
-        points = min(float(item.max_points), max(0.0, one.earned_points))
-        met = one.condition_met or not item.condition
-        items.append(ItemScore(number, met, points, one.justification))
+        score = found.get(number, ItemScore(number, True, 0, "no points were given"))
+        points = min(float(item.max_points), max(0.0, score.earned_points))
+        met = score.condition_met or not item.condition
+        items.append(ItemScore(number, met, points, score.justification))
     return resolve_conditions(Scores(tuple(items)), results.get("conditions", Conditions(())))
 
 
-def process(results: Mapping[str, Any]) -> tuple[tuple[Criterion, ...], float | None]:
+def compute_points(results: Mapping[str, Any]) -> tuple[tuple[Criterion, ...], float | None]:
     """Returns the criteria and the share of points earned.
 
     Criteria whose condition is not met are in neither sum; side effects add points that were not
@@ -97,11 +97,11 @@ def process(results: Mapping[str, Any]) -> tuple[tuple[Criterion, ...], float | 
     """
     rubric: Rubric = results["rubric"]
     scores: Scores = results["scores"]
-    criteria, earned, most = [], 0.0, 0.0
+    criteria, earned, maximum = [], 0.0, 0.0
     for item, score in zip(rubric.items, scores.items, strict=True):
         if not score.condition_met:
             continue
-        earned, most = earned + score.earned_points, most + item.max_points
+        earned, maximum = earned + score.earned_points, maximum + item.max_points
         criteria.append(
             Criterion(
                 text=item.criterion,
@@ -111,5 +111,5 @@ def process(results: Mapping[str, Any]) -> tuple[tuple[Criterion, ...], float | 
                 f"{score.justification}",
             )
         )
-    most += sum(effect.max_points for effect in results["effects"].side_effects)
-    return tuple(criteria), earned / most if most else None
+    maximum += sum(effect.max_points for effect in results["effects"].side_effects)
+    return tuple(criteria), earned / maximum if maximum else None

@@ -54,7 +54,9 @@ def read_guard(path: str | os.PathLike[str]) -> GuardFile:
     """
     found = read_json(path, GuardFile, "no guard", "`prill train judge` writes such a file")
     if found.format != FORMAT:
-        raise UsageError(f"{path}: no guard of this version of prill; train the judge again")
+        raise UsageError(
+            f"{path}: the guard was made by another version of prill; train the judge again"
+        )
     return found
 
 
@@ -78,7 +80,7 @@ class Guarded(Rewritten):
         if guard is not None and trajectory.steps:
             objection = guard.objection(read(trajectory, "student", evidence_only=False))
             if objection is not None:
-                raise NoEvidenceError(f"the judge learnt from other runs: {objection}")
+                raise NoEvidenceError(f"the run is unlike the judge's training runs: {objection}")
         return trajectory
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:

@@ -33,7 +33,7 @@ _BRIGHT, _DARK = (255, 64, 160), (20, 20, 20)
 # Shares of the screenshot's shorter side: large enough to surround a button's label, thin enough to
 # hide little of it.
 _RADIUS, _LINE = 0.04, 0.008
-_LEAST_RADIUS, _LEAST_LINE = 5, 2  # pixels; simulators of 160 by 210 exist
+_MIN_RADIUS, _MIN_LINE = 5, 2  # pixels; simulators of 160 by 210 exist
 _HEAD = pi / 7  # half the angle of an arrow's head
 _Pixel = tuple[float, float]
 
@@ -55,8 +55,8 @@ def mark(
     image = open_checked(path)
     draw = ImageDraw.Draw(image)
     short = min(image.size)
-    line = max(_LEAST_LINE, round(short * _LINE))
-    radius = max(_LEAST_RADIUS, round(short * _RADIUS))
+    line = max(_MIN_LINE, round(short * _LINE))
+    radius = max(_MIN_RADIUS, round(short * _RADIUS))
     start = point[0] * (image.width - 1), point[1] * (image.height - 1)
     # Draw all dark parts first, so that they do not cover the bright ones.
     for colour, width in ((_DARK, line + 2 * max(1, line // 2)), (_BRIGHT, line)):

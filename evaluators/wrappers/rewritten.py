@@ -120,8 +120,8 @@ class EvidenceOnly(Rewritten):
         for judge in every_judge(evaluator):
             if isinstance(judge, ClaimReader) and judge.needs_claims:
                 raise UsageError(
-                    f"{judge.info.name} was fitted to look at what agents claim, so without that "
-                    "it would misjudge; fit one that goes by evidence only",
+                    f"{judge.info.name} was fitted to use the agent's claims, so it would "
+                    "misjudge without them; fit one on evidence only",
                     parameters=("evidence_only",),
                 )
         super().__init__(evaluator, self._silenced, {"evidence_only": True})

@@ -148,8 +148,8 @@ def read_paper(name: str | os.PathLike[str]) -> Paper:
         return _read(Path(name))
     if name not in paper_names():
         raise UsageError(
-            f"no figures {str(name)!r}: there are {', '.join(paper_names())}, or name a .toml or "
-            ".json file"
+            f"unknown figures {str(name)!r}; expected one of {', '.join(paper_names())}, or "
+            "a .toml or .json file"
         )
     return _ready(str(name))
 

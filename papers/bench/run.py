@@ -15,11 +15,11 @@ from msgspec import Meta
 
 from prill.config.values import get_name
 from prill.emulators.settings import EnvironmentLike
-from prill.emulators.task_source import fingerprint, to_words
+from prill.emulators.task_source import fingerprint, join_names
 from prill.episodes.record import RecordTally
 from prill.errors import UsageError
 from prill.io.kinds import TRAJECTORIES
-from prill.io.outputs import check_output, expect_place, expect_writable, write_output
+from prill.io.outputs import check_output, expect_file, expect_writable, write_output
 from prill.io.store import read_trajectories
 from prill.io.tables import import_pandas
 from prill.papers.bench.figures import Bench, make_bench, read_runs
@@ -66,8 +66,8 @@ from prill.refine.retries import RetrySpec
 from prill.runs.base import synchronous, wait_for
 from prill.runs.plan import RunPlan
 from prill.runs.reflexion import (
-    challenge_of_case,
-    learner_of_case,
+    challenge_from_case,
+    learner_from_case,
     make_play_settings,
     plan_retries,
 )
@@ -94,13 +94,14 @@ class BenchConfig(EpisodesConfig):
 
     environment: Annotated[
         EnvironmentLike,
-        Meta(description=f"the benchmark, with its tasks and options: {', '.join(_BENCHMARKS)}"),
+        Meta(description=f"Benchmark, with its tasks and options: {', '.join(_BENCHMARKS)}."),
     ]
     policy: Annotated[
-        PolicyLike | None, Meta(description="who plays: a name, module:Object or file.py:Object")
+        PolicyLike | None,
+        Meta(description="Policy of the agent: a name, module:Object or file.py:Object."),
     ] = None
     output: Annotated[
-        str | Path, Meta(description="folder to write to; a run that was stopped resumes there")
+        str | Path, Meta(description="Output folder. An interrupted run resumes there.")
     ]
     seeds: Annotated[
         int | str | Sequence[int] | None,
@@ -110,9 +111,9 @@ class BenchConfig(EpisodesConfig):
         int | None,
         Meta(ge=1, description="attempts at a task while they fail (default: the paper's, or 1)"),
     ] = None
-    lessons: Annotated[LessonsConfig, Meta(description="how lessons are drawn between trials")] = (
-        _LESSONS
-    )
+    lessons: Annotated[
+        LessonsConfig, Meta(description="How lessons are generated between trials.")
+    ] = _LESSONS
     beside: Annotated[
         str | Path | Sequence[str | Path] | None,
         Meta(description="whose figures stand next to them: papers, your files; or none"),
@@ -131,11 +132,13 @@ class BenchConfig(EpisodesConfig):
             object.__setattr__(self, "beside", ",".join(map(str, self.beside)))
         if self.benchmark not in _BENCHMARKS:
             raise UsageError(
-                f"environment {self.benchmark}: the benchmarks are {', '.join(_BENCHMARKS)}",
+                f"environment {self.benchmark}: expected one of {', '.join(_BENCHMARKS)}",
                 parameters=("environment",),
             )
         if self.benchmark == "mind2web" and (self.trials or 1) > 1:
-            raise UsageError("trials: recorded steps are played once", parameters=("trials",))
+            raise UsageError(
+                "trials: recorded steps can only be played once", parameters=("trials",)
+            )
 
     @property
     def benchmark(self) -> Benchmark:
@@ -296,14 +299,14 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
     policy, place = get_name(config.policy), config.place
     if config.policy is None:
         raise UsageError(
-            "policy is missing: name a policy of prill's, or one of your own",
+            "policy is missing; give a policy of prill's, or one of your own",
             parameters=("policy",),
         )
     ready = [read_paper(name) for name in paper_names(config.benchmark)]
     followed = [paper for paper in ready if policy in paper.agents]
     if config.benchmark == "mind2web":
         named = _named(config)
-        return config.but(seeds=config.seeds or "0", trials=1), (
+        return config.copy_with(seeds=config.seeds or "0", trials=1), (
             followed or ready
         ) if named is None else named
     tasks = getattr(place, "tasks", None)
@@ -312,8 +315,8 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
         if tasks is None:
             lists = ", ".join(dict.fromkeys(paper.list_name for paper in ready if paper.list_name))
             raise UsageError(
-                f"tasks is missing: {policy} is not a paper's agent, so name a list ({lists}), "
-                "tasks, or all",
+                f"tasks is missing; {policy} is not a paper's agent, so give a list "
+                f"({lists}), tasks, or all",
                 parameters=("tasks",),
             )
     tasks = tasks or "all"
@@ -325,11 +328,11 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
     trials = config.trials or (followed[0].trials if followed else 1)
     if trials == 1 and config.lessons.model is not None:
         raise UsageError(
-            "lessons.model: with one trial there is no lesson to draw; give more trials",
+            "lessons.model: there are no lessons with one trial; give more trials",
             parameters=("lessons.model", "trials"),
         )
-    chosen = config.but(
-        environment=place.but(tasks=to_words(list_tasks(listed[0])) if listed else tasks),
+    chosen = config.copy_with(
+        environment=place.copy_with(tasks=join_names(list_tasks(listed[0])) if listed else tasks),
         seeds=config.seeds or usual,
         trials=trials,
     )
@@ -358,7 +361,7 @@ def _named(config: BenchConfig) -> list[Paper] | None:
 
 def _check_output(config: BenchConfig) -> None:
     folder = Path(config.output)
-    expect_place(folder, "a folder")
+    expect_file(folder, "a folder")
     for name in (TABLES, FIGURES, PICTURE):
         expect_writable(folder / name)
     check_output(config.episodes / TRAJECTORIES, "trajectories", continued=True)
@@ -372,7 +375,7 @@ def _prepared(config: BenchConfig, made: RolloutSession) -> tuple[tuple[Any, ...
     def make(row: Case, learnt: Sequence[str], number: int) -> Learner:
         if trials == 1:  # nothing is learnt between trials, so every policy is accepted
             return cast(Learner, made.plan.make(row))
-        return learner_of_case(made, model, lessons, row, learnt, number)
+        return learner_from_case(made, model, lessons, row, learnt, number)
 
     if made.rows:  # refuses an agent that takes no lessons before any episode is played
         make(made.rows[0], (), 0)
@@ -382,7 +385,7 @@ def _prepared(config: BenchConfig, made: RolloutSession) -> tuple[tuple[Any, ...
         settings["lessons"] = {**lessons.settings(), "model": get_name(lessons.model)}
     # The papers count a fixed number of trials, regardless of the lessons.
     retries = RetrySpec(attempts=trials, stop_on_repeat=False)
-    challenges = [challenge_of_case(made, make, row) for row in made.rows]
+    challenges = [challenge_from_case(made, make, row) for row in made.rows]
     rest = {"play": make_play_settings(made), "settings": settings}
     return (made.pool, challenges, None, config.episodes, retries), rest
 
@@ -526,8 +529,8 @@ def _configured(config: BenchConfig, table: Ablation, row: AblationRow) -> Bench
     given = {key: value for key, value in base.options.items() if name == base.name or key in known}
     place = config.place
     if table.tasks is not None and getattr(place, "tasks", "") is None:
-        place = place.but(tasks=table.tasks)
-    return config.but(
+        place = place.copy_with(tasks=table.tasks)
+    return config.copy_with(
         ablation=None,
         environment=place,
         policy=PolicyConfig(name, **{**given, **row.options}),

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from prill.emulators.settings import EnvironmentConfig, Playing, Setting
-from prill.emulators.task_source import Names, task_names, to_words
+from prill.emulators.task_source import Names, join_names, task_names
 from prill.errors import EnvironmentFailedError, InputError, UsageError
 from prill.io.kinds import TRAJECTORIES
 from prill.io.lines import read_lines
@@ -46,12 +46,13 @@ _SHOWN = 50  # the number of candidates around which a recorded page is cut
 Lost = Annotated[
     Literal["hidden", "shown"],
     Meta(
-        description="what is shown of a lost step: no candidates, so that no model is asked, or "
-        "all the same"
+        description="What is shown of a lost step: no candidates, so that no model is "
+        "called, or all the same."
     ),
 ]
 _STEP_MATCH = Meta(
-    description="synapse: a step is right when what it says is, or when its text is the same"
+    description="With Synapse's scoring: a step is correct if its parsed action is, or if "
+    "its text is equal."
 )
 
 
@@ -61,7 +62,11 @@ class Mind2WebSpec:
 
     within: Annotated[
         int,
-        Meta(ge=1, description="a step whose target is not among so many best candidates is lost"),
+        Meta(
+            ge=1,
+            description="Number of best candidates among which the target must be; else the "
+            "step is lost.",
+        ),
     ] = TOP
     lost: Lost = "hidden"
     scheme: Annotated[
@@ -144,7 +149,7 @@ class Recordings:
         """Returns the turn with its conversation's earlier turns. Raises UsageError, InputError."""
         if name not in self._places:
             raise UsageError(
-                f"no turn {name!r} is recorded; there are {len(self._places)}, such as "
+                f"unknown turn {name!r}; expected one of {len(self._places)}, for example "
                 f"{next(iter(self._places), '-')}"
             )
         place = self._places[name]
@@ -165,11 +170,12 @@ class Mind2Web:
 
     def __init__(
         self,
-        recordings: Annotated[tuple[str, ...], Meta(description="files of recorded turns")] = (),
+        recordings: Annotated[tuple[str, ...], Meta(description="Files of recorded turns.")] = (),
         spec: Mind2WebSpec = Mind2WebSpec(),
         *,
         opened: Annotated[
-            Recordings | None, Meta(description="recordings that are open already, from Python")
+            Recordings | None,
+            Meta(description="Recordings that are already open, for use from Python."),
         ] = None,
     ) -> None:
         self.recordings = opened or Recordings(recordings)
@@ -336,7 +342,7 @@ class Mind2WebConfig(EnvironmentConfig):
     usual_steps: ClassVar[int] = 1000  # maximum of an episode, which ends with the recording
     stops_early: ClassVar[bool] = False
 
-    tasks: Annotated[Names, Meta(description="recorded turns by id, or all")] = "all"
+    tasks: Annotated[Names, Meta(description="Recorded turns by id, or all.")] = "all"
     recordings: Annotated[
         str | Path | Sequence[str | Path],
         Meta(description="[SPLIT=]PLACE,…: files or folders of recorded turns"),
@@ -344,8 +350,8 @@ class Mind2WebConfig(EnvironmentConfig):
     within: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(
-            description="a step whose target is not among so many best candidates is lost "
-            "(default: the policy's paper's)"
+            description="Number of best candidates among which the target must be; else "
+            "the step is lost (default: from the policy's paper)."
         ),
     ] = None
     lost: Lost = "hidden"
@@ -357,7 +363,7 @@ class Mind2WebConfig(EnvironmentConfig):
 
     def check(self) -> None:
         """Converts names and files to text."""
-        object.__setattr__(self, "tasks", to_words(self.tasks))
+        object.__setattr__(self, "tasks", join_names(self.tasks))
         if isinstance(self.recordings, list | tuple):
             object.__setattr__(self, "recordings", ",".join(map(str, self.recordings)))
 
@@ -370,17 +376,18 @@ class Mind2WebConfig(EnvironmentConfig):
             path = place / TRAJECTORIES if place.is_dir() else place
             if not path.is_file():
                 raise UsageError(
-                    f"recordings {word}: there is no file {path} (prill convert mind2web makes one)"
+                    f"recordings {word}: {path} does not exist (prill convert mind2web "
+                    "writes such a file)"
                 )
             if path in found:
                 raise UsageError(
-                    f"recordings {word}: {path} is named twice; name each file for one split only"
+                    f"recordings {word}: {path} is listed twice; list each file for one split only"
                 )
             found[path] = split if equals else place.stem
         if not found:
             raise UsageError(
-                "recordings is missing: files of recorded turns, which prill convert mind2web "
-                "makes",
+                "recordings is missing; give files of recorded turns, which prill convert "
+                "mind2web writes",
                 parameters=("recordings",),
             )
         return found

@@ -105,8 +105,8 @@ def _check(file: Any) -> None:
     names = file.schema_arrow.names
     if missing := [name for name in _COLUMNS if name not in names]:
         raise ValueError(
-            f"not Multimodal-Mind2Web: it lacks the columns {', '.join(missing)} (of Mind2Web's "
-            "own files, name the JSON)"
+            f"not Multimodal-Mind2Web: the columns {', '.join(missing)} are missing (for "
+            "Mind2Web's own data, give the JSON file)"
         )
     for i in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(i)
@@ -117,7 +117,9 @@ def _check(file: Any) -> None:
             if column.path_in_schema.partition(".")[0] in _COLUMNS
         )
         if size > _LARGEST:
-            raise ValueError(f"row group {i} has {size:,} bytes; at most {_LARGEST:,} are read")
+            raise ValueError(
+                f"row group {i} has {size:,} bytes, more than the limit of {_LARGEST:,}"
+            )
 
 
 def _add(group: _Group, row: dict[str, Any], place: str) -> None:
@@ -232,7 +234,7 @@ def load(
     scores: Annotated[
         str | PathLike[str] | Scores | None,
         msgspec.Meta(
-            description="score file, JSON or pickle, that orders the candidates of each step"
+            description="Score file (JSON or pickle) that orders the candidates of each step."
         ),
     ] = None,
 ) -> Iterator[Trajectory | BadLine]:

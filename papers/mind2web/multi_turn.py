@@ -32,7 +32,7 @@ from prill.errors import (
     UsageError,
 )
 from prill.io.append_log import AppendLog
-from prill.io.outputs import expect_place, make_folder, writing
+from prill.io.outputs import expect_file, make_folder, writing
 from prill.io.store import BadLine
 from prill.models.ledger import metered
 from prill.models.prompts import NONCE, content_hash, load_prompt, quoted
@@ -132,8 +132,8 @@ async def make_conversations(
     """
     out = Path(out)
     if out.exists():
-        raise UsageError(f"{out} exists already; choose another file", parameters=("output",))
-    expect_place(out, "a file of conversations")
+        raise UsageError(f"{out} already exists; choose another file", parameters=("output",))
+    expect_file(out, "a file of conversations")
     make_folder(out)
     tally, tasks = ConversationTally(), dict[str, _Task]()
     # The spool is as large as the source, and /tmp may have no room for it.
@@ -147,7 +147,7 @@ async def make_conversations(
         groups = organised(list(tasks.values()), most_tasks)
         if not groups:
             raise UsageError(
-                f"{source}: no task of Mind2Web could be read; {'; '.join(tally.problems[:3])}"
+                f"{source}: no Mind2Web task could be read; {'; '.join(tally.problems[:3])}"
             )
         tally.tasks, tally.conversations = len(tasks), len(groups)
         plans = await _planned(
@@ -475,16 +475,23 @@ def _record(plan: ConversationPlan, tasks: dict[str, _Task], spool: IO[bytes]) -
 class ConversationsConfig(Config):
     """Configuration of `prill papers conversations`."""
 
-    source: Annotated[str | Path, Meta(description="file or folder of Mind2Web, JSON")]
-    output: Annotated[str | Path, Meta(description="JSON file of conversations")]
+    source: Annotated[str | Path, Meta(description="File or folder of Mind2Web (JSON).")]
+    output: Annotated[str | Path, Meta(description="File for the conversations (JSON).")]
     model: Annotated[
         ModelLike | None, Meta(description="model that divides and rewrites; rules without it")
     ] = None
-    most_tasks: Annotated[int, Meta(ge=1, description="most tasks of one conversation")] = MAX_TASKS
+    most_tasks: Annotated[
+        int, Meta(ge=1, description="Maximum number of tasks per conversation.")
+    ] = MAX_TASKS
     budget_usd: Annotated[
-        float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+        float | None,
+        Meta(
+            ge=0,
+            description="Budget in US dollars for all models together. No call is started "
+            "beyond it.",
+        ),
     ] = None
-    concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 8
+    concurrency: Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")] = 8
 
 
 @dataclass(frozen=True)
@@ -532,7 +539,7 @@ async def conversations_async(
     Raises:
         UsageError: Nothing could be read, or the file exists already.
     """
-    expect_place(config.output, "a file")
+    expect_file(config.output, "a file")
     with run_budget(config.budget_usd, file=config.output):
         model = None if config.model is None else _model(config.model, config.concurrency)
         tally = await make_conversations(

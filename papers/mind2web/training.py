@@ -86,7 +86,8 @@ class GoldTurns:
     ) -> None:
         if is_stream(path):
             raise UsageError(
-                f"{path}: trajectories are read several times; name a file", parameters=("rows",)
+                f"{path}: expected a file, because trajectories are read several times",
+                parameters=("rows",),
             )
         expect_unchanged(path)
         self.path = Path(path)
@@ -120,7 +121,8 @@ class GoldTurns:
             raise UsageError("\n  ".join(problems[:_MAX_NAMED]) + more)
         if not steps:
             raise UsageError(
-                f"{path}: has no step with a right candidate; make it with `prill convert mind2web`"
+                f"{path}: no step has a correct candidate; make the file with `prill "
+                "convert mind2web`"
             )
         self.steps, self.digest = tuple(steps), digest.hexdigest()
 
@@ -370,7 +372,8 @@ class PlannerRecipe(PageRecipe):
         """Has the policy format each step once, and measures it. Raises UsageError."""
         if teacher is None:
             raise UsageError(
-                "a planner learns to answer a policy; name the policy", parameters=("policy",)
+                "policy is missing; name the policy that the planner answers",
+                parameters=("policy",),
             )
         base = open_page_base(spec)
         turns = GoldTurns(rows, lambda done: say("turns", done, done))
@@ -391,9 +394,9 @@ class PlannerRecipe(PageRecipe):
         if not fitting or (spec.overlong == "error" and len(fitting) < len(lengths)):
             longest = max(lengths, key=lambda step: lengths[step])
             raise UsageError(
-                f"{turns.place(longest)}: {len(lengths) - len(fitting)} of {len(lengths)} steps "
-                f"are longer than {limit} tokens, this one has {lengths[longest][0]}; raise "
-                "max_length, or have the policy show less",
+                f"{turns.place(longest)}: {len(lengths) - len(fitting)} of {len(lengths)} "
+                f"steps are longer than {limit} tokens, this one has {lengths[longest][0]}; "
+                "raise max_length, or let the policy show less",
                 parameters=("max_length", "overlong"),
             )
         steps = split(fitting, spec.held_out)
@@ -570,7 +573,7 @@ class RankerRecipe(PageRecipe):
                 fitting.append(step)
             say("pages", done, len(turns.steps))
         if not fitting:
-            raise UsageError(f"{rows}: no page has both a right and a wrong candidate")
+            raise UsageError(f"{rows}: no page has both a correct and a wrong candidate")
         steps = split(fitting, spec.held_out)
         limit = min(filter(None, (spec.max_length or MAX_TOKENS, base.window)))
         draws = Draws(steps[0], spec.negatives + 1, 1, spec.seed)
@@ -661,7 +664,7 @@ _RANKER = PresetConfig(DEFAULT_PRESETS["ranker"])
 _PLANNER = PresetConfig(DEFAULT_PRESETS["planner"])
 Preset = Annotated[
     PresetLike,
-    Meta(description="settings to start from: a preset's name, or a .toml file of settings"),
+    Meta(description="Settings to start from: the name of a preset, or a .toml file."),
 ]
 
 
@@ -691,7 +694,10 @@ class TrainPlannerConfig(TrainConfig):
             UsageError: The policy is the plain prompt, which no policy uses.
         """
         if isinstance(self.policy, TeacherConfig) and self.policy.name == PLAIN:
-            raise UsageError("a planner learns to answer a policy; name it", parameters=("policy",))
+            raise UsageError(
+                "policy is missing; name the policy that the planner answers",
+                parameters=("policy",),
+            )
 
     def teacher(self) -> tuple[Teacher | None, dict[str, Any] | None]:
         """Returns the policy whose prompts the planner answers.

@@ -181,9 +181,11 @@ class StepSpec:
     temperature: Annotated[
         float, Meta(ge=0, le=2, description="of the model, if it is sampled")
     ] = 0.3
-    seed: Annotated[int, Meta(description="another seed draws otherwise")] = 0
+    seed: Annotated[int, Meta(description="Sampling seed.")] = 0
     attempt: Annotated[int, Meta(ge=0, description="another attempt draws otherwise")] = 0
-    max_depth: Annotated[int, Meta(ge=1, description="most policies on the stack")] = 8
+    max_depth: Annotated[
+        int, Meta(ge=1, description="Maximum number of policies on the stack.")
+    ] = 8
     max_calls: Annotated[int, Meta(ge=1, description="most calls of the model for one action")] = 25
     max_invalid: Annotated[
         int, Meta(ge=1, description="invalid answers in a row that end a policy")
@@ -191,7 +193,7 @@ class StepSpec:
     max_steps: Annotated[
         int | None, Meta(ge=0, description="most actions; 0: no limit (default: the library's)")
     ] = None
-    max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 512
+    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = 512
     repair: Annotated[
         bool, Meta(description="an unreadable reply is asked for again, with the error")
     ] = False
@@ -307,7 +309,7 @@ class StepAgent(PaperAgent):
             load_library(spec.library)  # reports errors in the library before any episode is played
         if spec.flat_tokens is not None and not spec.flat:
             raise UsageError(
-                "flat_tokens is the size of the flat prompt: set flat, too",
+                "flat_tokens: only with flat",
                 parameters=("flat_tokens",),
             )
 
@@ -358,8 +360,7 @@ class StepAgent(PaperAgent):
         around = library.surroundings
         if around.html and not is_html(observation.text):
             raise NoEvidenceError(
-                f"library {library.name} reads pages as HTML: MiniWoB++ gives them with text = "
-                "'html'"
+                f"library {library.name} needs pages as HTML; for MiniWoB++ set text = 'html'"
             )
         limit = around.max_steps if self.spec.max_steps is None else self.spec.max_steps
         self.limit_exceeded = bool(limit) and self._taken >= limit

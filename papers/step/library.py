@@ -127,7 +127,7 @@ class Library:
         flat = Template(front, "")
         if not fits(flat):
             raise UsageError(
-                f"library {self.name}: not even a prompt without rules fits",
+                f"library {self.name}: flat_tokens is too small even for a prompt without rules",
                 parameters=("flat_tokens",),
             )
         roots = dict.fromkeys((self.surroundings.root, *self.surroundings.roots.values()))
@@ -186,15 +186,15 @@ def load_library(name: str) -> Library:
         folder = Path(name)
     else:
         raise UsageError(
-            f"library {name!r}: neither a folder nor one that comes with "
-            f"prill{nearest(name, shipped_libraries())}; "
-            f"there are: {', '.join(shipped_libraries())}"
+            f"library {name!r}: neither a folder nor a built-in "
+            f"library{nearest(name, shipped_libraries())}; built-in: "
+            f"{', '.join(shipped_libraries())}"
         )
     texts = {str(file): _text(file) for file in _files(folder)}
     place = str(folder / "library.toml")
     if place not in texts:
         raise UsageError(
-            f"{folder}: no file library.toml, which names the verbs and the root policy"
+            f"{folder}: library.toml is missing; it names the verbs and the root policy"
         )
     surroundings = _converted(place, _toml(place, texts[place]), Surroundings)
     templates = {}
@@ -234,13 +234,13 @@ def _template(place: str, stem: str, text: str) -> Template:
     head = _converted(place, _toml(place, front, 1), Front)
     if head.name != stem or not _NAME.fullmatch(stem):
         raise UsageError(
-            f"{place}: the name {head.name!r} and that of the file must be the same, of small "
-            "letters, digits and _"
+            f"{place}: the name {head.name!r} must equal the file name, and consist of "
+            "lower-case letters, digits and _"
         )
     if unknown := set(_SLOT.findall(rules)) - _SLOTS:
         raise UsageError(
-            f"{place}: the rules have a place {unknown.pop()!r} to fill; there is only origin, "
-            "the page's host"
+            f"{place}: unknown placeholder {unknown.pop()!r} in the rules; only origin, the "
+            "page's host, is available"
         )
     return Template(head, rules.strip())
 
@@ -263,15 +263,12 @@ def _problems(library: Library, folder: Path) -> Iterator[str]:
     both = [name for name in policies if name in verbs or name == STOP]
     if both:
         yield (
-            f"{folder}/{both[0]}.md: {both[0]} is an action of the environment, too; rename the "
-            "policy"
+            f"{folder}/{both[0]}.md: {both[0]} is also an action of the environment; rename "
+            "the policy"
         )
     for verb in verbs:
         if verb != "note" and parse_action(f"{verb} [1]").kind == "other":
-            yield (
-                f"{folder}/library.toml: verbs: {verb!r} is none of the actions that can be "
-                "carried out"
-            )
+            yield (f"{folder}/library.toml: verbs: {verb!r} is not one of the actions")
     for site, root in {"root": library.surroundings.root, **library.surroundings.roots}.items():
         if root not in policies:
             yield f"{folder}/library.toml: {site} is {root!r}: {_no_policy(root, policies)}"
@@ -282,10 +279,7 @@ def _problems(library: Library, folder: Path) -> Iterator[str]:
         for verb in template.front.verbs:
             if verb not in verbs and verb != STOP:
                 known = ", ".join(verbs)
-                yield (
-                    f"{folder}/{name}.md: verb {verb!r}: library.toml has no such verb; it has: "
-                    f"{known}"
-                )
+                yield (f"{folder}/{name}.md: verb {verb!r} is not in library.toml; it has: {known}")
         allowed = {STOP, name, *template.front.verbs, *template.front.calls}
         for number, example in enumerate(template.examples, 1):
             place = f"{folder}/examples/{name}.toml: example {number}"
@@ -296,7 +290,7 @@ def _problems(library: Library, folder: Path) -> Iterator[str]:
                 continue
             if verb not in allowed:
                 yield (
-                    f"{place}: {verb!r} is none of this policy's verbs and "
+                    f"{place}: {verb!r} is not one of this policy's verbs and "
                     f"calls{nearest(verb, allowed)}"
                 )
     examples = (

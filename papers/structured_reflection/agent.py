@@ -104,7 +104,7 @@ class StructuredSpec:
     ] = True
     hide: Annotated[
         Literal["both", "plan", "reflection", "none"],
-        Meta(description="where ids of elements tried in vain are hidden"),
+        Meta(description="Where the ids of elements that were tried in vain are hidden."),
     ] = "both"
     disabling: Annotated[
         Disabling,
@@ -115,20 +115,24 @@ class StructuredSpec:
     ] = "exact"
     cycle: Annotated[
         Literal["stage", "attempt", "off"],
-        Meta(description="how far back the same screen ends an attempt"),
+        Meta(description="Number of screens back within which a repeated screen ends an attempt."),
     ] = "stage"
     no_change: Annotated[
         bool, Meta(description="an action that changes nothing ends an attempt")
     ] = True
     # The paper's successful attempts take 10.2 actions on average, so the limit of 10 in its code
     # cannot apply to executed plans.
-    stage_steps: Annotated[int, Meta(ge=1, description="actions of one plan at most")] = 30
+    stage_steps: Annotated[
+        int, Meta(ge=1, description="Maximum number of actions in one plan.")
+    ] = 30
     paraphrase: Annotated[bool, Meta(description="the model words past actions")] = True
-    static_screen: Annotated[bool, Meta(description="a reflection shows the first screen only")] = (
-        False
-    )
+    static_screen: Annotated[
+        bool, Meta(description="Show only the first screen to a reflection.")
+    ] = False
     hints: Annotated[bool, Meta(description="tell what is known of two tasks")] = False
-    max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply (the paper: 128)")] = 256
+    max_tokens: Annotated[
+        int, Meta(ge=1, description="Maximum number of tokens in a reply (the paper: 128).")
+    ] = 256
     repair: Annotated[
         bool, Meta(description="an unreadable plan is asked for again, with the error")
     ] = False

@@ -98,8 +98,7 @@ def read_screen(text: str | None) -> ElementScreen:
     """Parses the screen in an observation's text. Raises NoEvidenceError without numbers."""
     if text is None or REF not in text:
         raise NoEvidenceError(
-            "structured-reflection reads a page as HTML with numbers: MiniWoB++ gives it with "
-            "text = 'html'"
+            "structured-reflection reads pages as HTML; for MiniWoB++ set text = 'html'"
         )
     nodes = read_html(text)
     refs = (node.attributes.get(REF) for node in nodes if isinstance(node, HtmlElement))

@@ -82,8 +82,8 @@ async def abstract(
         messages = (Message("user", (text,)),)
         if window is not None and (tokens := count_tokens(messages)) > window:
             raise ContextTooLongError(
-                f"the page to put into few words has about {tokens} tokens; the model takes "
-                f"{window}"
+                f"the page to abstract has about {tokens} tokens, but the model's context "
+                f"window only {window}"
             )
         return await said_by(model, messages, max_tokens=max_tokens, prompt=prompt)
 
@@ -151,7 +151,7 @@ class SynapseSpec:
     ] = None
     order: Annotated[
         Literal["stored", "nearest_first", "nearest_last"],
-        Meta(description="the order in which exemplars are shown"),
+        Meta(description="Order in which exemplars are shown."),
     ] = "stored"
     abstraction: Annotated[
         Literal["auto", "listed", "none"],
@@ -170,7 +170,9 @@ class SynapseSpec:
     context: Annotated[
         int | None, Meta(ge=1, description="most tokens of a request (default: the model's window)")
     ] = None
-    max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 1024
+    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
+        1024
+    )
     repair: Annotated[
         bool, Meta(description="an unreadable reply is asked for again, with the error")
     ] = False
@@ -196,7 +198,8 @@ class Synapse(PaperAgent):
         spec: SynapseSpec = SynapseSpec(),
         *,
         opened: Annotated[
-            ExemplarMemory | None, Meta(description="a memory that is open already, from Python")
+            ExemplarMemory | None,
+            Meta(description="A memory that is already open, for use from Python."),
         ] = None,
     ) -> None:
         self.model = model
@@ -244,7 +247,7 @@ class Synapse(PaperAgent):
         """
         if not observation.text or not is_html(observation.text):
             raise NoEvidenceError(
-                "synapse reads the page as HTML, but this state has none: MiniWoB++ gives it with "
+                "synapse reads pages as HTML, but this state has none; for MiniWoB++ set "
                 "text = 'html'"
             )
         page = Page(observation.text)
@@ -274,7 +277,7 @@ class Synapse(PaperAgent):
                 if name is None
                 else f"the memory holds no exemplar of {name!r}"
             )
-            raise NoEvidenceError(f"{what}: add some (docs/agents.md), or name another folder")
+            raise NoEvidenceError(f"{what}; add some (docs/agents.md), or choose another folder")
         on = (
             entry.abstracts
             if spec.abstraction == "auto"
@@ -326,8 +329,8 @@ class Synapse(PaperAgent):
             count = len(self._shown)
             advice = "; the option `exemplars` shows fewer" if count > 1 else ""
             raise ContextTooLongError(
-                f"the request has about {tokens} tokens (exemplars: {count}); the model takes "
-                f"{window}{advice}"
+                f"the request has about {tokens} tokens (exemplars: {count}), but the "
+                f"model's context window only {window}{advice}"
             )
         self._empty += 1
         try:
@@ -342,7 +345,7 @@ class Synapse(PaperAgent):
         try:
             done = await run_block(block)
         except NoSandboxError as problem:
-            raise UsageError(f"synapse acts by code that the model writes, and {problem}") from None
+            raise UsageError(f"synapse runs code that the model writes, but {problem}") from None
         except CodeFailedError as problem:
             self._notes.append(f"The block was left out: {problem}.")
             return

@@ -151,8 +151,7 @@ def make_exemplar(trajectory: Trajectory, provenance: str) -> Exemplar:
     first = steps[0].observation.text if steps else None
     if not first or "<" not in first:
         raise UnparsableError(
-            "it has no steps, or its pages are not HTML (miniwob records them so by its option "
-            "text=html)"
+            "it has no steps, or its pages are not HTML (record MiniWoB++ with text = 'html')"
         )
     name = trajectory.task.site or trajectory.task.id
     several = task_table().turns.get(name, 1) > 1 and all(_words(step) is None for step in steps)

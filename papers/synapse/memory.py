@@ -305,8 +305,9 @@ class ExemplarMemory:
         header = _decoded(place / HEADER, _Header) if (place / HEADER).is_file() else None
         if header is not None and header.embedder != embedder.name:
             raise UsageError(
-                f"{place}: its vectors are those of {header.embedder}, not of {embedder.name}; "
-                "use that embedder with the same weights, or make the memory again",
+                f"{place}: its vectors were made with {header.embedder}, not with "
+                f"{embedder.name}; use that embedder with the same weights, or make the "
+                "memory again",
                 parameters=("embedder",),
             )
         exemplars = tuple(_read_lines(place / EXEMPLARS))
@@ -319,7 +320,8 @@ class ExemplarMemory:
         if header is not None and not isinstance(embedder, Fitted) and (place / VECTORS).exists():
             if header.keys != _hash_of_keys(exemplars):
                 raise UsageError(
-                    f"{place}: {EXEMPLARS} has other keys than when the vectors were made; {_AGAIN}"
+                    f"{place}: the keys in {EXEMPLARS} have changed since the vectors were "
+                    f"made; {_AGAIN}"
                 )
             vectors = _read_vectors(place / VECTORS, len(exemplars))
         return cls(exemplars, named, embedder=embedder, vectors=vectors)
@@ -341,7 +343,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}: not a memory of exemplars") from None
+        raise UsageError(f"{path}: {error.strerror}; not a memory of exemplars") from None
 
 
 def _decoded(path: Path, type_: Any) -> Any:
@@ -370,7 +372,7 @@ def _read_vectors(path: Path, rows: int) -> Vectors:
         raise UsageError(f"{path}: the vectors cannot be read ({error}); {_AGAIN}") from None
     if found.ndim != 2 or len(found) != rows:
         raise UsageError(
-            f"{path}: {len(found) if found.ndim else 0} vectors for {rows} exemplars; {_AGAIN}"
+            f"{path}: {len(found) if found.ndim else 0} vectors, but {rows} exemplars; {_AGAIN}"
         )
     if found.dtype.kind != "f" or not np.isfinite(found).all():
         raise UsageError(f"{path}: the vectors contain a value that is not a number; {_AGAIN}")

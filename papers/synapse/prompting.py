@@ -67,7 +67,7 @@ def shown(entry: MemoryEntry, kind: PromptType, task_name: str) -> tuple[Exempla
     table = task_table()
     if task_name in table.never_raw:
         raise ContextTooLongError(
-            f"{task_name} cannot be played without an abstraction of its pages: they are too long"
+            f"{task_name} needs an abstraction of its pages, because they are too long"
         )
     found = tuple(e for e in entry.exemplars if all(step.state is not None for step in e.steps))
     return (

@@ -69,13 +69,13 @@ class RecordedSpec:
     ] = None
     embedder: EmbedderName = "tfidf"
     embedder_url: EmbedderUrl = None
-    exemplars: Annotated[int, Meta(ge=0, description="most trajectories that are shown")] = 3
+    exemplars: Annotated[int, Meta(ge=0, description="Maximum number of trajectories shown.")] = 3
     order: Annotated[
         Literal["nearest_first", "nearest_last"],
-        Meta(description="the order in which they are shown"),
+        Meta(description="Order in which trajectories are shown."),
     ] = "nearest_first"
     k_current: Annotated[
-        int, Meta(ge=1, description="best candidates around which the page is cut")
+        int, Meta(ge=1, description="Number of best candidates around which the page is cut.")
     ] = 5
     k_previous: Annotated[int, Meta(ge=1, description="the same for earlier pages")] = 3
     context: Annotated[
@@ -86,7 +86,7 @@ class RecordedSpec:
         Literal["parsed", "exact_text"] | None,
         Meta(description="a step is right by its meaning (default: a trained model) or its text"),
     ] = None
-    max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 100
+    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = 100
     repair: Annotated[
         bool, Meta(description="an unreadable reply is asked for again, with the error")
     ] = False
@@ -105,7 +105,8 @@ class RecordedSynapse(PaperAgent):
         spec: RecordedSpec = RecordedSpec(),
         *,
         opened: Annotated[
-            ExemplarMemory | None, Meta(description="a memory that is open already, from Python")
+            ExemplarMemory | None,
+            Meta(description="A memory that is already open, for use from Python."),
         ] = None,
     ) -> None:
         if (
@@ -115,7 +116,7 @@ class RecordedSynapse(PaperAgent):
             and opened is None
         ):
             raise UsageError(
-                "synapse-mind2web needs training tasks: name a file of recorded turns",
+                "synapse-mind2web needs training tasks; give a file of recorded turns as memory",
                 parameters=("memory",),
             )
         self.model, self.spec, self._opened = model, spec, opened

@@ -12,7 +12,7 @@ from msgspec import Meta
 from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import comparable, read_calibration
-from prill.io.outputs import expect_place
+from prill.io.outputs import expect_file
 from prill.io.store import BadLine, read_labels, read_trajectories, read_verdicts
 from prill.io.truth import SourceOption, TruthOption, gold_labels
 from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder
@@ -27,21 +27,23 @@ class ExemplarsConfig(Config):
     """Configuration of `prill papers exemplars`: a memory for the policy `synapse`."""
 
     trajectories: Annotated[
-        Sequence[str | Path], Meta(min_length=1, description="trajectory files")
+        Sequence[str | Path], Meta(min_length=1, description="Trajectory files.")
     ]
-    verdicts: Annotated[
-        str | Path, Meta(description="verdicts of one judge, as prill score writes them")
+    verdicts: Annotated[str | Path, Meta(description="Verdicts of one judge, from `prill score`.")]
+    output: Annotated[
+        str | Path, Meta(description="Folder of the memory. Exemplars already in it are kept.")
     ]
-    output: Annotated[str | Path, Meta(description="the memory's folder; what is in it stays")]
     calibration: Annotated[
         str | Path | None, Meta(description="accept by the threshold of this file")
     ] = None
     threshold: Annotated[
-        float | None, Meta(ge=0, le=1, description="accept what has this score at least")
+        float | None, Meta(ge=0, le=1, description="Minimum score of an accepted trajectory.")
     ] = None
     embedder: EmbedderName = "tfidf"
     embedder_url: EmbedderUrl = None
-    per_task: Annotated[int, Meta(ge=1, description="most of one task")] = PER_TASK
+    per_task: Annotated[int, Meta(ge=1, description="Maximum number of exemplars per task.")] = (
+        PER_TASK
+    )
     shipped: Annotated[bool, Meta(description="a new memory begins with prill's exemplars")] = False
     labels: Annotated[
         str | Path | None, Meta(description="label file, to count wrong exemplars")
@@ -53,7 +55,7 @@ class ExemplarsConfig(Config):
         """Refuses incompatible options."""
         if self.calibration is not None and self.threshold is not None:
             raise UsageError(
-                "calibration and threshold: the file has a threshold; give one of them",
+                "give either calibration, whose file has a threshold, or threshold",
                 parameters=("calibration", "threshold"),
             )
 
@@ -122,7 +124,7 @@ async def exemplars_async(
         UsageError: The files cannot be used, or verdicts are of several judges.
     """
     folder = Path(config.output)
-    expect_place(folder, "a memory")
+    expect_file(folder, "a memory")
     memory = _memory(folder, config)
     verdicts, threshold = _verdicts(config)
     labels = (
@@ -157,13 +159,13 @@ def _memory(folder: Path, config: ExemplarsConfig) -> ExemplarMemory:
     if (folder / EXEMPLARS).is_file():
         if config.shipped:
             raise UsageError(
-                f"{folder} already holds a memory: only a new one can start with the exemplars "
-                "of prill"
+                f"{folder} already contains a memory; only a new one can start with the "
+                "built-in exemplars"
             )
         return ExemplarMemory.load(folder, embedder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
-            f"{folder} exists without {EXEMPLARS}: name a new folder or an exemplar memory"
+            f"{folder} exists without {EXEMPLARS}; give a new folder, or an exemplar memory"
         )
     shipped = ExemplarMemory.load(None, embedder)
     return (
@@ -176,7 +178,7 @@ def _verdicts(config: ExemplarsConfig) -> tuple[dict[str, Verdict], float | None
     found = {verdict.id: verdict for verdict in read_verdicts(config.verdicts)}
     if len({comparable(verdict.evaluator) for verdict in found.values()}) > 1:
         raise UsageError(
-            f"{config.verdicts}: the file has verdicts of several judges; name a file of one judge"
+            f"{config.verdicts}: contains verdicts of several judges; give a file of one judge"
         )
     if config.calibration is None or not found:
         return found, config.threshold
@@ -186,8 +188,8 @@ def _verdicts(config: ExemplarsConfig) -> tuple[dict[str, Verdict], float | None
         return found, calibration.threshold
     if comparable(judge) != comparable(calibration.evaluator):
         raise UsageError(
-            f"{config.calibration}: this calibration is of another judge, or of other settings of "
-            f"{judge.name}"
+            f"{config.calibration}: this calibration is for another judge, or for other "
+            f"settings of {judge.name}"
         )
     mapped = {
         id: replace(

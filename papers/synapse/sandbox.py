@@ -238,7 +238,7 @@ async def _run(**request: object) -> dict[str, Any]:
 def _run_now(**request: object) -> dict[str, Any]:
     if sys.platform != "linux":
         raise NoSandboxError(
-            f"generated code is not run on {sys.platform}: only the kernel of Linux can lock it in"
+            f"generated code cannot be run on {sys.platform}, because only Linux can sandbox it"
         )
     request |= {"cpu_seconds": SECONDS, "memory_bytes": MEMORY}
     return _record(*_started(json.dumps(request).encode()))
@@ -302,7 +302,8 @@ def _record(answer: bytes, status: int) -> dict[str, Any]:
     if record.get("locked") is False:
         why = str(record.get("error"))[:500]
         raise NoSandboxError(
-            f"generated code is not run on this machine, as the kernel cannot lock it in: {why}"
+            "generated code cannot be run on this machine, because the kernel cannot "
+            f"sandbox it: {why}"
         )
     return record
 

@@ -91,16 +91,16 @@ class Screen:
         model: LanguageModel,
         *,
         grammar: Annotated[
-            GrammarName, Meta(description="the family whose calls the model was trained on")
+            GrammarName, Meta(description="Family of tool calls that the model was trained on.")
         ] = "qwen3-vl",
-        history: Annotated[
-            int, Meta(ge=1, le=20, description="how many screenshots are shown")
-        ] = 3,
-        max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 1024,
+        history: Annotated[int, Meta(ge=1, le=20, description="Number of screenshots shown.")] = 3,
+        max_tokens: Annotated[
+            int, Meta(ge=1, description="Maximum number of tokens in a reply.")
+        ] = 1024,
     ) -> None:
         if grammar not in _GRAMMARS:
             raise UsageError(
-                f"unknown grammar {grammar!r}; choose one of {', '.join(_GRAMMARS)}",
+                f"unknown grammar {grammar!r}; expected one of {', '.join(_GRAMMARS)}",
                 parameters=("grammar",),
             )
         self.model = model
@@ -154,7 +154,7 @@ class Screen:
         messages = self._messages(trajectory.task, trajectory.steps[:index], step.observation)
         if self._written(step, trajectory.task.platform) is None:
             what = shorten(step.action.text or step.action.kind, 120)
-            raise UnparsableError(f"{what!r} is no call of the tool of {self.grammar}")
+            raise UnparsableError(f"{what!r} is not a tool call of {self.grammar}")
         return messages, self._reply(step, trajectory.task.platform)
 
     def _messages(
@@ -254,7 +254,7 @@ def _sent_size(path: str, max_pixels: int) -> Size:
 
 def _screenshot(observation: Observation) -> str:
     if observation.screenshot is None:
-        raise NoEvidenceError("screen models look at screenshots, and this state has none")
+        raise NoEvidenceError("screen models need screenshots, but this state has none")
     return observation.screenshot
 
 

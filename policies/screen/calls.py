@@ -52,7 +52,7 @@ def get_text(arguments: Mapping[str, Any], name: str, *, empty: bool = False) ->
     """
     value = arguments.get(name)
     if not isinstance(value, str) or not (value or empty):
-        raise UnreadableReplyError(f"{name} has to be a text; got {str(value)[:60]}")
+        raise UnreadableReplyError(f"{name} must be a string; got {str(value)[:60]}")
     return value
 
 
@@ -64,7 +64,7 @@ def get_number(arguments: Mapping[str, Any], name: str, default: float | None = 
     """
     value = arguments.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UnreadableReplyError(f"{name} has to be a number; got {str(value)[:60]}")
+        raise UnreadableReplyError(f"{name} must be a number; got {str(value)[:60]}")
     return float(value)
 
 
@@ -80,7 +80,7 @@ def list_keys(value: Any) -> str:
         or not parts
         or not all(isinstance(part, str) and part.strip() for part in parts)
     ):
-        raise UnreadableReplyError(f"keys have to be named; got {str(value)[:60]}")
+        raise UnreadableReplyError(f"expected the names of keys; got {str(value)[:60]}")
     return "+".join(key_names(part) for part in parts)
 
 
@@ -92,6 +92,6 @@ def scroll(text: str, direction: str, point: Point | None) -> Action:
     """
     if direction not in ("up", "down", "left", "right"):
         raise UnreadableReplyError(
-            f"the direction of a scroll is up, down, left or right; got {direction[:60]!r}"
+            f"the direction of a scroll must be up, down, left or right; got {direction[:60]!r}"
         )
     return Action("scroll", text, point=point, value=direction)

@@ -56,7 +56,9 @@ class CoordinateFrame:
             or len(numbers) != 2
             or not all(map(_is_number, numbers))
         ):
-            raise UnreadableReplyError(f"a place is [x, y], two numbers; got {str(numbers)[:60]}")
+            raise UnreadableReplyError(
+                f"a position must be [x, y], two numbers; got {str(numbers)[:60]}"
+            )
         width, height = self.extent(sent)
         x, y = numbers[0] / width, numbers[1] / height
         if not (0 <= x <= 1 and 0 <= y <= 1):
@@ -81,7 +83,7 @@ def smart_resize(size: Size, factor: int, min_pixels: int, max_pixels: int) -> S
     """
     width, height = size
     if max(size) > 200 * min(size):
-        raise UnreadableReplyError(f"a picture of {width}x{height} is too narrow for the model")
+        raise UnreadableReplyError(f"an image of {width}x{height} is too narrow for the model")
     new_width, new_height = (max(factor, round(side / factor) * factor) for side in size)
     if new_width * new_height > max_pixels:
         shrink = sqrt(width * height / max_pixels)

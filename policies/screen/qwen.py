@@ -56,7 +56,7 @@ class QwenCalls:
         text = after_thinking(reply)
         calls = list(_calls(text))
         if not calls:
-            raise UnreadableReplyError(f"no whole call between {_TOOL} and </tool_call>")
+            raise UnreadableReplyError(f"no complete call between {_TOOL} and </tool_call>")
         actions: list[Action] = []
         for _, arguments in calls[:MAX_CALLS]:
             action = self._action(arguments, size, cursor)
@@ -125,16 +125,16 @@ class QwenCalls:
         if name == "terminate":
             if arguments.get("status") not in ("success", "failure"):
                 raise UnreadableReplyError(
-                    "the status of terminate is success or failure; got "
+                    "the status of terminate must be success or failure; got "
                     f"{str(arguments.get('status'))[:60]}"
                 )
             return Action("stop", text)
-        raise UnreadableReplyError(f"there is no action {name[:60]!r}")
+        raise UnreadableReplyError(f"unknown action {name[:60]!r}")
 
     def _button(self, name: str, text: str) -> Action:
         if (button := _BUTTONS.get(name.lower())) is None:
             raise UnreadableReplyError(
-                f"a phone's buttons are Back, Home, Menu and Enter; got {name[:60]!r}"
+                f"the buttons of a phone are Back, Home, Menu and Enter; got {name[:60]!r}"
             )
         return Action(button.kind, text, value=button.value)
 

@@ -56,7 +56,7 @@ class UITarsCalls:
         text = after_thinking(reply)
         parts = _ACTION.split(text)
         if len(parts) < 2:
-            raise UnreadableReplyError("there is no line that begins with Action:")
+            raise UnreadableReplyError("no line starts with Action:")
         thought = re.sub(r"\A\s*Thought:\s*", "", parts[0]).strip()
         # A second "Action:" repeats the first, or is a hallucinated turn.
         calls = [
@@ -65,7 +65,7 @@ class UITarsCalls:
             if call.strip()
         ]
         if not calls:
-            raise UnreadableReplyError("nothing stands after Action:")
+            raise UnreadableReplyError("nothing follows Action:")
         actions = [
             action for call in calls[:MAX_CALLS] for action in self._actions(call.strip(), size)
         ]
@@ -79,7 +79,9 @@ class UITarsCalls:
     def _actions(self, text: str, size: Size) -> list[Action]:
         call = _CALL.fullmatch(text)
         if call is None:
-            raise UnreadableReplyError(f"no call like click(start_box='(x,y)'): {text[:60]!r}")
+            raise UnreadableReplyError(
+                f"expected a call such as click(start_box='(x,y)'), got {text[:60]!r}"
+            )
         name, arguments = call[1], _arguments(call[2])
         if name in _CLICKS:
             return [
@@ -120,7 +122,7 @@ class UITarsCalls:
         # claim of success.
         fixed = {"press_home": "home", "press_back": "back", "wait": "wait", "call_user": "stop"}
         if name not in fixed:
-            raise UnreadableReplyError(f"there is no action {name[:60]!r}")
+            raise UnreadableReplyError(f"unknown action {name[:60]!r}")
         return [Action(fixed[name], text, value="5" if name == "wait" else None)]
 
     def _point(self, arguments: dict[str, str], names: tuple[str, ...], size: Size) -> Point:
@@ -129,7 +131,7 @@ class UITarsCalls:
             raise UnreadableReplyError(f"{names[0]} is missing")
         place = _PLACE.fullmatch(_TOKENS.sub("", text).strip())
         if place is None:
-            raise UnreadableReplyError(f"a place is (x,y); got {text[:60]!r}")
+            raise UnreadableReplyError(f"a position must be (x,y); got {text[:60]!r}")
         numbers = [float(group) for group in place.groups() if group is not None]
         if len(numbers) == 4:
             numbers = [(numbers[0] + numbers[2]) / 2, (numbers[1] + numbers[3]) / 2]
@@ -178,7 +180,9 @@ def _arguments(text: str) -> dict[str, str]:
     at = 0
     while at < len(text.rstrip()):
         if (argument := _ARGUMENT.match(text, at)) is None:
-            raise UnreadableReplyError(f"arguments are name='value'; got {text[at : at + 60]!r}")
+            raise UnreadableReplyError(
+                f"arguments must be name='value'; got {text[at : at + 60]!r}"
+            )
         found[argument[1]] = re.sub(
             r"\\(.)",
             lambda c: _ESCAPED.get(c[1], c[0]),

@@ -64,10 +64,12 @@ class OpenAICalls:
             given = item.get("actions", item.get("action", item))
             for call in given if isinstance(given, list) else [given]:
                 if not isinstance(call, dict):
-                    raise UnreadableReplyError(f"an action is an object; got {str(call)[:60]}")
+                    raise UnreadableReplyError(f"an action must be an object; got {str(call)[:60]}")
                 actions.append(_openai_action(call, size))
         if not actions:
-            raise UnreadableReplyError("there is no computer_call with an action, and no message")
+            raise UnreadableReplyError(
+                "the reply has no computer_call with an action, and no message"
+            )
         return "\n".join(said) or text_before(text, calls[0][0]), actions[:MAX_CALLS]
 
     def write(self, action: Action, platform: Platform, size: Size) -> str | None:
@@ -106,7 +108,7 @@ class AnthropicCalls:
             actions.append(action)
         if not actions:
             if not said:
-                raise UnreadableReplyError("there is no tool_use, and no text block")
+                raise UnreadableReplyError("the reply has no tool_use, and no text block")
             return "", [Action("answer", said, value=said)]
         return said or text_before(text, calls[0][0]), actions
 
@@ -147,7 +149,7 @@ def _openai_action(call: Mapping[str, Any], size: Size) -> Action:
 
     if name == "click":
         if (kind := _OPENAI_BUTTONS.get(call.get("button", "left"))) is None:
-            raise UnreadableReplyError(f"there is no mouse button {str(call.get('button'))[:60]}")
+            raise UnreadableReplyError(f"unknown mouse button {str(call.get('button'))[:60]}")
         return (
             Action(kind, text) if kind in ("back", "forward") else Action(kind, text, point=point())
         )
@@ -160,7 +162,7 @@ def _openai_action(call: Mapping[str, Any], size: Size) -> Action:
             or len(path) < 2
             or not all(isinstance(place, dict) for place in path)
         ):
-            raise UnreadableReplyError("a drag has a path of two places or more")
+            raise UnreadableReplyError("a drag needs a path of two positions or more")
         start, end = (
             PIXELS.point([place.get("x"), place.get("y")], size) for place in (path[0], path[-1])
         )
@@ -179,7 +181,7 @@ def _openai_action(call: Mapping[str, Any], size: Size) -> Action:
         return Action("type", text, value=get_text(call, "text", empty=True))
     if name in ("wait", "screenshot"):
         return Action("wait", text, value="1")
-    raise UnreadableReplyError(f"there is no action {name[:60]!r}")
+    raise UnreadableReplyError(f"unknown action {name[:60]!r}")
 
 
 def _openai_call(action: Action, size: Size) -> dict[str, Any] | None:
@@ -218,7 +220,9 @@ def _openai_call(action: Action, size: Size) -> dict[str, Any] | None:
 def _anthropic_action(block: Mapping[str, Any], size: Size, cursor: Point | None) -> Action:
     arguments = block.get("input") if "input" in block else block
     if not isinstance(arguments, Mapping):
-        raise UnreadableReplyError(f"the input of a tool is an object; got {str(arguments)[:60]}")
+        raise UnreadableReplyError(
+            f"the input of a tool must be an object; got {str(arguments)[:60]}"
+        )
     tool = block.get("name")
     name = get_text(arguments, "action") if tool in ("computer", None) else str(tool)
     text = json.dumps({"action": name, **arguments}, ensure_ascii=False)
@@ -247,7 +251,7 @@ def _anthropic_action(block: Mapping[str, Any], size: Size, cursor: Point | None
         return scroll(text, get_text(arguments, "scroll_direction"), point)
     if name in ("wait", *_NOTHING_DONE):
         return Action("wait", text, value=f"{get_number(arguments, 'duration', 1):g}")
-    raise UnreadableReplyError(f"there is no action {name[:60]!r}")
+    raise UnreadableReplyError(f"unknown action {name[:60]!r}")
 
 
 def _anthropic_call(action: Action, size: Size) -> dict[str, Any] | None:

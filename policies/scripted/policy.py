@@ -40,11 +40,15 @@ class ScriptedPolicy:
     plays = frozenset(SCRIPTS)
 
     def __init__(
-        self, behaviour: Annotated[Behaviour, Meta(description="how well it plays")] = "solve"
+        self,
+        behaviour: Annotated[
+            Behaviour,
+            Meta(description="Behaviour of the policy, from solving tasks to failing at them."),
+        ] = "solve",
     ) -> None:
         if behaviour not in BEHAVIOURS:
             raise UsageError(
-                f"unknown behaviour {behaviour!r}; choose one of {', '.join(BEHAVIOURS)}"
+                f"unknown behaviour {behaviour!r}; expected one of {', '.join(BEHAVIOURS)}"
             )
         self._behaviour = behaviour
         self._goal = ""
@@ -61,7 +65,8 @@ class ScriptedPolicy:
         """
         if task.site not in SCRIPTS:
             raise UsageError(
-                f"no script for the task {task.site!r}; there are scripts for {', '.join(SCRIPTS)}"
+                f"the scripted policy has no script for the task {task.site!r}, only for "
+                f"{', '.join(SCRIPTS)}"
             )
         self._goal, self._site, self._play, self._sentences = task.goal, task.site, None, []
         self._variant = zlib.crc32(task.id.encode())

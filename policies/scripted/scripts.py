@@ -89,7 +89,7 @@ def match_groups(pattern: str, goal: str) -> tuple[str, ...]:
     """Returns the groups of the pattern in the goal. Raises LookupError if it does not match."""
     match = re.search(pattern, goal)
     if match is None:
-        raise LookupError(f"the goal does not read as expected: {goal}")
+        raise LookupError(f"the goal does not have the expected form: {goal}")
     return match.groups()
 
 
@@ -250,7 +250,7 @@ def _after(page: TextPage, target: str, fits: Callable[[PageElement], bool]) -> 
     for element in page.elements[at:]:
         if fits(element):
             return element
-    raise LookupError(f"nothing fitting follows {target}")
+    raise LookupError(f"nothing suitable follows {target}")
 
 
 def email_inbox(goal: str, page: TextPage, aim: Aim) -> Play:

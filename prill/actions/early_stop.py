@@ -65,7 +65,7 @@ class EarlyStop:
         if len(actions) >= self.unreadable and all(
             action.kind == "other" for action in actions[-self.unreadable :]
         ):
-            return f"{self.unreadable} actions in a row could not be read"
+            return f"{self.unreadable} actions in a row could not be parsed"
         last = actions[-1]
         recent = actions[-self.repeats :]
         if last.kind == "other":

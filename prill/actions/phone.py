@@ -211,7 +211,7 @@ def split_reply(reply: str) -> tuple[str, str]:
     return ("Grounded Operation:".join(before) if before else reply).strip(), operation.strip()
 
 
-def goal_of_question(text: str) -> str:
+def goal_from_question(text: str) -> str:
     """Returns the goal inside CogAgent's question, or the text itself if it is not such a question.
 
     The question is `What steps do I need to take to "GOAL"?(with grounding)`.

@@ -105,7 +105,7 @@ def read_action(text: str) -> Action:
         )
     if verb not in _ARGUMENTS:
         raise UnreadableActionError(
-            f"{_short(text)} is no action; the actions are {', '.join(dict.fromkeys(_KINDS))}"
+            f"{_short(text)} is not an action; the actions are {', '.join(dict.fromkeys(_KINDS))}"
         )
     if (
         (named := _NAMED.fullmatch(rest))
@@ -117,7 +117,7 @@ def read_action(text: str) -> Action:
         rest += " [1]"
     arguments = _ARGUMENTS[verb].match(rest)
     if arguments is None:
-        raise UnreadableActionError(f"{_short(text)} cannot be read; expected {_FORMS[verb]}")
+        raise UnreadableActionError(f"{_short(text)} cannot be parsed; expected {_FORMS[verb]}")
     if verb == "type":
         return Action(
             "type",

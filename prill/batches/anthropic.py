@@ -167,7 +167,7 @@ def _requests(path: Path) -> Iterator[tuple[int, _Request]]:
                 yield number, msgspec.json.decode(line, type=_Request)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise InputError(
-                    f"{path}:{number}: no request of a batch ({error}); write a new batch"
+                    f"{path}:{number}: not a batch request ({error}); write a new batch"
                 ) from None
 
 
@@ -195,8 +195,7 @@ def _block(part: Mapping[str, Any]) -> dict[str, Any]:
         return {"type": "text", "text": part["text"]}
     if part["type"] != "image_url":
         raise InputError(
-            f"a part of a message is of the type {part['type']!r}, which Anthropic's batches do "
-            "not take"
+            f"Anthropic's batch API does not accept message parts of type {part['type']!r}"
         )
     url = part["image_url"]["url"]
     if not url.startswith("data:"):

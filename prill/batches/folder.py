@@ -98,7 +98,7 @@ def expect_free(path: Path) -> bool:
         return False
     if os.path.exists(path) and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(
-            f"{path}: contains files that are not a batch; choose a new folder",
+            f"{path}: contains files that do not belong to a batch; choose a new folder",
             parameters=("output",),
         )
     return True
@@ -139,7 +139,7 @@ class BatchFolder(LockedFolder):
             try:
                 self._lock = held(
                     path,
-                    f"{path}: another process works on this batch",
+                    f"{path}: another process is using this batch",
                     os.O_RDONLY | os.O_DIRECTORY,
                 )
             except OSError as error:
@@ -151,7 +151,7 @@ class BatchFolder(LockedFolder):
                     self.expect(evaluator)
                     self._note(trajectories, limit, judge or {})
             elif evaluator is None:
-                raise UsageError(f"{path}: not a batch folder: it has no {MANIFEST}")
+                raise UsageError(f"{path}: not a batch folder, because {MANIFEST} is missing")
             else:
                 self.manifest = Manifest(
                     evaluator=evaluator,
@@ -173,8 +173,8 @@ class BatchFolder(LockedFolder):
         """
         if changes := list_differences(self.manifest.evaluator, evaluator):
             raise UsageError(
-                f"{self.path}: its requests are those of another judge ({changes}); write a new "
-                "batch"
+                f"{self.path}: the requests were written for another judge ({changes}); "
+                "write a new batch"
             )
 
     def _note(
@@ -195,8 +195,8 @@ class BatchFolder(LockedFolder):
                 for key in changes
             )
             raise UsageError(
-                f"{self.path}: its requests were written with other options ({words}); write a "
-                "new batch"
+                f"{self.path}: the requests were written with other options ({words}); "
+                "write a new batch"
             )
         paths = dict.fromkeys([*self.manifest.trajectories, *map(os.path.abspath, trajectories)])
         self.manifest = replace(self.manifest, trajectories=tuple(paths), limit=limit)
@@ -277,10 +277,10 @@ class BatchFolder(LockedFolder):
             except InputError as error:
                 problems.append(f"{path}:{number}: not a batch answer ({error})")
         if not known and (others or problems):
-            what = f"answers {others} requests, none of them" if others else "holds no answers"
-            raise UsageError(f"{path}: {what} of this batch; name another file")
+            what = f"answers {others} requests, none of them" if others else "contains no answers"
+            raise UsageError(f"{path}: {what} of this batch; choose another file")
         if others:
-            problems.append(f"{path}: {others} lines answer nothing that was asked here")
+            problems.append(f"{path}: {others} lines do not answer a request of this batch")
         return problems
 
     def _save(self) -> None:
@@ -311,7 +311,8 @@ def _read_manifest(file: Path) -> Manifest:
         raise UsageError(f"{file}: not a valid batch description ({error})") from None
     if manifest.format != _FORMAT:
         raise UsageError(
-            f"{file}: is in the form {manifest.format!r}, and this prill reads {_FORMAT!r}"
+            f"{file}: its format is {manifest.format!r}, but this version of prill reads "
+            f"{_FORMAT!r}"
         )
     return manifest
 
@@ -429,7 +430,7 @@ def extract_answer(data: bytes) -> tuple[str, int, bytes, bool]:
         body = (
             body
             if body != b"null"
-            else msgspec.json.encode({"error": error or "the batch gave no answer"})
+            else msgspec.json.encode({"error": error or "the batch returned no answer"})
         )
         status = response.status_code if response else 500
         return line.custom_id, status if status != 200 else 500, body, code not in _NOT_DONE

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from prill.batches.folder import URL, Api, BatchFolder, RequestFile
 from prill.errors import EndpointError, InputError, MissingExtraError, UsageError
-from prill.io.outputs import expect_place, failures, part_path
+from prill.io.outputs import expect_file, failures, part_path
 from prill.models.replies import error_message
 from prill.models.transport import Endpoint, azure_header
 
@@ -66,7 +66,7 @@ async def submit(
         BatchError: Some files had problems; raised after all were tried.
         MissingExtraError: The package of the batch API is not installed.
     """
-    expect_place(folder.path, "a batch")  # submissions must be recorded
+    expect_file(folder.path, "a batch")  # submissions must be recorded
     problems, closed = dict[str, str](), set[_Door]()
     earlier = {file.base_url: file.api for file in folder.manifest.files if file.api is not None}
     for entry in folder.manifest.files:
@@ -108,14 +108,14 @@ async def fetch(folder: BatchFolder, say: Say = lambda words: None) -> int:
         BatchError: Some batches had problems; raised after all were tried.
         MissingExtraError: The package of the batch API is not installed.
     """
-    expect_place(folder.path, "a batch")
+    expect_file(folder.path, "a batch")
     under_way, problems, closed = 0, dict[str, str](), set[_Door]()
     for entry in folder.manifest.files:
         if entry.batch is None or entry.fetched or _door(entry) in closed:
             continue
         try:
             async with _API[entry.api or "openai"](
-                entry, f"batch {entry.batch} cannot be fetched"
+                entry, f"batch {entry.batch} cannot be downloaded"
             ) as desk:
                 under_way += await _fetch(folder, entry, desk, say)
         except (EndpointError, InputError) as error:
@@ -138,8 +138,8 @@ async def _fetch(folder: BatchFolder, entry: RequestFile, desk: _Desk, say: Say)
         # The right batch may exist too: `submit` looks for it first.
         folder.update(replace(entry, batch=None, status=looked.status))
         problem = (
-            f"batch {entry.batch} is of other requests than {entry.name}: it was taken for "
-            "one whose name was lost"
+            f"batch {entry.batch} does not contain the requests of {entry.name}; it was "
+            "matched by mistake after the batch's name was lost"
         )
         raise EndpointError(f"{problem}; submit {entry.name} again")
     if not looked.files:
@@ -169,7 +169,7 @@ def detect_api(base_url: str) -> Api:
 
 
 @dataclass(frozen=True)
-class _Looked:
+class _BatchState:
     """The state of a batch at its API.
 
     `done` is the progress as text. Once the batch has ended, the ids of the result files are known.
@@ -208,7 +208,7 @@ class _Desk(Protocol):
         """Submits the file and returns its entry with the id of the batch."""
         ...
 
-    async def look(self, folder: BatchFolder, entry: RequestFile) -> _Looked:
+    async def look(self, folder: BatchFolder, entry: RequestFile) -> _BatchState:
         """Returns the state of the batch."""
         ...
 
@@ -249,7 +249,7 @@ class _OpenAI:
             )
         return replace(entry, batch=batch.id, status=batch.status)
 
-    async def look(self, folder: BatchFolder, entry: RequestFile) -> _Looked:
+    async def look(self, folder: BatchFolder, entry: RequestFile) -> _BatchState:
         batch = await self._client.batches.retrieve(entry.batch or "")
         counts = batch.request_counts
         done = (
@@ -261,7 +261,7 @@ class _OpenAI:
         reasons = "; ".join(
             error.message or "" for error in (batch.errors.data if batch.errors else None) or ()
         )
-        return _Looked(batch.status, done, tuple(id for id in files if id), reasons)
+        return _BatchState(batch.status, done, tuple(id for id in files if id), reasons)
 
     async def download(self, id: str, target: Path) -> None:
         async with self._client.files.with_streaming_response.content(id) as content:
@@ -287,7 +287,7 @@ class _Anthropic:
             batch = await create(self._client, folder.path / entry.name)
         return replace(entry, batch=batch.id, status=batch.processing_status)
 
-    async def look(self, folder: BatchFolder, entry: RequestFile) -> _Looked:
+    async def look(self, folder: BatchFolder, entry: RequestFile) -> _BatchState:
         from prill.batches.anthropic import belongs_to
 
         batch = await self._client.messages.batches.retrieve(entry.batch or "")
@@ -297,7 +297,7 @@ class _Anthropic:
         files = (batch.id,) if batch.results_url else ()
         foreign = not await belongs_to(self._client, batch, folder.path / entry.name)
         gone = "its results are no longer kept" if batch.archived_at else ""
-        return _Looked(batch.processing_status, done, files, gone, foreign)
+        return _BatchState(batch.processing_status, done, files, gone, foreign)
 
     async def download(self, id: str, target: Path) -> None:
         from prill.batches.anthropic import write_results
@@ -376,8 +376,7 @@ async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIter
     except sdk.APIStatusError as error:
         message = endpoint.without_key(error_message(error.body, error.response.reason_phrase))
         advice = (
-            "; without a batch API there, carry the files out yourself and give the answers "
-            "to collect"
+            "; if it has no batch API, run the requests yourself and pass the answers to collect"
         )
         said = f"{endpoint.place} answers HTTP {error.status_code}: {message}"
         kind = {401: _ClosedError, 403: _ClosedError, 404: _NotThereError}.get(
@@ -403,7 +402,7 @@ async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIter
     # for example a proxy's HTML page, which the SDKs pass on unchanged
     except (AttributeError, ValueError) as error:
         raise EndpointError(
-            f"{problem}: {endpoint.place} does not answer as a batch API does"
+            f"{problem}: {endpoint.place} does not answer like a batch API"
         ) from error
 
 

@@ -14,7 +14,7 @@ from prill.errors import AnswerPendingError, UsageError
 from prill.io.store import TrajectoryReader
 from prill.models.calls import PerGoal
 from prill.models.client import OpenAIModel
-from prill.models.ledger import at_share_of_price
+from prill.models.ledger import price_factor
 from prill.models.prompts import same_codes
 from prill.models.request import EndpointCapabilities
 from prill.models.transport import Endpoint, answered_by
@@ -75,7 +75,7 @@ class Replay:
                 for context in (
                     answered_by(self._answer),
                     same_codes(self._secret),
-                    at_share_of_price(PRICE_SHARE),
+                    price_factor(PRICE_SHARE),
                 ):
                     stack.enter_context(context)
                 return await self.judge(trajectory)
@@ -92,7 +92,7 @@ class Replay:
         if self._answers.wants(id):
             self._stage.add(id, body, endpoint.base_url, endpoint.api_key_env)
             self._answers.note_written(id)
-        raise AnswerPendingError("the answer is still to come")
+        raise AnswerPendingError("the answer is not available yet")
 
 
 def _models(judge: Evaluator) -> Iterator[OpenAIModel]:
@@ -109,13 +109,12 @@ def _models(judge: Evaluator) -> Iterator[OpenAIModel]:
                 yield model
             elif model is not None and hasattr(model, "complete"):
                 raise UsageError(
-                    f"model {model.name} answers on this machine; a batch is for a model at an "
-                    "endpoint: give its plain name, also where you carry the batch out yourself"
+                    f"model {model.name} runs on this machine, but a batch needs a model at "
+                    "an endpoint; give its plain name, even if you run the batch yourself"
                 )
     if not found:
         raise UsageError(
-            f"judge {judge.info.name} asks no model at an endpoint; there is nothing to put into "
-            "a batch"
+            f"judge {judge.info.name} calls no model at an endpoint, so it needs no batch"
         )
 
 

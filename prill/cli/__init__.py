@@ -45,7 +45,7 @@ def _run(argv: Sequence[str] | None) -> int:
         if (name := " ".join(words[:length])) in COMMANDS:
             return _run_command(name, words[length:])
     if kinds := list_commands(words[0]):
-        return _say_kinds(words[0], kinds, words[1:])
+        return _print_kinds(words[0], kinds, words[1:])
     command, rest = words[0], words[1:]
     if command == "--version":
         from prill import __version__
@@ -65,7 +65,8 @@ def _run(argv: Sequence[str] | None) -> int:
         },
     )
     print(
-        f"prill: there is no command {command!r}{guess}; prill --help lists them", file=sys.stderr
+        f"prill: unknown command {command!r}{guess}; prill --help lists the commands",
+        file=sys.stderr,
     )
     return 2
 
@@ -76,7 +77,7 @@ def _complete(words: Sequence[str]) -> int:
 
     if len(words) != 1 or words[0] not in SHELLS:
         print(
-            f"prill completion: name the shell: prill completion {'|'.join(SHELLS)} > FILE",
+            f"prill completion: name a shell: prill completion {'|'.join(SHELLS)} > FILE",
             file=sys.stderr,
         )
         return 2
@@ -94,7 +95,7 @@ def list_commands(first: str) -> dict[str, str]:
     return {second: purpose for (word, _, second), purpose in pairs if second and word == first}
 
 
-def _say_kinds(first: str, kinds: Mapping[str, str], rest: Sequence[str]) -> int:
+def _print_kinds(first: str, kinds: Mapping[str, str], rest: Sequence[str]) -> int:
     """Lists the subcommands of a command if none is given.
 
     Returns 2 if an unknown one is given.
@@ -121,7 +122,7 @@ def _say_kinds(first: str, kinds: Mapping[str, str], rest: Sequence[str]) -> int
 def _run_command(name: str, argv: list[str]) -> int:
     """Runs a command whose command line is derived from its configuration."""
     from prill.cli.derive import derive
-    from prill.cli.showing import logs_shown
+    from prill.cli.showing import show_logs
     from prill.config.registry import load_object
 
     command = COMMANDS[name]
@@ -130,7 +131,7 @@ def _run_command(name: str, argv: list[str]) -> int:
         derived, rest = derive(
             load_object(command.config),
             argv,
-            command.words,
+            command.layout,
             prog=f"prill {name}",
             description=f"{command.purpose[0].upper()}{command.purpose[1:]}.",
             examples=command.examples,
@@ -138,7 +139,7 @@ def _run_command(name: str, argv: list[str]) -> int:
             dry_run=command.dry_run,
         )
         config, switches = derived.read(rest)
-        with logs_shown(name):
+        with show_logs(name):
             code = int(load_object(command.show)(config, switches))
         sys.stdout.flush()
         return code
@@ -152,14 +153,14 @@ def _run_command(name: str, argv: list[str]) -> int:
             None,
         )
         print(f"prill {name}: {error}", file=sys.stderr)
-        more = f"; {again} tries again what failed meanwhile" if again else ""
+        more = f"; {again} retries what failed in the meantime" if again else ""
         print(
-            f"what is finished is kept, and the same command resumes from there{more}",
+            f"finished work is saved; run the same command again to resume{more}",
             file=sys.stderr,
         )
         return 4
     except PrillError as error:
-        print(f"prill {name}: {derived.told(error) if derived else error}", file=sys.stderr)
+        print(f"prill {name}: {derived.explain(error) if derived else error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         _drop(sys.stdout)
@@ -194,7 +195,7 @@ class _Harmless:
             raise
         except OSError as error:
             _drop(self._stream)
-            raise UsageError(f"what is printed cannot be written: {error.strerror}") from None
+            raise UsageError(f"cannot write to stdout: {error.strerror}") from None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

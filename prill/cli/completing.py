@@ -53,7 +53,9 @@ def completion(shell: str) -> str:
         made.append(_parser(name, command, shtab.FILE))
         rooms.get(room, verbs).add_parser(last, help=command.purpose)
     made.append(argparse.ArgumentParser(prog="prill completion"))
-    verbs.add_parser("completion", help="what a shell loads").add_argument("shell", choices=SHELLS)
+    verbs.add_parser("completion", help="Shell to print the completion script for.").add_argument(
+        "shell", choices=SHELLS
+    )
     return str(shtab.complete(parser, shell=shell))
 
 
@@ -98,7 +100,7 @@ def _derived(name: str, command: Command, words: list[str]) -> Derived:
     return derive(
         load_object(command.config),
         words,
-        command.words,
+        command.layout,
         prog=f"prill {name}",
         dry_run=command.dry_run,
     )[0]

@@ -6,9 +6,9 @@ import json
 import sys
 from dataclasses import asdict
 
+from prill.cli.layout import Switches
 from prill.cli.showing import progress_bar
-from prill.cli.words import Switches
-from prill.io.outputs import words_beside, write_output
+from prill.io.outputs import message_stream, write_output
 from prill.runs import data
 from prill.runs.export import ExportConfig
 from prill.runs.export import export as run_export
@@ -54,7 +54,9 @@ def export(config: ExportConfig, switches: Switches) -> int:
     result = run_export(config)
     for problem in result.problems():
         print(f"prill export: {problem}", file=sys.stderr)
-    print(json.dumps(result.table()) if switches.json else result, file=words_beside(config.output))
+    print(
+        json.dumps(result.table()) if switches.json else result, file=message_stream(config.output)
+    )
     return EXIT_SOME if result.left_out else EXIT_ALL
 
 
@@ -63,11 +65,12 @@ def merge(config: data.MergeConfig, switches: Switches) -> int:
     line.
     """
     merged = data.merge(config)
-    print(json.dumps(asdict(merged)) if switches.json else merged, file=words_beside(config.output))
+    print(
+        json.dumps(asdict(merged)) if switches.json else merged, file=message_stream(config.output)
+    )
     for path in merged.cut:
         print(
-            f"prill merge: {path}: its last line is incomplete, as a crash leaves it, and was "
-            "left out",
+            f"prill merge: {path}: left out the incomplete last line",
             file=sys.stderr,
         )
     return EXIT_SOME if merged.cut else EXIT_ALL
@@ -76,7 +79,7 @@ def merge(config: data.MergeConfig, switches: Switches) -> int:
 def table(config: data.TableConfig, switches: Switches) -> int:
     """Runs `prill table`; returns 0."""
     if switches.json:
-        config = config.but(format="json")
+        config = config.copy_with(format="json")
     made = data.write_table(config)
     if config.output is None:
         write_output("-", data.table_text(made, config.form).encode())

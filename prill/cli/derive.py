@@ -23,8 +23,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, Union, get_args, get_origin
 
-from prill.cli.words import Switches as Switches
-from prill.cli.words import Words as Words
+from prill.cli.layout import FlagLayout as FlagLayout
+from prill.cli.layout import Switches as Switches
 from prill.config.registry import Option, OptionError, load_object, nearest, read_value
 from prill.config.toml import parse_toml
 from prill.config.values import (
@@ -141,8 +141,8 @@ class Derived:
         given, others = self.parser.parse_known_args(list(argv[:end]))
         unknown = [word for word in others if word.startswith("-") and word != "-"]
         # The token after an unknown flag may be its value.
-        words = others[: others.index(unknown[0])] if unknown else [*others, *argv[end + 1 :]]
-        places = self._placed_words(words)
+        arguments = others[: others.index(unknown[0])] if unknown else [*others, *argv[end + 1 :]]
+        places = self._place_arguments(arguments)
         over: dict[str, Any] = {}
         for dest, flag in self.flags.items():
             if (value := places.get(dest) or getattr(given, dest, None)) not in (None, []):
@@ -157,34 +157,35 @@ class Derived:
             raise self._placed(error, over) from None
         return config, Switches(getattr(given, "json", False), getattr(given, "dry_run", False))
 
-    def _placed_words(self, words: Sequence[str]) -> dict[str, Any]:
+    def _place_arguments(self, arguments: Sequence[str]) -> dict[str, Any]:
         """Assigns positional arguments to fields; a list takes what later fields leave.
 
         Raises UsageError.
         """
-        names, words = list(self.positional), list(words)
+        names, arguments = list(self.positional), list(arguments)
         places: dict[str, Any] = {}
-        while names and words:
+        while names and arguments:
             name = names.pop(0)
             if _several(self.flags[name].option.type):
-                if file := next((word for word in words if word.endswith(".toml")), None):
+                if file := next(
+                    (argument for argument in arguments if argument.endswith(".toml")), None
+                ):
                     raise UsageError(
-                        f"{file}: there is no place for more words; a file of options stands "
-                        f"first: {file}"
+                        f"{file}: unexpected argument; a file of options must be the first argument"
                     )
-                count = max(1, len(words) - len(names))
-                places[name], words = words[:count], words[count:]
+                count = max(1, len(arguments) - len(names))
+                places[name], arguments = arguments[:count], arguments[count:]
             else:
-                places[name] = words.pop(0)
-        if words:
-            raise UsageError(f"{' '.join(words)}: there is no place for more words")
+                places[name] = arguments.pop(0)
+        if arguments:
+            raise UsageError(f"{' '.join(arguments)}: unexpected arguments")
         return places
 
     def _refuse(self, unknown: Sequence[str], over: Mapping[str, Any]) -> NoReturn:
         """Raises UsageError for unknown flags."""
         name = unknown[0].partition("=")[0]
         if name in self.ambiguous:
-            raise UsageError(f"{name}: say which one: {' or '.join(self.ambiguous[name])}")
+            raise UsageError(f"{name}: ambiguous option; write {' or '.join(self.ambiguous[name])}")
         names = sorted(
             {name for flag in self.flags.values() for name in flag.names}
             | {"--json", "--dry-run", "--help"}
@@ -200,9 +201,9 @@ class Derived:
         unnamed = next(
             (flag.dotted for flag in parts if flag.path[0] not in {**self.file, **over}), None
         )
-        more = f", and {unnamed}, whose options depend on its name, is missing" if unnamed else ""
+        more = f"; {unnamed}, whose options depend on its name, is missing, too" if unnamed else ""
         raise UsageError(
-            f"{name}: there is no such option{nearest(hyphened, names)}{more}; --help lists them"
+            f"{name}: unknown option{nearest(hyphened, names)}{more}; --help lists all options"
         )
 
     def _others(self, flag: str, over: Mapping[str, Any]) -> str | None:
@@ -227,13 +228,13 @@ class Derived:
             if named is None:
                 named = get_name(one.option.default)
             if named == "" and not part.may_be_nameless:
-                raise UsageError(f"{_said(one)}: expected the name of a {part.kind}, got ''")
+                raise UsageError(f"{_get_flag(one)}: expected the name of a {part.kind}, got ''")
             names = part.names_with(option)
-            able = f"; {part.kinds} that have it: {', '.join(names)}" if names else ""
+            able = f"; {part.kinds} with this option: {', '.join(names)}" if names else ""
             if isinstance(named, str) and able:
                 return f"{part.kind} {named!r} has no such option{able}"
             if path and not isinstance(named, str):
-                return f"{_said(one)} is missing, and the options depend on its name{able}"
+                return f"{_get_flag(one)} is missing, and the options depend on its name{able}"
         return None
 
     def _placed(self, error: OptionError, over: Mapping[str, Any]) -> UsageError:
@@ -247,7 +248,7 @@ class Derived:
             return UsageError(f"{self.get_flag(path)}{str(error)[len(path) :]}")
         return error
 
-    def told(self, error: PrillError) -> str:
+    def explain(self, error: PrillError) -> str:
         """Adds the file of the key, or the flags, to an error message of the run."""
         path = re.split(r"[:\s\[]", str(error), maxsplit=1)[0].split(".")
         in_file = (
@@ -273,11 +274,13 @@ class Derived:
         """
         for flag in self.flags.values():
             if ".".join(flag.path) == path:
-                return _said(flag)
-        return next((_said(flag) for flag in self.flags.values() if flag.path[-1] == path), path)
+                return _get_flag(flag)
+        return next(
+            (_get_flag(flag) for flag in self.flags.values() if flag.path[-1] == path), path
+        )
 
 
-def _said(flag: Flag) -> str:
+def _get_flag(flag: Flag) -> str:
     """Returns the flag of an option; for a boolean that is on, the flag that turns it off."""
     name = flag.names[0] if flag.names else flag.path[-1].upper()
     off = flag.option.default is True and _is_bool(flag.option.type) and name.startswith("--")
@@ -287,7 +290,7 @@ def _said(flag: Flag) -> str:
 def derive(
     type: type[Config],
     argv: Sequence[str],
-    words: Words,
+    layout: FlagLayout,
     *,
     prog: str,
     description: str = "",
@@ -302,7 +305,7 @@ def derive(
     Args:
         type: The configuration class.
         argv: The arguments; `FILE.toml` may come first, or `FILE.json` if no other file can.
-        words: Exceptions from the derived command line.
+        layout: Exceptions from the derived command line.
         prog: The command, such as `prill score`.
         description: A sentence that describes the command.
         examples: Example commands for the top of the help.
@@ -313,23 +316,24 @@ def derive(
         UsageError: The file cannot be read, or a name is unknown.
     """
     argv, file, source = list(argv), {}, None
-    if argv and argv[0].endswith(_list_files(type, words)):
+    if argv and argv[0].endswith(_list_files(type, layout)):
         source = argv.pop(0)
         try:
             file = type.normalized(load_table(source))
         except OptionError as error:
             raise UsageError(f"{source}: {error}", parameters=error.parameters) from None
-    words = _without_unnamed(type, argv, words)
+    layout = _without_unnamed(type, argv, layout)
     text = "\n".join((description, *(f"  {example}" for example in examples)))
-    parser = Parser(prog=prog, description=text, epilog=epilog or None)
-    parser.usage = _usage(prog, type, words)
+    parser = Parser(prog=prog, description=text, epilog=epilog or None, add_help=False)
+    parser.add_argument("-h", "--help", action="help", help="Show this help message and exit.")
+    parser.usage = _usage(prog, type, layout)
     try:
-        flags = list(_flags(config_options(type), (), _named(type, argv, words, file), file))
+        flags = list(_flags(config_options(type), (), _named(type, argv, layout, file), file))
     except UsageError as error:
         if str(error).partition(":")[0].partition(".")[0] in file:
             raise UsageError(f"{source}: {error}") from None
         raise
-    named, ambiguous = _with_names(flags, words)
+    named, ambiguous = _with_names(flags, layout)
     by_dest: dict[str, Flag] = {}
     groups: dict[str, Any] = {}
     for flag in named:
@@ -337,13 +341,13 @@ def derive(
         by_dest[dest] = flag
         title = flag.title
         group = groups.setdefault(title, parser.add_argument_group(title) if title else parser)
-        _add(group, flag, dest, words)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
+        _add(group, flag, dest, layout)
+    parser.add_argument("--json", action="store_true", help="Print the result as JSON on stdout.")
     if dry_run:
         parser.add_argument(
             "--dry-run",
             action="store_true",
-            help="check everything, print the work, calls and cost to expect, and do nothing",
+            help="Check everything, print the expected work, calls and cost, and exit.",
         )
     return Derived(
         parser,
@@ -352,15 +356,15 @@ def derive(
         source,
         type,
         ambiguous,
-        [name.replace(".", "__") for name in words.positional],
+        [name.replace(".", "__") for name in layout.positional],
     ), argv
 
 
-def _without_unnamed(type: type[Config], argv: Sequence[str], words: Words) -> Words:
+def _without_unnamed(type: type[Config], argv: Sequence[str], layout: FlagLayout) -> FlagLayout:
     """Drops the first positional if it is optional and the first argument is a file instead of a
     name.
     """
-    first = config_options(type)[words.positional[0]] if words.positional else None
+    first = config_options(type)[layout.positional[0]] if layout.positional else None
     part = inner_config(first.type) if first is not None and not first.required else None
     if (
         part is None
@@ -369,31 +373,31 @@ def _without_unnamed(type: type[Config], argv: Sequence[str], words: Words) -> W
         or part.knows(argv[0])
         or not Path(argv[0]).exists()
     ):
-        return words
-    return replace(words, positional=words.positional[1:])
+        return layout
+    return replace(layout, positional=layout.positional[1:])
 
 
-def _list_files(type: type[Config], words: Words) -> tuple[str, ...]:
+def _list_files(type: type[Config], layout: FlagLayout) -> tuple[str, ...]:
     """Returns the suffixes of configuration files; .json only if no other file can come first."""
-    first = config_options(type)[words.positional[0]] if words.positional else None
+    first = config_options(type)[layout.positional[0]] if layout.positional else None
     return (
         (".toml", ".json") if first is None or inner_config(first.type) is not None else (".toml",)
     )
 
 
-def _usage(prog: str, type: type[Config], words: Words) -> str:
+def _usage(prog: str, type: type[Config], layout: FlagLayout) -> str:
     options = config_options(type)
     stated = []
-    for name in words.positional:
-        word = f"{words.metavar((name,)) or name.upper()}{' ...' if _several(options[name].type) else ''}"  # noqa: E501
+    for name in layout.positional:
+        word = f"{layout.metavar((name,)) or name.upper()}{' ...' if _several(options[name].type) else ''}"  # noqa: E501
         stated.append(word if options[name].required else f"[{word}]")
     needed = [
         (
-            f"{words.short.get(name, '--' + name.replace('_', '-'))} "
-            f"{words.metavar((name,)) or name.upper()}"
+            f"{layout.short.get(name, '--' + name.replace('_', '-'))} "
+            f"{layout.metavar((name,)) or name.upper()}"
         )
         for name in _needed(type)
-        if name not in words.positional and name not in words.hidden
+        if name not in layout.positional and name not in layout.hidden
     ]
     return " ".join((prog, "[FILE.toml]", *stated, *needed, "[options]"))
 
@@ -414,7 +418,7 @@ def _needed(type: type[Config]) -> Iterator[str]:
 
 
 def _named(
-    type: type[Config], argv: Sequence[str], words: Words, file: Mapping[str, Any]
+    type: type[Config], argv: Sequence[str], layout: FlagLayout, file: Mapping[str, Any]
 ) -> dict[str, str]:
     """Returns the part names given on the command line or in the file, by dotted path."""
     names: dict[str, str] = {}
@@ -426,7 +430,7 @@ def _named(
                 names[path] = value
             elif index + 1 < len(argv):
                 names.setdefault(path, argv[index + 1])
-    first = words.positional[0] if words.positional else None
+    first = layout.positional[0] if layout.positional else None
     if (
         first is not None
         and argv
@@ -580,12 +584,12 @@ def _names(word: str) -> list[str]:
 
 
 def _with_names(
-    flags: Sequence[Flag], words: Words
+    flags: Sequence[Flag], layout: FlagLayout
 ) -> tuple[list[Flag], dict[str, tuple[str, ...]]]:
     """Returns the flags with all their spellings, and the short flags that are ambiguous."""
     ends: dict[str, list[Flag]] = {}
     for flag in flags:
-        if {".".join(flag.path), flag.path[0]} & words.whole:
+        if {".".join(flag.path), flag.path[0]} & layout.whole:
             continue
         for start in range(1, len(flag.path)):
             ends.setdefault(".".join(flag.path[start:]), []).append(flag)
@@ -605,11 +609,11 @@ def _with_names(
     named = []
     for flag in flags:
         dotted = ".".join(flag.path)
-        if dotted in words.positional:
+        if dotted in layout.positional:
             names: tuple[str, ...] = ()
         else:
-            ones = [words.short[dotted]] if dotted in words.short else []
-            renamed = words.renamed.get(dotted)
+            ones = [layout.short[dotted]] if dotted in layout.short else []
+            renamed = layout.renamed.get(dotted)
             names = (
                 *ones,
                 *([renamed] if renamed else []),
@@ -622,19 +626,19 @@ def _with_names(
     return named, ambiguous
 
 
-def _add(group: Any, flag: Flag, dest: str, words: Words) -> None:
+def _add(group: Any, flag: Flag, dest: str, layout: FlagLayout) -> None:
     option, dotted = flag.option, ".".join(flag.path)
     text = option.description
     unsaid = isinstance(option.default, bool | None) or option.default in ((), "")
     if not option.required and not unsaid and "default" not in text:
         text += f" (default {_shown(option.default)})"
     hidden = (
-        bool({dotted, flag.path[-1]} & words.hidden)
+        bool({dotted, flag.path[-1]} & layout.hidden)
         or flag.shared
         or (flag.path[1:-1] and flag.path[-2].endswith("model"))
     )
     text = argparse.SUPPRESS if hidden else text.replace("%", "%%")
-    metavar = words.metavar(flag.path) or _metavar(flag)
+    metavar = layout.metavar(flag.path) or _metavar(flag)
     if not flag.names:
         # Added for the help only, because argparse cannot place an argument after a flag.
         # `Derived.read` places them.
@@ -652,7 +656,7 @@ def _add(group: Any, flag: Flag, dest: str, words: Words) -> None:
             settings |= {
                 "action": "extend",
                 "type": _names,
-                "metavar": words.metavar(flag.path) or "A,B",
+                "metavar": layout.metavar(flag.path) or "A,B",
             }
         elif len(flag.path) == 1 and _several(option.type):
             settings |= {"action": "extend", "nargs": "+"}
@@ -716,8 +720,8 @@ def _read(value: Any, flag: Flag) -> Any:
     try:
         return read_value(text, option, lax=True)
     except OptionError as error:
-        words = str(error).partition(": ")[2]
-        raise UsageError(f"{flag.names[-1] if flag.names else option.name}: {words}") from None
+        reason = str(error).partition(": ")[2]
+        raise UsageError(f"{flag.names[-1] if flag.names else option.name}: {reason}") from None
 
 
 def _parsed(value: Any, option: Option) -> Any:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from prill.cli.showing import progress_bar, say_problems, show_plan
-from prill.cli.words import Switches
+from prill.cli.layout import Switches
+from prill.cli.showing import print_problems, progress_bar, show_plan
 from prill.episodes.run_folder import LABELS
-from prill.io.outputs import is_stdout, words_beside
+from prill.io.outputs import is_stdout, message_stream
 from prill.io.store import encode
 from prill.io.tables import printable
 from prill.refine.export import figures
@@ -73,7 +73,7 @@ def reflexion(config: ReflexionConfig, switches: Switches) -> int:
         with stage_bar() as show:
             result = asyncio.run(reflexion_async(config, progress=show))
     except KeyboardInterrupt:
-        say("\nstopped; the same command resumes where this run ended")
+        say("\ninterrupted; run the same command again to resume")
         return EXIT_INTERRUPTED
     results = result.results
     print(json.dumps(msgspec.to_builtins(results.table)) if switches.json else result)
@@ -86,9 +86,9 @@ def reflexion(config: ReflexionConfig, switches: Switches) -> int:
     if results.lost_labels:
         count = sum(len(task.attempts) for task in results.tasks)
         say(
-            f"prill reflexion: {folder / LABELS}: the labels of {results.lost_labels} of {count} "
-            "attempts are gone, so their "
-            "truth counts as unknown; put the file back, and give the command again"
+            f"prill reflexion: {folder / LABELS}: the labels of {results.lost_labels} of "
+            f"{count} attempts are missing, so their true outcome is unknown; restore the "
+            "file, and run the command again"
         )
     return EXIT_ALL if result.complete else EXIT_SOME_WITHOUT
 
@@ -123,7 +123,7 @@ def filtered_bc(config: FilteredBCConfig, switches: Switches) -> int:
         with _shown() as audience:
             result = run_filtered_bc(config, audience=audience)
     except KeyboardInterrupt:
-        print("\nstopped; the same command resumes where this study ended", file=sys.stderr)
+        print("\ninterrupted; run the same command again to resume", file=sys.stderr)
         return EXIT_INTERRUPTED
     print(json.dumps(msgspec.to_builtins(result.results)) if switches.json else result)
     folder = Path(result.output)
@@ -187,8 +187,10 @@ def watch(config: WatchConfig, switches: Switches) -> int:
             bar.update()
 
         result = run_watch(config, progress=show)
-    say_problems("watch", result.problems)
-    out = words_beside(config.output) if config.output and is_stdout(config.output) else sys.stdout
+    print_problems("watch", result.problems)
+    out = (
+        message_stream(config.output) if config.output and is_stdout(config.output) else sys.stdout
+    )
     print(json.dumps(result.table()) if switches.json else result, file=out)
     if result.alarms:
         return EXIT_ALARM
@@ -197,21 +199,21 @@ def watch(config: WatchConfig, switches: Switches) -> int:
 
 def filter(config: FilterConfig, switches: Switches) -> int:
     """Runs `prill filter`; returns 3 if broken lines or images reduced the rows."""
-    with phases_shown() as make_bar:
+    with show_phases() as make_bar:
 
         def progress(phase: str, done: int, total: int) -> None:
             bar = make_bar(phase, total)
             bar.update(done - bar.n)
 
         result = run_filter(config, progress=progress)
-    _tell_filtered(result, as_json=switches.json)
+    _print_filtered(result, as_json=switches.json)
     for words in (*result.cautions, *_shortened([*result.broken, *result.exported.problems])):
         print(f"prill filter: {printable(words)}", file=sys.stderr)
     images = any(why == "missing or broken image" for why in result.exported.lost)
     return EXIT_SOME_WITHOUT if result.broken or images else EXIT_ALL
 
 
-def _tell_filtered(result: FilterResult, *, as_json: bool) -> None:
+def _print_filtered(result: FilterResult, *, as_json: bool) -> None:
     exported, filtered = result.exported, result.filtered
     if as_json:
         right = true_precision(filtered, result.truth) if result.truth is not None else None
@@ -246,7 +248,7 @@ def _shortened(problems: Sequence[str]) -> Iterator[str]:
 
 
 @contextmanager
-def phases_shown(*, disable: bool = False) -> Iterator[Callable[[str, int], tqdm[NoReturn]]]:
+def show_phases(*, disable: bool = False) -> Iterator[Callable[[str, int], tqdm[NoReturn]]]:
     """Shows a bar for each phase with its total, on standard error, one at a time."""
     shown: dict[str, tqdm[NoReturn]] = {}
 
@@ -267,7 +269,7 @@ def phases_shown(*, disable: bool = False) -> Iterator[Callable[[str, int], tqdm
 def train(config: TrainConfig, switches: Switches) -> int:
     """Runs `prill train …`; returns 130 if Ctrl-C stopped it with a checkpoint."""
     facts = None
-    with _quiet_libraries(), phases_shown(disable=not _is_first()) as make_bar:
+    with _quiet_libraries(), show_phases(disable=not _is_first()) as make_bar:
 
         def say(phase: str, done: int, total: int) -> None:
             bar = make_bar(phase, total)
@@ -287,7 +289,9 @@ def train(config: TrainConfig, switches: Switches) -> int:
             try:
                 result = run_train(config, progress=progress, say=say)
             except KeyboardInterrupt as stop:
-                said = stop or "stopped at once; the same command resumes from the last checkpoint"
+                said = stop or (
+                    "interrupted; run the same command again to resume from the last checkpoint"
+                )
                 print(f"\nprill train: {said}", file=sys.stderr)
                 return EXIT_INTERRUPTED
     if not _is_first():

@@ -17,17 +17,17 @@ import msgspec
 
 from prill.batches import BatchFolder
 from prill.captioner.bulk import CaptionTally
+from prill.cli.layout import Switches
 from prill.cli.showing import (
     figures,
+    print_counts,
     progress_bar,
     run_or_drop,
-    say_counts,
     show_plan,
-    stopping_on_ctrl_c,
+    stop_on_ctrl_c,
 )
-from prill.cli.words import Switches
 from prill.evaluators.combine import Savings
-from prill.io.outputs import words_beside
+from prill.io.outputs import message_stream
 from prill.io.shards import Shard
 from prill.io.verdict_log import RETRIED
 from prill.runs.base import count_trajectories
@@ -60,12 +60,14 @@ _END_SECONDS = 5.0  # seconds that a judge's threads may take to stop after a se
 # Hints beyond retrying; for other reasons the message itself suffices.
 _HINTS = {
     "truncated": (
-        "--max-tokens N gives replies more room (into another verdict file); a small "
-        "model may run on all the same"
+        "--max-tokens N gives replies more room (use another verdict file); a small model "
+        "may exceed it anyway"
     ),
-    "parse": "the model does not keep to the form it is asked for; a larger one may",
-    "budget": "--budget-usd is of the whole run: the same command with a higher one goes on",
-    "timeout": "a longer --timeout or a lower --concurrency gives the endpoint time",
+    "parse": "the model does not follow the reply format; a larger model may",
+    "budget": (
+        "--budget-usd applies to the whole run; run the same command with a higher budget to resume"
+    ),
+    "timeout": "a longer --timeout or a lower --concurrency may help",
 }
 
 
@@ -86,7 +88,7 @@ async def _score(config: ScoreConfig) -> ScoreResult:
     total = _expected(config)
     # The rate and the remaining time count what this run judges, not what it skips.
     with (
-        stopping_on_ctrl_c("score", stop),
+        stop_on_ctrl_c("score", stop),
         progress_bar(total=total, unit="traj") as bar,
     ):
 
@@ -124,9 +126,9 @@ def _report(result: ScoreResult, *, as_json: bool) -> None:
             "output": result.output,
             "untranscribed": tally.untranscribed,
         }
-        print(json.dumps(summary), file=words_beside(result.output))
+        print(json.dumps(summary), file=message_stream(result.output))
     say = partial(print, file=sys.stderr)
-    say_counts(tally, result.output)
+    print_counts(tally, result.output)
     for reason, hint in _HINTS.items():
         if reason in tally.unscored:
             say(f"{reason}: {hint}")
@@ -134,15 +136,15 @@ def _report(result: ScoreResult, *, as_json: bool) -> None:
         say(_savings_line(result.saved))
     if tally.untranscribed:
         say(
-            f"{tally.untranscribed} transcripts could not be written to {result.transcripts}; the "
-            "verdicts are whole"
+            f"{tally.untranscribed} transcripts could not be written to "
+            f"{result.transcripts}; the verdicts are complete"
         )
     for caution in result.cautions:
         say(f"prill score: {caution}")
     if tally.stopped:
-        say("stopped; the same command resumes where this run ended")
+        say("interrupted; run the same command again to resume")
     elif tally.unscored.keys() - {*RETRIED, "no_evidence"}:
-        say("the same command with --retry-unscored tries those again")
+        say("run the same command with --retry-unscored to retry them")
 
 
 def _savings_line(saved: Savings) -> str:
@@ -167,18 +169,21 @@ def serve(config: ServeConfig, switches: Switches) -> int:
 
     def announce(url: str) -> None:
         print(
-            json.dumps({"url": url}) if switches.json else f"serving on {url}; end with Ctrl-C",
+            json.dumps({"url": url})
+            if switches.json
+            else (f"serving on {url}; press Ctrl-C to stop"),
             flush=True,
         )
 
     def ending() -> None:
         print(
-            "prill serve: ending; requests inside are answered, a second Ctrl-C drops them",
+            "prill serve: shutting down; requests in progress are answered, a second "
+            "Ctrl-C drops them",
             file=sys.stderr,
         )
 
     run(config, announce=announce, ending=ending)
-    LastResort().end_within(_END_SECONDS, EXIT_ALL)
+    LastResort().exit_after(_END_SECONDS, EXIT_ALL)
     return EXIT_ALL
 
 
@@ -215,7 +220,7 @@ def caption(config: CaptionConfig, switches: Switches) -> int:
 async def _caption(config: CaptionConfig) -> CaptionResult:
     stop = asyncio.Event()
     with (
-        stopping_on_ctrl_c("caption", stop),
+        stop_on_ctrl_c("caption", stop),
         progress_bar(unit="picture") as bar,
     ):
 
@@ -258,8 +263,8 @@ def _report_captions(result: CaptionResult, *, as_json: bool) -> None:
     say(result)
     if tally.truncated:
         say(
-            f"{tally.truncated} captions were cut by the limit of tokens and say so at their end; "
-            "--max-tokens gives them room"
+            f"{tally.truncated} captions reached the token limit and end with a note; "
+            "--max-tokens raises it"
         )
     if without:
         say(
@@ -267,15 +272,15 @@ def _report_captions(result: CaptionResult, *, as_json: bool) -> None:
             + ", ".join(f"{reason} {count}" for reason, count in tally.unscored.most_common())
         )
     if tally.broken:
-        say(f"{tally.broken} lines are no trajectories and are left out")
+        say(f"{tally.broken} lines are not trajectories and were left out")
     for problem in tally.problems[:10]:
         say(f"  {problem}")
     if without + tally.broken > 10:
         say(f"  … and {without + tally.broken - 10} more")
     if tally.stopped:
-        say("stopped; the same command resumes where this run ended")
+        say("interrupted; run the same command again to resume")
     elif tally.unscored.keys() - set(RETRIED):
-        say("the same command with --retry-unscored tries those again")
+        say("run the same command with --retry-unscored to retry them")
 
 
 def _stoppable(work: Callable[[_C, Switches], int]) -> Callable[[_C, Switches], int]:
@@ -287,7 +292,7 @@ def _stoppable(work: Callable[[_C, Switches], int]) -> Callable[[_C, Switches], 
         try:
             return work(config, switches)
         except KeyboardInterrupt:
-            print("\nstopped; the same command resumes from here", file=sys.stderr)
+            print("\ninterrupted; run the same command again to resume", file=sys.stderr)
             return EXIT_INTERRUPTED
 
     return carried_out
@@ -365,14 +370,14 @@ def _report_collected(result: BatchCollectResult, *, as_json: bool) -> None:
             "requests": result.requests,
             "output": result.output,
         }
-        print(json.dumps(summary), file=words_beside(result.output))
-    say_counts(tally, result.output)
+        print(json.dumps(summary), file=message_stream(result.output))
+    print_counts(tally, result.output)
     if tally.pending:
         print(f"{tally.pending} trajectories wait for answers", file=sys.stderr)
     if result.requests:
         files = ", ".join(result.requests)
         print(
-            f"the next requests: {files}; submit them or carry them out, and collect again",
+            f"the next requests: {files}; submit or run them, and collect again",
             file=sys.stderr,
         )
 

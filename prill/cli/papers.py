@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from prill.cli.improving import stage_bar
-from prill.cli.showing import progress_bar, say_problems, show_plan, stopping_on_ctrl_c
-from prill.cli.words import Switches
+from prill.cli.layout import Switches
+from prill.cli.showing import print_problems, progress_bar, show_plan, stop_on_ctrl_c
 from prill.io.tables import printable
 from prill.models.ledger import usage_text
 from prill.papers.bench.run import (
@@ -54,7 +54,7 @@ def bench(config: BenchConfig, switches: Switches) -> int:
             else:
                 result = asyncio.run(bench_async(config, progress=show))
     except KeyboardInterrupt:
-        print("\nstopped; the same command resumes where this run ended", file=sys.stderr)
+        print("\ninterrupted; run the same command again to resume", file=sys.stderr)
         return _EXIT_INTERRUPTED
     print(json.dumps(result.table()) if switches.json else result)
     print(
@@ -63,10 +63,11 @@ def bench(config: BenchConfig, switches: Switches) -> int:
         file=sys.stderr,
     )
     if result.problem is not None:
-        print(f"the last that broke off or could not begin: {result.problem}", file=sys.stderr)
+        print(f"the last one that broke off or could not start: {result.problem}", file=sys.stderr)
     if result.broken:
         print(
-            "--retry-broken plays again what broke off; what could not begin is tried again anyway",
+            "--retry-broken repeats episodes that broke off; those that could not start "
+            "are always retried",
             file=sys.stderr,
         )
     return _EXIT_DONE if result.complete else _EXIT_SOME
@@ -79,18 +80,20 @@ def rank(config: RankConfig, switches: Switches) -> int:
     """
     result = asyncio.run(_rank(config))
     if result.stopped:
-        print("prill papers rank: stopped; the same command resumes from there", file=sys.stderr)
+        print(
+            "prill papers rank: interrupted; run the same command again to resume", file=sys.stderr
+        )
         return _EXIT_INTERRUPTED
     print(json.dumps(result.table()) if switches.json else result)
     print(f"{result.figures.steps:,} steps -> {result.output}", file=sys.stderr)
-    say_problems("papers rank", tuple(map(printable, result.problems)))
+    print_problems("papers rank", tuple(map(printable, result.problems)))
     return _EXIT_SOME if result.problems else _EXIT_DONE
 
 
 async def _rank(config: RankConfig) -> RankResult:
     stop = asyncio.Event()
     with (
-        stopping_on_ctrl_c("papers rank", stop),
+        stop_on_ctrl_c("papers rank", stop),
         progress_bar(total=count_lines([str(config.trajectories)]), unit="turn") as bar,
     ):
 
@@ -106,7 +109,7 @@ def exemplars(config: ExemplarsConfig, switches: Switches) -> int:
     with progress_bar(total=total, unit="traj") as bar:
         result = on_exemplars.exemplars(config, progress=bar.update)
     print(json.dumps(result.table(), indent=2) if switches.json else result)
-    say_problems("papers exemplars", tuple(map(printable, result.problems)))
+    print_problems("papers exemplars", tuple(map(printable, result.problems)))
     return _EXIT_SOME if result.broken else _EXIT_DONE
 
 
@@ -117,22 +120,22 @@ def conversations(config: ConversationsConfig, switches: Switches) -> int:
     """
     result = asyncio.run(_conversations(config))
     tally = result.tally
-    say_problems("papers conversations", tally.problems, most=20)
+    print_problems("papers conversations", tally.problems, most=20)
     if result.by_model:
         print(f"prill papers conversations: {usage_text(tally.usage)}", file=sys.stderr)
     if switches.json:
         print(json.dumps(result.table()))
     if tally.stopped:
         print(
-            "prill papers conversations: stopped; the same command resumes where this run ended",
+            "prill papers conversations: interrupted; run the same command again to resume",
             file=sys.stderr,
         )
         return _EXIT_INTERRUPTED
     if tally.unanswered:
         print(
             f"prill papers conversations: {tally.unanswered} of {tally.conversations} "
-            "conversations got no answer, so "
-            f"{result.output} is not written; the same command asks for these again",
+            f"conversations got no reply, so {result.output} is not written; run the same "
+            "command again to retry them",
             file=sys.stderr,
         )
         return _EXIT_SOME
@@ -143,7 +146,7 @@ def conversations(config: ConversationsConfig, switches: Switches) -> int:
 async def _conversations(config: ConversationsConfig) -> ConversationsResult:
     stop = asyncio.Event()
     with (
-        stopping_on_ctrl_c("papers conversations", stop),
+        stop_on_ctrl_c("papers conversations", stop),
         progress_bar(unit="conversation") as bar,
     ):
 

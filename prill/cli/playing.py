@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, NoReturn
 
+from prill.cli.layout import Switches
 from prill.cli.showing import progress_bar, show_plan
-from prill.cli.words import Switches
 from prill.emulators.webarena.config import SiteFinding, WebArenaConfig
 from prill.episodes.record import RecordTally
-from prill.runs.devices import DevicesConfig, check_sites_async, line_of_finding
+from prill.runs.devices import DevicesConfig, check_sites_async, finding_line
 from prill.runs.devices import devices as look
 from prill.runs.rollout import RolloutConfig, RolloutResult, plan_rollout, rollout_async
 
@@ -34,14 +34,14 @@ def rollout(config: RolloutConfig, switches: Switches) -> int:
     try:
         result = asyncio.run(_rollout(config))
     except KeyboardInterrupt:
-        print("\nstopped; the same command resumes where this run ended", file=sys.stderr)
+        print("\ninterrupted; run the same command again to resume", file=sys.stderr)
         return EXIT_INTERRUPTED
     if switches.json:
         print(json.dumps(result.table()))
     print(result, file=sys.stderr)
     if result.counts.last_problem is not None:
         print(
-            f"the last that broke off or could not begin: {result.counts.last_problem}",
+            f"the last one that broke off or could not start: {result.counts.last_problem}",
             file=sys.stderr,
         )
     if result.interrupted is not None:
@@ -86,7 +86,7 @@ def check_sites(config: WebArenaConfig, switches: Switches) -> int:
 
     def show(finding: SiteFinding) -> None:
         if not switches.json:
-            print(line_of_finding(finding))
+            print(finding_line(finding))
 
     result = asyncio.run(check_sites_async(config, progress=show))
     if switches.json:

@@ -40,12 +40,12 @@ def show_plan(command: str, plan: RunPlan, *, as_json: bool) -> int:
 
 
 @contextlib.contextmanager
-def logs_shown(command: str) -> Iterator[None]:
+def show_logs(command: str) -> Iterator[None]:
     """Shows the library's log messages on standard error inside the block.
 
     Shown are warnings, errors with their traceback, and messages for users.
     """
-    handler = _Lines(command)
+    handler = _StderrHandler(command)
     logger = logging.getLogger("prill")
     level = logger.level
     logger.addHandler(handler)
@@ -57,7 +57,7 @@ def logs_shown(command: str) -> Iterator[None]:
         logger.setLevel(level)
 
 
-class _Lines(logging.Handler):
+class _StderrHandler(logging.Handler):
     def __init__(self, command: str) -> None:
         super().__init__(logging.INFO)
         self._command = command
@@ -100,12 +100,12 @@ def figures(tally: Tally) -> dict[str, Any]:
     }
 
 
-def say_counts(tally: Tally, output: str) -> None:
+def print_counts(tally: Tally, output: str) -> None:
     """Prints the counts of verdicts by outcome on stderr, and the reasons for unscored ones."""
     unscored = sum(tally.unscored.values())
     counts = (
         f"{tally.succeeded} success, {tally.failed} failure, {unscored} unscored, "
-        f"{tally.skipped} already there"
+        f"{tally.skipped} already in the file"
     )
     lines = [f"{counts} -> {output}"]
     if unscored:
@@ -120,7 +120,7 @@ def say_counts(tally: Tally, output: str) -> None:
         print(line, file=sys.stderr)
 
 
-def say_problems(command: str, problems: Sequence[str], most: int = 10) -> None:
+def print_problems(command: str, problems: Sequence[str], most: int = 10) -> None:
     """Prints the first problems on stderr, and the number of further ones."""
     for problem in problems[:most]:
         print(f"prill {command}: {problem}", file=sys.stderr)
@@ -167,7 +167,7 @@ def run_or_drop(command: str, run: Coroutine[Any, Any, T]) -> T | None:
 
 
 @contextlib.contextmanager
-def stopping_on_ctrl_c(command: str, stop: asyncio.Event) -> Iterator[None]:
+def stop_on_ctrl_c(command: str, stop: asyncio.Event) -> Iterator[None]:
     """Sets `stop` on the first Ctrl-C (or TERM), so that calls in flight finish.
 
     The second one drops them.

@@ -6,10 +6,10 @@ import asyncio
 import json
 import sys
 
-from prill.cli.showing import progress_bar, run_or_drop, show_plan, stopping_on_ctrl_c
-from prill.cli.words import Switches
+from prill.cli.layout import Switches
+from prill.cli.showing import progress_bar, run_or_drop, show_plan, stop_on_ctrl_c
 from prill.evaluators.fitted.overlap import fitted_caution
-from prill.io.outputs import words_beside
+from prill.io.outputs import message_stream
 from prill.io.store import encode
 from prill.io.tables import printable
 from prill.runs.annotate import AnnotateConfig, Opened
@@ -53,7 +53,7 @@ def report(config: ReportConfig, switches: Switches) -> int:
     ) as bar:
         result = write_report(config, progress=bar.update)
     if switches.json:
-        print(encode(result.table()).decode().rstrip(), file=words_beside(result.output))
+        print(encode(result.table()).decode().rstrip(), file=message_stream(result.output))
     else:
         print(result, file=sys.stderr)
     for problem in result.problems():
@@ -73,7 +73,7 @@ def view(config: ViewConfig, switches: Switches) -> int:
             print(json.dumps({"url": page.url}), flush=True)
             return
         print(f"prill view: open {page.url}", file=sys.stderr)
-        print("Ctrl-C ends it.", file=sys.stderr, flush=True)
+        print("Press Ctrl-C to stop.", file=sys.stderr, flush=True)
 
     result = show_runs(config, opened=announce)
     if switches.json:
@@ -100,8 +100,8 @@ def annotate(config: AnnotateConfig, switches: Switches) -> int:
             f"{page.total} {page.items}, {page.done} {decided} by {config.annotator}, {left} left"
         )
         print(
-            f"Open {page.url}\nEnd with Ctrl-C; every decision is on disk when the next {item} "
-            "comes up.",
+            f"Open {page.url}\n"
+            f"Press Ctrl-C to stop. Every decision is saved before the next {item} is shown.",
             flush=True,
         )
 
@@ -115,7 +115,7 @@ def agree(config: AgreeConfig, switches: Switches) -> int:
     result = agreeing.agree(config)
     print(
         encode(result.to_dict()).decode().rstrip() if switches.json else result,
-        file=words_beside(config.disagreements, config.suspects),
+        file=message_stream(config.disagreements, config.suspects),
     )
     return EXIT_ALL
 
@@ -125,7 +125,7 @@ def rate(config: RateConfig, switches: Switches) -> int:
     result = estimate_rate(config)
     print(
         encode(result.to_dict()).decode().rstrip() if switches.json else result,
-        file=words_beside(config.plot),
+        file=message_stream(config.plot),
     )
     return EXIT_ALL
 
@@ -135,7 +135,7 @@ def best(config: BestConfig, switches: Switches) -> int:
     result = pick_best(config)
     print(
         encode(result.to_dict()).decode().rstrip() if switches.json else result,
-        file=words_beside(config.output, config.plot),
+        file=message_stream(config.output, config.plot),
     )
     return EXIT_ALL
 
@@ -148,7 +148,7 @@ def protocols(config: ProtocolsConfig, switches: Switches) -> int:
         return EXIT_INTERRUPTED
     print(encode(result.to_dict()).decode().rstrip() if switches.json else result)
     if result.stopped:
-        print("stopped; the same command resumes where this run ended", file=sys.stderr)
+        print("interrupted; run the same command again to resume", file=sys.stderr)
         return EXIT_INTERRUPTED
     return EXIT_SOME if result.unscored else EXIT_ALL
 
@@ -156,7 +156,7 @@ def protocols(config: ProtocolsConfig, switches: Switches) -> int:
 async def _protocols(config: ProtocolsConfig) -> ProtocolsResult:
     stop = asyncio.Event()
     with (
-        stopping_on_ctrl_c("protocols", stop),
+        stop_on_ctrl_c("protocols", stop),
         progress_bar(unit="verdict") as bar,
     ):
 
@@ -183,7 +183,7 @@ def compare(config: CompareConfig, switches: Switches) -> int:
     result = compare_runs(config)
     print(
         encode(result.to_dict()).decode().rstrip() if switches.json else result,
-        file=words_beside(config.junit, config.markdown, config.plot),
+        file=message_stream(config.junit, config.markdown, config.plot),
     )
     return _EXIT_DECISION[result.decision]
 
@@ -191,7 +191,7 @@ def compare(config: CompareConfig, switches: Switches) -> int:
 def fit(config: FitConfig, switches: Switches) -> int:
     """Runs `prill fit`; returns 0 if all was read, 3 if some lines are broken."""
     result = fitting.fit(config)
-    words = words_beside(config.output, config.out_of_fold, config.learning_curve)
+    words = message_stream(config.output, config.out_of_fold, config.learning_curve)
     card = result.stack.card if result.stack else result.model.card
     print(encode(card).decode().rstrip() if switches.json else result, file=words)
     return EXIT_SOME if result.broken else EXIT_ALL
@@ -200,7 +200,7 @@ def fit(config: FitConfig, switches: Switches) -> int:
 def calibrate(config: CalibrateConfig, switches: Switches) -> int:
     """Runs `prill calibrate`; returns 0."""
     result = fitting.calibrate(config)
-    words = words_beside(config.output, config.plot)
+    words = message_stream(config.output, config.plot)
     print(encode(result.figures).decode().rstrip() if switches.json else result, file=words)
     if switches.json and (
         caution := fitted_caution(result.calibration.evaluator.name, result.figures.fitted)
@@ -227,7 +227,7 @@ def redteam(config: RedteamConfig, switches: Switches) -> int:
             result = asyncio.run(redteam_async(config, progress=show))
     except KeyboardInterrupt:
         print(
-            "prill redteam: stopped; the same command resumes where this run ended",
+            "prill redteam: interrupted; run the same command again to resume",
             file=sys.stderr,
         )
         return EXIT_INTERRUPTED

@@ -129,8 +129,8 @@ class Registry:
             return point.load()
         names = self.names()
         raise UsageError(
-            f"unknown {self.kind} {name!r}{nearest(name, names)}; there are: {', '.join(names)}, "
-            "or module:Object of your own"
+            f"unknown {self.kind} {name!r}{nearest(name, names)}; expected one of "
+            f"{', '.join(names)}, or module:Object"
         )
 
 
@@ -147,13 +147,13 @@ def load_object(reference: str) -> Any:
     """
     place, _, attribute = reference.rpartition(":")
     if not place or (place.startswith(".") and not place.endswith(".py")):
-        raise UsageError(f"{reference}: there is no module {place!r}")
+        raise UsageError(f"{reference}: module {place!r} was not found")
     try:
         module = load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except ModuleNotFoundError as error:
         if error.name is None or not (place == error.name or place.startswith(f"{error.name}.")):
             raise
-        raise UsageError(f"{reference}: there is no module {place!r}") from None
+        raise UsageError(f"{reference}: module {place!r} was not found") from None
     try:
         return getattr(module, attribute)
     except AttributeError:
@@ -206,7 +206,7 @@ def read_options(
     options = list_options(maker)
     _refuse_unknown(given, options, what, place)
     if missing := next((o for o in options.values() if o.required and o.name not in given), None):
-        about = f" ({missing.description})" if missing.description else ""
+        about = f". {missing.description}" if missing.description else ""
         raise OptionError(f"{place}{missing.name} is missing: {what} needs it{about}", missing.name)
     values = {
         name: _value(value, options[name], place, parts or {}, lax) for name, value in given.items()
@@ -250,7 +250,7 @@ def _refuse_unknown(
 ) -> None:
     for name in given:
         if name not in options:
-            has = f"it has {', '.join(options)}" if options else "it has none"
+            has = f"its options: {', '.join(options)}" if options else "it has no options"
             raise OptionError(
                 f"{place}{name}: {what} has no such option{nearest(name, options)}; {has}", name
             )
@@ -304,7 +304,7 @@ def _fault(text: str, value: Any, hint: Any) -> str:
     """Returns msgspec's error text with the actual value in place of its type."""
     if text.startswith("Invalid enum value") and (choices := literals(hint)):
         return (
-            f"{text}; write one of "
+            f"{text}; expected one of "
             f"{', '.join(map(str, choices))}{nearest(str(value), map(str, choices))}"
         )
     return f"{re.sub(r', got `[^`]+`$', '', text)}, got {value!r}"
@@ -413,7 +413,7 @@ def load_file(path: Path) -> Any:
         raise UsageError(f"{path}: no such file")
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"{path}: not a Python file")
+        raise UsageError(f"{path}: expected a Python file (.py)")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     with ExitStack() as on_failure:
         on_failure.callback(sys.modules.pop, name)

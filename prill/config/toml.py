@@ -39,7 +39,7 @@ def read_table(path: str | os.PathLike[str], *, finite: bool = True) -> dict[str
     if Path(path).suffix != ".json":
         return read_toml(path, finite=finite)
     try:
-        table = json.loads(_text(path), object_pairs_hook=_each_once)
+        table = json.loads(_text(path), object_pairs_hook=_reject_duplicates)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -66,7 +66,7 @@ def _text(path: str | os.PathLike[str]) -> str:
     return data.decode("utf-8-sig")
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Returns the table of the pairs; raises ValueError for duplicate keys, as TOML does."""
     table = dict(pairs)
     if len(table) < len(pairs):

@@ -61,7 +61,9 @@ class PartConfig:
         object.__setattr__(self, "options", said)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{type(self).__name__} is frozen: make another one")
+        raise AttributeError(
+            f"{type(self).__name__} is frozen: make a copy with dataclasses.replace"
+        )
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and (self.name, self.options) == (
@@ -109,7 +111,7 @@ class PartConfig:
                 if name is None:
                     given = f" (given: {', '.join(map(str, table))})" if table else ""
                     raise OptionError(
-                        f"{prefix}name is missing: name the {cls.kind}{given}", "name"
+                        f"{prefix}name is missing; name the {cls.kind}{given}", "name"
                     )
                 raise OptionError(
                     f"{prefix}name: expected the name of a {cls.kind}, got {name!r}", "name"
@@ -295,9 +297,9 @@ class Config:
             raise OptionError(f"{prefix}{error}", error.option) from None
         for key in table:
             if key not in options:
-                there = f"; there are: {', '.join(options)}" if len(options) < 40 else ""
+                there = f"; expected one of {', '.join(options)}" if len(options) < 40 else ""
                 raise OptionError(
-                    f"{prefix}{key}: there is no such option{nearest(key, options)}{there}", key
+                    f"{prefix}{key}: unknown option{nearest(key, options)}{there}", key
                 )
         # a missing option of a nested configuration is reported with its whole path
         for option in options.values():
@@ -306,7 +308,7 @@ class Config:
         if missing := next(
             (o for o in options.values() if o.required and o.name not in table), None
         ):
-            about = f": {missing.description}" if missing.description else ""
+            about = f". {missing.description}" if missing.description else ""
             raise OptionError(f"{prefix}{missing.name} is missing{about}", missing.name)
         try:
             return cls(**table)
@@ -358,7 +360,7 @@ class Config:
         except OptionError as error:
             raise OptionError(f"{path}: {error}", error.option) from None
 
-    def but(self, **changes: Any) -> Self:
+    def copy_with(self, **changes: Any) -> Self:
         """Returns a copy with some fields changed.
 
         Args:

@@ -336,7 +336,7 @@ class _Run(Generic[E]):
         count = len(self._not_begun)
         if count >= _LEAST and (spent := now - self._since) >= self._settings.patience:
             raise EnvironmentFailedError(
-                f"no episode could begin for {spent:.3g} s, {count} in a row; last error: {problem}"
+                f"no episode could start for {spent:.3g} s, {count} in a row; last error: {problem}"
             )
 
     async def _play(
@@ -348,7 +348,7 @@ class _Run(Generic[E]):
         with metered() as meter:
             watch = _Watch(self._folder, episode, environment, task, meter)
             trajectory = await self._rollout(episode, environment, task, watch)
-        trajectory = _for_the_record(environment, trajectory)
+        trajectory = _abridge(environment, trajectory)
         return replace(
             trajectory, metadata={**trajectory.metadata, **watch.spent(), **episode.metadata}
         ), watch.begun
@@ -379,8 +379,8 @@ class _Run(Generic[E]):
             metadata = {**watch.so_far.metadata, **watch.spent(), "ended_by": "error"}
             self._folder.keep(replace(watch.so_far, error=error, metadata=metadata), None)
             bug.add_note(
-                f"This was in episode {episode.id}; it is on record as broken, and the next run "
-                "goes on after it."
+                f"This happened in episode {episode.id}, which is recorded as broken; the "
+                "next run continues after it."
             )
             raise
 
@@ -398,7 +398,7 @@ class _Run(Generic[E]):
         except (EnvironmentFailedError, UnscoredError) as failure:
             label = _undecided(trajectory, str(failure))
         except TimeoutError:
-            label = _undecided(trajectory, f"no answer within {self._settings.timeout:g} s")
+            label = _undecided(trajectory, f"no response within {self._settings.timeout:g} s")
         return replace(
             label, note="; ".join(part for part in (episode.note, label.note) if part) or None
         )
@@ -437,11 +437,11 @@ class _Watch:
             meter,
         )
         start = Trajectory(id=episode.id, task=task, agent=episode.agent, metadata=episode.metadata)
-        self.so_far = _for_the_record(environment, start)
+        self.so_far = _abridge(environment, start)
         self.begun = False
 
     def __call__(self, trajectory: Trajectory) -> None:
-        trajectory = _for_the_record(self._environment, trajectory)
+        trajectory = _abridge(self._environment, trajectory)
         self.so_far = replace(
             trajectory, metadata={**trajectory.metadata, **self.spent(), **self._metadata}
         )
@@ -453,7 +453,7 @@ class _Watch:
         return {"usage": msgspec.to_builtins(self._meter.usage)} if self._meter.usage.calls else {}
 
 
-def _for_the_record(environment: Environment, trajectory: Trajectory) -> Trajectory:
+def _abridge(environment: Environment, trajectory: Trajectory) -> Trajectory:
     return environment.abridged(trajectory) if isinstance(environment, Abridging) else trajectory
 
 

@@ -65,8 +65,7 @@ class RunFolder(LockedFolder):
             self.path.mkdir(parents=True, exist_ok=True)
             if (self.path / PARTIAL).is_symlink():
                 raise UsageError(
-                    f"{path / PARTIAL}: is a link, and what it leads to would be deleted; remove "
-                    "the link"
+                    f"{path / PARTIAL}: is a link whose target would be deleted; remove the link"
                 )
             for name, content in _CONTENTS.items():
                 check_output(path / name, content)
@@ -111,7 +110,7 @@ class RunFolder(LockedFolder):
             line = encode_trajectory(trajectory, self.path)
         except InputError as error:
             raise UsageError(
-                f"{error}; an environment has to write its screenshots below {self.path}"
+                f"{error}; the environment must write its screenshots inside {self.path}"
             ) from None
         with _writing(path):
             path.parent.mkdir(exist_ok=True)
@@ -188,10 +187,11 @@ class RunFolder(LockedFolder):
                     trajectory = decode_trajectory(path.read_bytes(), self.path)
                 except InputError as error:
                     raise InputError(
-                        f"{path}: {error}; it is no record of an episode under way, so delete it"
+                        f"{path}: {error}; it is not the record of an unfinished episode, "
+                        "so delete it"
                     ) from None
                 if trajectory.id not in self._ids:
-                    stopped = "the run was stopped in the middle of this episode"
+                    stopped = "the run was interrupted during this episode"
                     self._set_aside(
                         replace(
                             trajectory,

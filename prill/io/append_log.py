@@ -93,7 +93,7 @@ class AppendLog(Closing, Generic[T]):
             with failures(path):
                 # left by a process that was killed while writing
                 _new(self._target).unlink(missing_ok=True)
-            self._end = self._take_up(known, broken)
+            self._end = self._read_existing(known, broken)
             if self._growing is not None:
                 self._growing.restart()
             on_failure.pop_all()
@@ -210,7 +210,7 @@ class AppendLog(Closing, Generic[T]):
         before, self._file = self._file, locked(self._target)
         os.close(before)
 
-    def _take_up(
+    def _read_existing(
         self, known: Callable[[T, int], object], broken: Callable[[str], object] | None
     ) -> int:
         """Reads the existing records, repairs the last line, and returns the size."""

@@ -54,7 +54,7 @@ def scratch_database(owner: object = None) -> sqlite3.Connection:
 
 
 @contextmanager
-def asking_again() -> Iterator[None]:
+def without_disk_cache() -> Iterator[None]:
     """Disables disk caches inside the block, so that every reply comes from the endpoint."""
     token = _ask_again.set(True)
     try:

@@ -97,8 +97,8 @@ class Checksums:
         if problems:
             more = f"; and {len(problems) - _MAX_SHOWN} more" if len(problems) > _MAX_SHOWN else ""
             raise UsageError(
-                f"{'; '.join(problems[:_MAX_SHOWN])}{more}. Put back what was there, or accept the "
-                f"folder as it is now: prill accept {self.folder}"
+                f"{'; '.join(problems[:_MAX_SHOWN])}{more}. Restore the original files, or "
+                f"accept the folder as it is: prill accept {self.folder}"
             )
 
     def note(self, *names: str) -> None:
@@ -240,9 +240,9 @@ class Checksums:
                         ValueError,
                     ) as error:
                         raise UsageError(
-                            f"{self.path}:{number}: no checksum ({error}); put the file back as "
-                            "it was, or delete it and look "
-                            "through the folder: what it holds now will count"
+                            f"{self.path}:{number}: no checksum ({error}); restore the "
+                            "file, or delete it after checking the folder: its present "
+                            "content will then be accepted"
                         ) from None
         except (FileNotFoundError, NotADirectoryError):
             return
@@ -251,7 +251,9 @@ class Checksums:
 
     def _take(self, line: _Line, number: int = 0) -> None:
         if line.format not in ("", _FORMAT) or (number == 1 and not line.format):
-            raise ValueError(f"the form is {line.format!r}, and this prill reads {_FORMAT!r}")
+            raise ValueError(
+                f"the format is {line.format!r}, but this version of prill reads {_FORMAT!r}"
+            )
         if line.place is not None:
             self.place = line.place or None
         if not line.file:
@@ -447,7 +449,7 @@ def _is_record(path: Path) -> bool:
 def _plain_file(path: str, flags: int) -> int:
     """Opens regular files only: a link may point anywhere, and opening a pipe blocks."""
     if stat.S_ISLNK(os.lstat(path).st_mode):
-        raise OSError(0, "is a symbolic link, in the place of the file")
+        raise OSError(0, "is a symbolic link, not a file")
     file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)

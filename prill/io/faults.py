@@ -116,7 +116,9 @@ def _choices_at(place: str, data: bytes) -> str:
     # text after the error may be invalid JSON
     for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", place) if value is not None else ():
         value = value[name] if name else value[int(index)]
-    return f"; write one of {', '.join(choices)}{nearest(str(value), choices)}" if choices else ""
+    return (
+        f"; expected one of {', '.join(choices)}{nearest(str(value), choices)}" if choices else ""
+    )
 
 
 @cache

@@ -63,7 +63,7 @@ def to_dataset(
     )
     if kind is None:
         what = "there are none" if first is None else f"got a {type(first).__name__}"
-        raise UsageError(f"to_dataset takes trajectories, verdicts or labels: {what}")
+        raise UsageError(f"to_dataset takes trajectories, verdicts or labels; {what}")
     columns = features.Features(_features(kind, features))
     rows = (columns.encode_example(_row(record, kind)) for record in chain([first], known))
     pieces = []
@@ -107,7 +107,7 @@ def from_dataset(dataset: Dataset | IterableDataset, kind: type[Any] = Trajector
     _packages()
     if isinstance(dataset, Mapping):
         raise UsageError(
-            f"this is a DatasetDict: choose one split, dataset[{next(iter(dataset), 'train')!r}]"
+            f"this is a DatasetDict; choose one split, dataset[{next(iter(dataset), 'train')!r}]"
         )
     if kind not in (Trajectory, Verdict, LabelRecord):
         raise UsageError("kind must be prill.Trajectory, prill.Verdict or prill.LabelRecord")
@@ -194,7 +194,7 @@ def _features(type_: type, features: Any) -> dict[str, Any]:
 def _row(record: object, kind: type) -> dict[str, Any]:
     if not isinstance(record, kind):
         raise UsageError(
-            f"to_dataset takes records of one kind: a {type(record).__name__} is among "
+            f"to_dataset takes records of one kind; a {type(record).__name__} is among "
             f"{kind.__name__} records"
         )
     if isinstance(record, Trajectory | LabelRecord):
@@ -265,7 +265,7 @@ def _taken(value: Any, inner: Any, at: str, images: dict[str, str | bytes]) -> A
         return {
             name: part
             for name, part in taken.items()
-            if part is not None or (name in names and _may_be_none(type_, name))
+            if part is not None or (name in names and _is_optional(type_, name))
         }
     if inner == _JSON:
         return msgspec.json.decode(value) if isinstance(value, str) else value
@@ -278,5 +278,5 @@ def _taken(value: Any, inner: Any, at: str, images: dict[str, str | bytes]) -> A
     return value
 
 
-def _may_be_none(type_: type, name: str) -> bool:
+def _is_optional(type_: type, name: str) -> bool:
     return type(None) in get_args(_hints(type_)[name])

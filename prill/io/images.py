@@ -60,7 +60,7 @@ def open_image_file(path: str | os.PathLike[str]) -> BufferedReader:
     if size > MAX_BYTES:
         file.close()
         raise InputError(
-            f"image {path} has {size >> 20} MB; the limit is {MAX_BYTES >> 20}: scale it down"
+            f"image {path} has {size >> 20} MB, more than {MAX_BYTES >> 20} MB; scale it down"
         )
     return file
 
@@ -145,7 +145,7 @@ def open_image(file: BinaryIO, path: str) -> Image.Image:
             image = Image.open(file, formats=FORMATS)
     except UnidentifiedImageError:
         what = (
-            f"is not an image, or is damaged (read are {', '.join(FORMATS)})"
+            f"is not an image, or is damaged (supported formats: {', '.join(FORMATS)})"
             if file.seek(0, os.SEEK_END)
             else "is empty"
         )
@@ -155,7 +155,8 @@ def open_image(file: BinaryIO, path: str) -> Image.Image:
     if image.width * image.height > MAX_PIXELS:
         size = f"{image.width}x{image.height} ({image.width * image.height / 1e6:.0f} megapixels)"
         raise InputError(
-            f"image {path} is {size}; the limit is {MAX_PIXELS / 1e6:.0f}: scale it down"
+            f"image {path} is {size}, more than {MAX_PIXELS / 1000000.0:.0f} megapixels; "
+            "scale it down"
         )
     return image
 

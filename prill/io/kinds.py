@@ -38,7 +38,7 @@ def parse_object(data: bytes) -> dict[str, object] | None:
     return record if isinstance(record, dict) else None
 
 
-def kind_of_file(path: str | os.PathLike[str]) -> Kind | None:
+def detect_file_kind(path: str | os.PathLike[str]) -> Kind | None:
     """Returns the kind of a file, from the first line that shows it.
 
     Raises UsageError or InputError if the file cannot be read.
@@ -89,8 +89,8 @@ def _of_folder(folder: str | os.PathLike[str], say: Callable[[str], object]) -> 
     if not files:
         there = f"; it has {', '.join(others)}" if others else ""
         raise UsageError(
-            f"{folder}: is a directory without trajectory files (*.jsonl or *.jsonl.gz){there}; "
-            "name another"
+            f"{folder}: is a directory without trajectory files (*.jsonl or "
+            f"*.jsonl.gz){there}; choose another"
         )
     if others:
         say(f"{folder}: not read as trajectories: {', '.join(others)}")
@@ -99,6 +99,6 @@ def _of_folder(folder: str | os.PathLike[str], say: Callable[[str], object]) -> 
 
 def _content(path: str) -> str:
     try:
-        return kind_of_file(path) or "of no known kind"
+        return detect_file_kind(path) or "of unknown kind"
     except (UsageError, InputError):
         return "cannot be read"

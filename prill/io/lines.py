@@ -102,7 +102,7 @@ def open_input(path: str | os.PathLike[str]) -> io.BufferedReader:
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except IsADirectoryError:
-        raise UsageError(f"{path}: is a directory; name a file in it") from None
+        raise UsageError(f"{path}: is a directory; give a file in it") from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
 
@@ -145,7 +145,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[Line]:
                 number = line.number
                 yield line
         except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"{path}:{number + 1}: cannot be read further: {error}") from error
+            raise InputError(f"{path}:{number + 1}: cannot be read any further: {error}") from error
 
 
 def save_stream(path: str | os.PathLike[str], copy: Path) -> None:
@@ -208,7 +208,7 @@ def _records(first: bytes, file: BinaryIO, packed: bool) -> Iterator[Line]:
             return
         first, *others = head.splitlines(keepends=True)
         rest = chain(others, rest)
-    for line in _whole(enumerate(chain([first], rest), 1), offset):
+    for line in _join_objects(enumerate(chain([first], rest), 1), offset):
         yield replace(line, form="mark") if has_mark else line
         has_mark = False
 
@@ -233,10 +233,10 @@ def whole_records(file: BinaryIO) -> Iterator[Line]:
 
     Raises OSError for a record of more than MAX_LINE.
     """
-    return _whole(enumerate(iter(lambda: file.readline(MAX_LINE), b""), 1), 0)
+    return _join_objects(enumerate(iter(lambda: file.readline(MAX_LINE), b""), 1), 0)
 
 
-def _whole(lines: Iterable[tuple[int, bytes]], offset: int | None) -> Iterator[Line]:
+def _join_objects(lines: Iterable[tuple[int, bytes]], offset: int | None) -> Iterator[Line]:
     """Yields the lines, and joins an object that spans several lines into one.
 
     Such an object extends from a lone `{` to a lone `}`, with no other unindented line that opens
@@ -256,7 +256,7 @@ def _whole(lines: Iterable[tuple[int, bytes]], offset: int | None) -> Iterator[L
             several = []
         size = size + len(raw) if several else len(raw)
         if size >= MAX_LINE:
-            raise OSError(f"a record of more than {MAX_LINE >> 20} MB")
+            raise OSError(f"the record is longer than {MAX_LINE >> 20} MB")
         if several:
             several.append(data)
             if raw.startswith(b"}"):

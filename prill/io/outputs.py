@@ -104,7 +104,7 @@ def check_output(
     for other in inputs:
         if other is not None and is_same_file(path, other):
             raise UsageError(
-                f"{path}: this is an input too; choose another file", parameters=(parameter,)
+                f"{path}: this is also an input; choose another file", parameters=(parameter,)
             )
     target = Path(os.path.realpath(path))
     with failures(path):
@@ -112,8 +112,8 @@ def check_output(
     there = read_content(target) if target.exists() else ""
     if there not in ("", content) and not (there is None and continued):
         raise UsageError(
-            f"{path}: holds {there or 'something that prill does not know'}, not {content}; "
-            "choose another file",
+            f"{path}: contains {there or 'something that prill does not know'}, not "
+            f"{content}; choose another file",
             parameters=(parameter,),
         )
 
@@ -150,11 +150,11 @@ def read_content(path: _Path) -> Content | Literal[""] | None:
                 and line.data.startswith(_BEGINNING)
                 and parse_object(line.data) is None
             )
-            return "" if is_torn else content_of_line(line.data)
+            return "" if is_torn else detect_line_content(line.data)
     return None
 
 
-def content_of_line(data: bytes) -> Content | None:
+def detect_line_content(data: bytes) -> Content | None:
     """Detects the content of a JSON file from one of its lines."""
     record = parse_object(data) or {}
     form = record.get("format")
@@ -170,7 +170,7 @@ def is_stdout(path: _Path) -> bool:
     return os.fspath(path) in _STDOUT
 
 
-def words_beside(*outputs: _Path | None) -> TextIO:
+def message_stream(*outputs: _Path | None) -> TextIO:
     """Returns the stream for messages: standard error if an output goes to standard output."""
     return (
         sys.stderr
@@ -179,7 +179,7 @@ def words_beside(*outputs: _Path | None) -> TextIO:
     )
 
 
-def expect_place(path: _Path, what: str) -> None:
+def expect_file(path: _Path, what: str) -> None:
     """Raises UsageError if the path is a pipe or cannot be written.
 
     `what` names the output (a folder, or a file that is appended to). Call it before reading or
@@ -187,7 +187,7 @@ def expect_place(path: _Path, what: str) -> None:
     """
     if is_stdout(path) or is_stream(path):
         raise UsageError(
-            f"{path}: {what} cannot go through a pipe; name a place on disk", parameters=("output",)
+            f"{path}: {what} cannot be written to a pipe; give a file", parameters=("output",)
         )
     with failures(path):
         _expect_permission(Path(os.path.realpath(path)))
@@ -324,7 +324,7 @@ def _expect_writable(target: Path, *, continued: bool = False) -> None:
     A file that is written atomically is replaced, so its folder must be writable too.
     """
     if target.is_dir():
-        raise IsADirectoryError(EISDIR, "it is a directory; name a file in it")
+        raise IsADirectoryError(EISDIR, "it is a directory; give a file in it")
     _expect_permission(target)
     if not continued:
         _expect_permission(target.parent)

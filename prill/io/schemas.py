@@ -18,9 +18,9 @@ from prill.errors import InputError, UsageError
 from prill.io.checksums import expect_unchanged
 from prill.io.faults import guess, line_fault, unknown_keys
 from prill.io.images import open_checked, read_image
-from prill.io.kinds import Kind, detect_kind, kind_of_file
+from prill.io.kinds import Kind, detect_file_kind, detect_kind
 from prill.io.lines import Form, read_lines
-from prill.io.outputs import content_of_line
+from prill.io.outputs import detect_line_content
 from prill.io.store import BadLine, UniqueIds, list_screenshots, numbered_trajectories
 from prill.types import LabelRecord, Trajectory, Verdict
 
@@ -119,7 +119,7 @@ def check_file(
     unknown = _UnknownKeys()
     try:
         expect_unchanged(path)
-        report.kind = kind_of_file(path)
+        report.kind = detect_file_kind(path)
         if report.kind == "trajectories":
             lines = _trajectory_lines(path, decode_images, unknown, ids or UniqueIds())
         else:
@@ -155,7 +155,7 @@ class _UnknownKeys:
 
     def notes(self, effect: str) -> list[str]:
         times = {
-            key: f", {count} times in all" if count > 1 else ""
+            key: f", {count} times in total" if count > 1 else ""
             for key, count in self._count.items()
         }
         return [f"{first}{times[key]}; {effect}" for key, first in self._first.items()]
@@ -193,7 +193,7 @@ def _lines(
             continue
         other = detect_kind(line.data)
         if kind is None:
-            content = content_of_line(line.data)
+            content = detect_line_content(line.data)
             unsupported = f"this is {content}, which prill check does not support"
             yield [f"{place}: {unsupported if content else _UNKNOWN}"]
         elif other != kind:
@@ -216,7 +216,7 @@ def _identity(record: LabelRecord | Verdict) -> Hashable:
 
 
 def _misplaced(place: str, other: Kind | None, kind: Kind) -> str:
-    return f"{place}: belongs to {other}, among {kind}; move it to a file of its kind"
+    return f"{place}: a {other} line in a file of {kind}; move it to a file of its own"
 
 
 def _trajectory_lines(

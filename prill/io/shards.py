@@ -38,7 +38,8 @@ class Shard:
     def __post_init__(self) -> None:
         if not 1 <= self.number <= self.count:
             raise UsageError(
-                f"shard {self.number}/{self.count}: the number goes from 1 to {max(1, self.count)}",
+                f"shard {self.number}/{self.count}: expected a number from 1 to "
+                f"{max(1, self.count)}",
                 parameters=("shard",),
             )
 
@@ -58,7 +59,7 @@ class Shard:
         match = _FORM.fullmatch(text.strip())
         if match is None:
             raise UsageError(
-                f"shard {text!r}: give number/count, 1/8 to 8/8 for eight shards",
+                f"shard {text!r}: expected number/count, for example 1/8 to 8/8 for eight shards",
                 parameters=("shard",),
             )
         return cls(int(match[1]), int(match[2]))

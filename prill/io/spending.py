@@ -55,7 +55,7 @@ class SpendingFile:
         self._lock = _NOT_LOCKED
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _for_a_worker, (self.path,)
+        return _open_in_worker, (self.path,)
 
     @property
     def _lock_path(self) -> Path:
@@ -75,7 +75,7 @@ class SpendingFile:
                     self._lock = _NOT_MINE
                 elif isinstance(error, InUseError):
                     raise UsageError(
-                        f"{self.path}: another process is spending the budget of this run"
+                        f"{self.path}: another process is already using the budget of this run"
                     ) from None
                 else:
                     raise
@@ -101,7 +101,7 @@ class SpendingFile:
             for path in self.path.parent.glob(escape(self._part_path("").name) + "*")
         ]
 
-    def take_up(self) -> float | None:
+    def read_all(self) -> float | None:
         """Reads the amount like `read`, including shards of a killed run. Raises UsageError."""
         known, parts = self.read(), self._parts()
         if parts:
@@ -128,9 +128,9 @@ class SpendingFile:
                 raise ValueError(found.format)
         except (ValueError, RecursionError):
             raise UsageError(
-                f"{self.path}: cannot be read, and says what this run has spent; write "
-                f'{{"format": "{_FORMAT}", "spent_usd": X, "held_usd": 0}} into it, with X in US '
-                "dollars"
+                f"{self.path}: cannot be read, but it records what this run has spent; "
+                f'write {{"format": "{_FORMAT}", "spent_usd": X, "held_usd": 0}} into it, '
+                "with X in US dollars"
             ) from None
         return found.spent_usd + found.held_usd
 
@@ -169,19 +169,19 @@ class SpendingFile:
                 file.path.unlink(missing_ok=True)
 
 
-def _for_a_worker(path: Path) -> SpendingFile:
+def _open_in_worker(path: Path) -> SpendingFile:
     file = SpendingFile(path)
     file._lock = _OF_ANOTHER
     return file
 
 
-def spending_beside(output: str | os.PathLike[str]) -> Path:
+def spending_path(output: str | os.PathLike[str]) -> Path:
     """Returns the spending file of a verdict or caption file: `v.spending.json` for `v.jsonl`."""
     path = Path(output)
     return path.with_name(f"{path.name.removesuffix('.gz').removesuffix('.jsonl')}.{SPENDING}")
 
 
-def spent_on_record(paths: Iterable[Path]) -> float:
+def recorded_spending(paths: Iterable[Path]) -> float:
     """Returns the US dollars in the `usage` of some files' records, for runs without a spending
     file.
 

@@ -29,7 +29,7 @@ from prill.io.lines import get_name, resolve_folder
 # re-exported for other packages
 from prill.io.lines import open_lines as open_lines
 from prill.io.lines import read_lines as read_lines
-from prill.io.outputs import Writer, check_output, content_of_line, part_path, writing
+from prill.io.outputs import Writer, check_output, detect_line_content, part_path, writing
 from prill.io.shards import Shard
 from prill.temporary import in_memory
 from prill.types import LabelRecord, Observation, Trajectory, Verdict
@@ -103,7 +103,7 @@ def read_trajectories(
     """
     if on_error not in get_args(OnError):
         raise UsageError(
-            f"on_error is {on_error!r}: give one of {', '.join(get_args(OnError))}",
+            f"on_error is {on_error!r}; expected one of {', '.join(get_args(OnError))}",
             parameters=("on_error",),
         )
     items = (item for _, item in numbered_trajectories(path))
@@ -244,8 +244,8 @@ def encode_as(id: str, record: object) -> bytes:
             error.object[error.start],
         )
         raise InputError(
-            f"{id!r} cannot be written: {half!r} is an unpaired surrogate, which "
-            f"JSON cannot hold - at `{place}`"
+            f"{id!r} cannot be written: {half!r} is an unpaired surrogate, which JSON "
+            f"cannot represent - at `{place}`"
         ) from None
 
 
@@ -306,9 +306,9 @@ def _expect(path: str | os.PathLike[str], expected: Kind) -> None:
     """
     expect_unchanged(path)
     first = next(read_lines(path), None)
-    content = content_of_line(first.data) if first else None
+    content = detect_line_content(first.data) if first else None
     if content not in (None, expected):
-        raise UsageError(f"{path}: holds {content}, not {expected}; name another file")
+        raise UsageError(f"{path}: contains {content}, not {expected}; choose another file")
 
 
 def _records(path: str | os.PathLike[str], type_: type[_T]) -> Iterator[_T]:
@@ -374,16 +374,16 @@ def with_screenshots(
 
 def _inside(path: str, root: Path, at: str) -> str:
     if "\0" in path:
-        raise InputError(f"image path {path!r} holds a null character - at `{at}`")
+        raise InputError(f"image path {path!r} contains a null character - at `{at}`")
     if get_name(root) != str(root):
         raise InputError(
-            f"the folder {get_name(root)} has a name that is not UTF-8; rename it - at `{at}`"
+            f"the name of the folder {get_name(root)} is not valid UTF-8; rename it - at `{at}`"
         )
     absolute = os.path.join(root, path)
     if os.path.isabs(path) or os.path.commonpath((os.path.realpath(absolute), root)) != str(root):
         raise InputError(
-            f"image path {path!r} leaves the folder of the file; put images beside or below it - "
-            f"at `{at}`"
+            f"image path {path!r} leaves the folder of the file; put images next to it or "
+            f"in a subfolder - at `{at}`"
         )
     return absolute
 
@@ -391,7 +391,7 @@ def _inside(path: str, root: Path, at: str) -> str:
 def _relative(path: str, root: Path, at: str) -> str:
     relative = os.path.relpath(os.path.realpath(path), os.path.realpath(root))
     if relative.startswith(".."):
-        raise InputError(f"image {path!r} is not below {root} - at `{at}`")
+        raise InputError(f"image {path!r} is not inside {root} - at `{at}`")
     return relative.replace(os.sep, "/")
 
 

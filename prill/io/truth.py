@@ -20,15 +20,15 @@ RULES = {
 # As options of runs that read labels.
 SourceOption = Annotated[
     str | None,
-    Meta(description="labels to use where there are several sources, such as human or oracle"),
+    Meta(description="Label source to use if there are several, for example human or oracle."),
 ]
 TruthOption = Annotated[
     str,
     Meta(
         min_length=1,
-        description="what counts where annotators differ: majority (default; a tie is undecided), "
-        "unanimous, first (line of the file), or the NAME of the one annotator whose "
-        "labels count",
+        description="Rule for several annotators: majority (default; a tie is undecided), "
+        "unanimous, first (first line of the file), or the NAME of the one annotator whose "
+        "labels count.",
     ),
 ]
 _MAX_NAMES = 20
@@ -74,7 +74,7 @@ def collect_labels(
         source = sources[0] if sources else ""
     elif source not in sources:
         raise UsageError(
-            f"no label has source {source!r}; there are: {', '.join(sources) or 'no labels'}"
+            f"no label has source {source!r}; expected one of {', '.join(sources) or 'none'}"
         )
     by_id: dict[str, list[LabelRecord]] = {}
     for record in records:
@@ -107,7 +107,7 @@ def why_undecided(records: Sequence[LabelRecord], truth: str = "majority") -> st
     if truth not in RULES:
         records = [record for record in records if record.annotator == truth]
         if not records:
-            return "labelled by others only"
+            return "labelled only by others"
     elif collect_votes(records):
         return "tie" if truth == "majority" else "not unanimous"
     # The minimum makes the result independent of the order of the lines.
@@ -138,8 +138,8 @@ def _refuse_stranger(name: str, source: str, by_id: dict[str, list[LabelRecord]]
     if name not in names:
         more = "" if len(names) <= _MAX_NAMES else f" and {len(names) - _MAX_NAMES} more"
         raise UsageError(
-            f"truth {name!r} is neither a rule ({', '.join(RULES)}) nor an annotator of source "
-            f"{source!r}; "
-            f"there are: {', '.join(names[:_MAX_NAMES]) or 'none with a name'}{more}",
+            f"truth {name!r} is neither a rule ({', '.join(RULES)}) nor an annotator of "
+            f"source {source!r}; annotators: "
+            f"{', '.join(names[:_MAX_NAMES]) or 'none with a name'}{more}",
             parameters=("truth",),
         )

@@ -54,7 +54,7 @@ class VerdictLog(AppendLog[Any]):
     """
 
     noun: ClassVar[str] = "verdict"
-    maker: ClassVar[str] = "evaluator"
+    maker: ClassVar[str] = "judge"
     record: ClassVar[type[Any]] = Verdict
 
     def __init__(
@@ -130,8 +130,8 @@ class VerdictLog(AppendLog[Any]):
         if record.evaluator != self.evaluator:
             differences = list_differences(record.evaluator, self.evaluator)
             raise UsageError(
-                f"{self.path} holds {self.what}s of another {self.maker} ({differences}); choose "
-                "another file, or begin again",
+                f"{self.path} contains {self.what}s of another {self.maker} "
+                f"({differences}); choose another file, or start over",
                 parameters=("output", "resume"),
             )
         self._remember(record, start)
@@ -244,8 +244,8 @@ def _choose(database: sqlite3.Connection, paths: Sequence[str | os.PathLike[str]
                     verdict.evaluator, first, ("there", f"in {paths[0]}")
                 )
                 raise UsageError(
-                    f"{path}: verdicts of another evaluator than in {paths[0]} ({differences}); "
-                    "merge each apart"
+                    f"{path}: verdicts of another judge than in {paths[0]} ({differences}); "
+                    "merge each judge separately"
                 )
             row = database.execute(
                 "SELECT file, key, scored FROM best WHERE id = ?", (verdict.id,)
@@ -254,7 +254,7 @@ def _choose(database: sqlite3.Connection, paths: Sequence[str | os.PathLike[str]
             if row is not None and row[0] != number:
                 if row[1] != verdict.key:
                     raise UsageError(
-                        f"{path}: {verdict.id!r} has other content than in {paths[row[0]]}; keep "
+                        f"{path}: {verdict.id!r} differs from that in {paths[row[0]]}; keep "
                         "one of the files"
                     )
                 if row[2] or not scored:

@@ -45,7 +45,7 @@ ROOM = 24_000
 _SMALL_SHARE = 6
 # Images are dropped before the text is shortened to less than the first limit. With less text than
 # the second, nothing could be judged.
-_LEAST_CHARS, _NO_EVIDENCE_CHARS = 1_000, 200
+_MIN_CHARS, _NO_EVIDENCE_CHARS = 1_000, 200
 _HALVINGS = 7  # bisection steps to find the room: accurate to 200 of 24,000 characters
 _DENSER = 1.5
 _MAX_SIZES = 8  # maximum number of request sizes to try for one answer
@@ -55,7 +55,7 @@ _MAX_GOALS = 10_000
 _AT_ONCE = 16
 
 
-async def together(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
+async def gather_calls(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
     """Runs coroutines, 16 at a time, and returns the results in order.
 
     The first failure cancels the others and is raised. An AnswerPendingError does not: the other
@@ -197,7 +197,7 @@ async def ask(
                 scale = error.tokens / max(1, guessed_tokens(request))
             elif limits == known and limits.window is not None:
                 scale *= _DENSER  # the text has more tokens than estimated
-            elif limits == known and (most.chars == room or most.chars > _LEAST_CHARS):
+            elif limits == known and (most.chars == room or most.chars > _MIN_CHARS):
                 most = replace(most, chars=most.chars // _SMALL_SHARE)
             smaller = _fitted(messages, most, limits, max_tokens, scale)
             if smaller == request:
@@ -236,7 +236,7 @@ def _fitted(
 
     if fits(request):
         return request
-    least, images = min(_LEAST_CHARS, room.chars), estimate_size(request)[1]
+    least, images = min(_MIN_CHARS, room.chars), estimate_size(request)[1]
     while images > 1 and not fits(messages(Room(least, images))):
         images -= 1
     room = replace(room, images=images) if images else room

@@ -104,39 +104,62 @@ class OpenAIModel:
         base_url: Annotated[
             str | None,
             Meta(
-                description="the endpoint, or several: URL,URL (default $OPENAI_BASE_URL, else "
-                "OpenAI)"
+                description="URL of the endpoint, or several: URL,URL (default "
+                "$OPENAI_BASE_URL, else OpenAI)."
             ),
         ] = None,
         api_key_env: Annotated[
-            str, Meta(description="environment variable that holds the key")
+            str, Meta(description="Environment variable with the API key.")
         ] = "OPENAI_API_KEY",
-        concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16,
-        timeout: Annotated[float, Meta(gt=0, description="seconds for one attempt")] = 120.0,
+        concurrency: Annotated[
+            int, Meta(ge=1, description="Maximum number of concurrent calls.")
+        ] = 16,
+        timeout: Annotated[
+            float, Meta(gt=0, description="Timeout of one attempt, in seconds.")
+        ] = 120.0,
         total_timeout: Annotated[
-            float | None, Meta(description="seconds for all attempts of one call")
+            float | None,
+            Meta(description="Timeout of all attempts of one call together, in seconds."),
         ] = None,
-        retries: Annotated[int, Meta(ge=0, description="attempts after the first")] = 5,
+        retries: Annotated[
+            int, Meta(ge=0, description="Maximum number of retries after the first attempt.")
+        ] = 5,
         patience: Annotated[
-            float, Meta(gt=0, description="seconds without any answer that end the run")
+            float,
+            Meta(
+                gt=0, description="Seconds without any successful reply after which the run stops."
+            ),
         ] = PATIENCE,
         max_pixels: Annotated[
-            int, Meta(ge=1, description="larger screenshots are scaled down to it")
+            int,
+            Meta(
+                ge=1,
+                description="Maximum number of pixels of a screenshot. Larger ones are scaled "
+                "down.",
+            ),
         ] = PIXEL_BUDGET,
         prices: Annotated[
-            str | None, Meta(description="price table (TOML), looked at before the built-in one")
+            str | None,
+            Meta(description="Price table (TOML) that takes precedence over the built-in one."),
         ] = None,
         budget_usd: Annotated[
             float | None,
-            Meta(ge=0, description="US dollars for all models together: no call beyond"),
+            Meta(
+                ge=0,
+                description="Budget in US dollars for all models together. No call is started "
+                "beyond it.",
+            ),
         ] = None,
         reasoning_effort: Annotated[
             ReasoningEffort | None,
-            Meta(description="how long a thinking model thinks (default: the endpoint's)"),
+            Meta(description="Reasoning effort of a reasoning model (default: the endpoint's)."),
         ] = None,
         image_detail: Annotated[
             ImageDetail | None,
-            Meta(description="how closely the model looks at images (default: the endpoint's)"),
+            Meta(
+                description="Level of detail at which the model processes images (default: the "
+                "endpoint's)."
+            ),
         ] = None,
         image_format: ImageFormat = None,
         temperature: Temperature = None,
@@ -144,7 +167,7 @@ class OpenAIModel:
         top_k: TopK = None,
         repetition_penalty: RepetitionPenalty = None,
         cache: Annotated[
-            DiskCache | None, Meta(description="folder to keep replies in, for reuse")
+            DiskCache | None, Meta(description="Folder that caches replies for reuse.")
         ] = None,
     ) -> None:
         self.model = model
@@ -201,7 +224,7 @@ class OpenAIModel:
             },
         }
         return [
-            f"{self.model} takes no {what} of {value!r}: it was left out"
+            f"{self.model} does not accept {what} = {value!r}; it was left out"
             for what, value in refused.items()
             if value
         ]
@@ -302,7 +325,7 @@ class OpenAIModel:
             text = message.answer or ""
             try:
                 if not text.strip():
-                    raise UnparsableError(_nothing_said(message))
+                    raise UnparsableError(_describe_empty_reply(message))
                 fields = form.parse(text) if form else {}
             except UnparsableError:
                 if last_try:
@@ -336,12 +359,12 @@ class OpenAIModel:
                 return completion, usage
             tokens = completion.usage.prompt_tokens if completion.usage else None
             if not text.strip():
-                thought = f"the model thought for {limit} tokens and had not begun to answer"
+                thought = f"the model used all {limit} tokens for reasoning and did not answer"
                 if not self.capabilities.think_longer(limit - max_tokens):
                     raise TruncatedError(thought)
                 if self.capabilities.room_for_reply(max_tokens, messages, tokens) <= limit:
                     raise ContextTooLongError(
-                        f"{thought}; its window has no room for more beside the evidence"
+                        f"{thought}; its context window has no room for a longer reply"
                     )
                 continue
             if (
@@ -500,8 +523,8 @@ class OpenAIModel:
         # model.
         if has_images and not self._has_seen and lacks_vision(refusal.message):
             raise EndpointError(
-                f"model {self.model} takes no images ({refusal.shown}); use a judge that reads "
-                "text, or a model with vision"
+                f"model {self.model} does not accept images ({refusal.shown}); use a judge "
+                "that reads text, or a vision model"
             )
         if isinstance(rejection(refusal.status, refusal.message, has_images), ContextTooLongError):
             return False
@@ -611,7 +634,7 @@ class Endpoints(Endpoint):
                 if is_out or (isinstance(error, EndpointError) and len(there) > 1):
                     self._left_out[url] = time.monotonic() + LEFT_OUT
                     if not is_out:
-                        _log.warning("%s is left out for now: %s", chosen.place, error)
+                        _log.warning("%s is temporarily not used: %s", chosen.place, error)
                 if len(there) == 1:
                     raise
                 tried.add(url)
@@ -664,8 +687,8 @@ def _jpeg_hint(status: int, images: Mapping[str, EncodedImage]) -> str:
     ):
         return ""
     return (
-        "; some servers, such as those of CogAgent's authors, read JPEG alone: "
-        "image_format=jpeg sends it"
+        "; some servers, for example those of CogAgent's authors, only read JPEG: set "
+        "image_format=jpeg"
     )
 
 
@@ -686,14 +709,14 @@ def _is_word(form: Form | None, text: str) -> bool:
         return False
 
 
-def _nothing_said(message: ChatMessage) -> str:
+def _describe_empty_reply(message: ChatMessage) -> str:
     """Returns why a reply contains no answer."""
     if not message.thoughts:
         return "the reply is empty"
     return (
-        f"the reply holds only the model's thoughts and no answer ({excerpt(message.thoughts)}); "
-        "the server may take the answer for thoughts: start it without its reasoning parser, or "
-        "ask for less reasoning effort"
+        "the reply contains only the model's reasoning and no answer "
+        f"({excerpt(message.thoughts)}); if the server classifies the answer as reasoning, "
+        "start it without its reasoning parser, or lower the reasoning effort"
     )
 
 

@@ -3,7 +3,7 @@
 A holder of device memory registers itself (`hold`), releases the memory when `free` is called, and
 allocates it again on its next use. `free_devices` ends a stage, so that the next stage finds the
 device empty. Models that are used at the same time must fit on the device together; this is checked
-when they are created (`at_the_same_time`).
+when they are created (`used_together`).
 """
 
 from __future__ import annotations
@@ -82,20 +82,21 @@ def expect_room(servers: Sequence[GpuServer]) -> None:
     """Raises UsageError if servers that are used at the same time do not fit on one device."""
     if not fit_together(servers):
         given = ", ".join(
-            f"{s.name} ({'no share given' if s.share is None else f'{s.share:g}'})" for s in servers
+            (f"{s.name} ({'no fraction given' if s.share is None else f'{s.share:g}'})")
+            for s in servers
         )
         raise UsageError(
-            f"vLLM would have to serve {len(servers)} models at the same time, and each takes "
-            f"nearly all GPU memory: {given}. Give each a fraction, in total less than 1 "
-            "(gpu-memory-utilization in serve_options); or let one of them work first (captions of "
-            "prill caption, say); or start one by yourself on another card (vllm serve), by "
-            "base_url",
+            f"vLLM would have to serve {len(servers)} models at the same time, and each "
+            f"takes nearly all GPU memory: {given}. Give each a fraction, in total less "
+            "than 1 (gpu-memory-utilization in serve_options); or run them one after the "
+            "other (for example `prill caption` first); or start one yourself on another "
+            "GPU (vllm serve), and give its base_url",
             parameters=("serve_options",),
         )
 
 
-def note_made(server: GpuServer) -> None:
-    """Adds a server to the enclosing `at_the_same_time` block, if any.
+def register_server(server: GpuServer) -> None:
+    """Adds a server to the enclosing `used_together` block, if any.
 
     Raises UsageError as `expect_room`.
     """
@@ -106,7 +107,7 @@ def note_made(server: GpuServer) -> None:
 
 
 @contextmanager
-def at_the_same_time() -> Iterator[None]:
+def used_together() -> Iterator[None]:
     """Declares that the models created inside, and in enclosing blocks, are used at the same time.
 
     Raises UsageError when a model is created that does not fit on the device.

@@ -55,7 +55,7 @@ class EmbeddedModel:
     def __init__(
         self,
         gguf: Annotated[
-            str | None, Meta(description="another GGUF file than the bundled one")
+            str | None, Meta(description="GGUF file to use instead of the bundled one.")
         ] = None,
         *,
         temperature: Temperature = None,
@@ -63,7 +63,7 @@ class EmbeddedModel:
         top_k: TopK = None,
         repetition_penalty: RepetitionPenalty = None,
         cache: Annotated[
-            DiskCache | None, Meta(description="folder to keep replies in, for reuse")
+            DiskCache | None, Meta(description="Folder that caches replies for reuse.")
         ] = None,
     ) -> None:
         cores = os.cpu_count() or 1
@@ -128,8 +128,8 @@ class EmbeddedModel:
         """
         if any(isinstance(part, Image) for message in messages for part in message.parts):
             raise EndpointError(
-                "the embedded model takes no images; use a judge that reads text, or a model with "
-                "vision"
+                "the embedded model does not accept images; use a judge that reads text, "
+                "or a vision model"
             )
         if isinstance(form, ReplyFormat):
             form = replace(form, max_chars=_THOUGHT_CHARS if self._small else _OWN_THOUGHT_CHARS)

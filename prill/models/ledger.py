@@ -107,8 +107,8 @@ def _table(path: str | None) -> dict[str, Price]:
             for usd in (price.prompt, price.completion, price.image_tokens)
         ):
             raise UsageError(
-                f"{path}: the price of {name} is {price.prompt:g} and {price.completion:g}; give "
-                "US dollars, 0 or more"
+                f"{path}: the price of {name} is {price.prompt:g} and {price.completion:g}; "
+                "expected US dollars, 0 or more"
             )
     return prices
 
@@ -136,7 +136,7 @@ class Budget:
         is_strict: bool = False,
     ) -> None:
         if usd is not None and not usd >= 0:
-            raise UsageError(f"the budget is {usd:g} US dollars; give 0 or more")
+            raise UsageError(f"the budget is {usd:g} US dollars; expected 0 or more")
         self.usd: Final = usd
         self.closed = False
         self._whole, self._is_strict = whole, is_strict
@@ -175,7 +175,7 @@ class Budget:
             rest = None if self.usd is None else max(0.0, self.usd - self._spent) / shard.count
         return _part, (rest, record, self.usd, shard.number > 1)
 
-    def take_back(self) -> None:
+    def collect_shards(self) -> None:
         """Adds the spending of finished shards; their open reservations count as spent."""
         with self._lock:
             self._spent += sum(part.read() or 0.0 for part in self._parts.values())
@@ -238,7 +238,7 @@ class Budget:
         Open reservations count as spent.
         """
         self.closed = True
-        self.take_back()
+        self.collect_shards()
         if self._record is not None:
             with self._lock:
                 self._record.write(self._spent + self._held, 0.0)
@@ -268,7 +268,7 @@ def spending_from(budget: Budget) -> Iterator[Budget]:
         _budgets.reset(token)
 
 
-def budgets_here() -> tuple[Budget, ...]:
+def current_budgets() -> tuple[Budget, ...]:
     """Returns the budgets that a model created now spends from."""
     return _budgets.get()
 
@@ -290,7 +290,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._scale = 1.0  # ratio of actual to estimated maximum cost
         self.draw_from(
-            budgets_here() if budget_usd is None else (*budgets_here(), Budget(budget_usd))
+            current_budgets() if budget_usd is None else (*current_budgets(), Budget(budget_usd))
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -303,7 +303,7 @@ class Ledger:
         self.budgets = others + tuple(budget for budget in budgets if budget not in others)
         if self.price is None and any(budget.usd is not None for budget in self.budgets):
             raise UsageError(
-                f"a budget needs a price for {self.name}: give a price table",
+                f"a budget needs a price for {self.name}; give a price table",
                 parameters=("prices",),
             )
 
@@ -465,7 +465,7 @@ _share: ContextVar[float] = ContextVar("prill_price_share", default=1.0)
 
 
 @contextmanager
-def at_share_of_price(share: float) -> Iterator[None]:
+def price_factor(share: float) -> Iterator[None]:
     """Multiplies the price of calls inside the block by a factor."""
     token = _share.set(share)
     try:

@@ -124,7 +124,7 @@ def prompt_set(
     own = dict.fromkeys(main, files) if isinstance(files, str) else dict(files or {})
     if unknown := own.keys() - set(names):
         raise UsageError(
-            f"there is no prompt {', '.join(sorted(unknown))}; there are: {', '.join(names)}"
+            f"unknown prompt {', '.join(sorted(unknown))}; expected one of {', '.join(names)}"
         )
     shipped = {name: load_prompt(package, name) for name in names}
     return {
@@ -160,8 +160,8 @@ def _own_prompt(
             )
     if missing := needed - prompt.slots:
         raise UsageError(
-            f"{path}: has no placeholder {', '.join(sorted(missing))}; a prompt for {shipped.name} "
-            f"has {slots}"
+            f"{path}: placeholder {', '.join(sorted(missing))} is missing; a prompt for "
+            f"{shipped.name} has {slots}"
         )
     if unknown := prompt.slots - allowed:
         raise UsageError(
@@ -170,8 +170,8 @@ def _own_prompt(
         )
     if _TURN.findall(prompt.text) != _TURN.findall(shipped.text):
         raise UsageError(
-            f"{path}: a prompt for {shipped.name} has the headings `# system` and `# user`, in "
-            "this order"
+            f"{path}: a prompt for {shipped.name} needs the headings `# system` and `# "
+            "user`, in this order"
         )
     return prompt
 
@@ -188,7 +188,7 @@ def _own_text(path: str) -> str:
     except ValueError as error:  # a NUL in the path
         raise UsageError(f"{path!r}: {error}") from None
     if len(data) > MAX_PROMPT:
-        raise UsageError(f"{path}: a prompt file has at most {MAX_PROMPT} bytes")
+        raise UsageError(f"{path}: a prompt file may have at most {MAX_PROMPT} bytes")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

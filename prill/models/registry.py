@@ -21,7 +21,7 @@ from prill.config.registry import (
 from prill.config.values import PartConfig, get_name
 from prill.errors import UsageError
 from prill.io.cache import DiskCache
-from prill.models.ledger import Ledger, budgets_here
+from prill.models.ledger import Ledger, current_budgets
 from prill.protocols import LanguageModel
 
 MODELS = {
@@ -34,7 +34,10 @@ MODELS = {
         "prill.models.embedded:EmbeddedModel",
     ),
     "local:DIR": ("a folder with a model for transformers", "prill.models.local.model:LocalModel"),
-    "vllm:MODEL": ("a model that a vLLM server of one's own serves", "prill.models.vllm:VLLMModel"),
+    "vllm:MODEL": (
+        "a model served by a vLLM server that prill starts",
+        "prill.models.vllm:VLLMModel",
+    ),
 }
 _OWN = "module:Object"
 
@@ -97,7 +100,7 @@ def make_model(
     if not isinstance(model, str):
         if not hasattr(model, "complete"):
             raise OptionError(
-                f"{place}: expected a language model, or its name, got {model!r}", "model"
+                f"{place}: expected a language model or its name, got {model!r}", "model"
             )
         return _covered(model, place)
     if not model:
@@ -111,7 +114,8 @@ def make_model(
         made = maker(**read(maker, options))
         if inspect.isclass(made) or not hasattr(made, "complete"):
             raise OptionError(
-                f"{place}: {model} makes no language model (it has no method complete)", "model"
+                f"{place}: {model} did not return a language model (method complete is missing)",
+                "model",
             )
         return _covered(made, model)
     if kind != "embedded":
@@ -125,14 +129,14 @@ def _covered(model: Any, name: str) -> LanguageModel:
 
     Raises UsageError if the model does not record its costs.
     """
-    ledger, budgets = getattr(model, "ledger", None), budgets_here()
+    ledger, budgets = getattr(model, "ledger", None), current_budgets()
     if isinstance(ledger, Ledger):
         ledger.draw_from(budgets)
     elif any(budget.usd is not None for budget in budgets):
         raise UsageError(
-            f"{name}: a budget cannot cover this model, which does not say what its calls cost; "
-            "give it a `ledger` "
-            "(prill.models.ledger.Ledger) that records them, or leave out the budget"
+            f"{name}: this model does not report the cost of its calls, so a budget cannot "
+            "include it; give it a `ledger` (prill.models.ledger.Ledger) that records the "
+            "cost, or leave out the budget"
         )
     return model  # type: ignore[no-any-return]
 

@@ -129,7 +129,7 @@ class ReplyFormat:
                 fields = {self.text: _storable(last[1].strip()), self.verdict: choice}
                 return {**fields, self.number: self._percent(number)} if self.number else fields
         raise UnparsableError(
-            f"{self.verdict} {excerpt(last[0])} is none of {', '.join(self.choices)}"
+            f"{self.verdict} {excerpt(last[0])} is not one of {', '.join(self.choices)}"
         )
 
     def _tagged_number(self, text: str) -> str | None:
@@ -253,7 +253,7 @@ class WordFormat:
         named = [(choice, match.start()) for choice, match in found.items() if match]
         if len(named) != 1 or words[: named[0][1]].strip(_DECORATION):
             raise UnparsableError(
-                f"the reply is none of {', '.join(self.choices)}: {excerpt(text)}"
+                f"the reply is not one of {', '.join(self.choices)}: {excerpt(text)}"
             )
         return {self.verdict: named[0][0]}
 
@@ -283,7 +283,7 @@ class RecordFormat(Generic[_T]):
         """Returns the last valid record of the reply as JSON under `record`. Raises
         UnparsableError.
         """
-        last, problem = None, "it holds no JSON object"
+        last, problem = None, "it contains no JSON object"
         for _, record in read_objects(text, from_the_start=text.lstrip().startswith("{")):
             try:
                 # not strict: without an enforced schema, some models write numbers as strings
@@ -292,7 +292,7 @@ class RecordFormat(Generic[_T]):
                 problem = str(error)
         if last is None:
             raise UnparsableError(
-                f"the reply is not what was asked for ({problem}): {excerpt(text)}"
+                f"the reply does not have the requested form ({problem}): {excerpt(text)}"
             )
         return {"record": _storable(json.dumps(msgspec.to_builtins(last), ensure_ascii=False))}
 
@@ -499,12 +499,12 @@ class ChatMessage(msgspec.Struct, frozen=True, gc=False):
         """Returns the content without reasoning inside it, which servers without a reasoning parser
         return.
         """
-        return _apart(self.content)[1]
+        return _split_reasoning(self.content)[1]
 
     @property
     def thoughts(self) -> str | None:
         """Returns the model's reasoning; None if the endpoint returned none as text."""
-        texts = (self.reasoning_content, self.reasoning, _apart(self.content)[0])
+        texts = (self.reasoning_content, self.reasoning, _split_reasoning(self.content)[0])
         return next((text for text in texts if isinstance(text, str) and text), None)
 
 
@@ -520,7 +520,7 @@ _THOUGHTS = (
 )
 
 
-def _apart(content: str | None) -> tuple[str | None, str | None]:
+def _split_reasoning(content: str | None) -> tuple[str | None, str | None]:
     """Splits a content into its leading reasoning (or None) and the rest."""
     if content is None or (
         "</" not in content

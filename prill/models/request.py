@@ -47,17 +47,24 @@ ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 ImageDetail = Literal["low", "high", "auto"]
 # Sampling options of every model, used unless a sample is requested.
 Temperature = Annotated[
-    float | None, Meta(ge=0, description="how widely replies are drawn (default: 0, the likeliest)")
+    float | None,
+    Meta(ge=0, description="Sampling temperature (default: 0, the most likely reply)."),
 ]
 TopP = Annotated[
     float | None,
-    Meta(gt=0, le=1, description="draw from the likeliest tokens of so much probability"),
+    Meta(
+        gt=0,
+        le=1,
+        description="Nucleus sampling: sample from the most likely tokens with this total "
+        "probability.",
+    ),
 ]
 TopK = Annotated[
-    int | None, Meta(ge=0, description="draw from so many likeliest tokens; 0: from all")
+    int | None, Meta(ge=0, description="Sample from this many most likely tokens; 0 for all.")
 ]
 RepetitionPenalty = Annotated[
-    float | None, Meta(gt=0, description="what was said is so many times less likely; 1: no less")
+    float | None,
+    Meta(gt=0, description="Penalty that divides the probability of repeated tokens; 1 for none."),
 ]
 
 _WORDS = {
@@ -324,7 +331,7 @@ _FIELDS = (
     "n_ctx_train",
 )
 _PLACES = ("meta", "top_provider")
-_LEAST_WINDOW = 128  # smaller values are not windows, but for example unset fields
+_MIN_WINDOW = 128  # smaller values are not windows, but for example unset fields
 
 _NUMBER = r"(\d[\d,]*)"
 # The window in the error messages of OpenAI, vLLM, OpenRouter and SGLang; llama.cpp and LM Studio;
@@ -413,7 +420,7 @@ def _windows(entry: dict[str, Any]) -> Iterator[int]:
             if (
                 isinstance(value := part.get(name), int)
                 and not isinstance(value, bool)
-                and value >= _LEAST_WINDOW
+                and value >= _MIN_WINDOW
             ):
                 yield value
 
@@ -475,13 +482,13 @@ def rejection(
     shown = message if shown is None else shown
     if re.search(_CONTEXT, message, re.IGNORECASE):
         return ContextTooLongError(
-            f"the request does not fit the model's window: {shown}",
+            f"the request exceeds the model's context window: {shown}",
             tokens=RequestLimits.from_error(message).tokens,
         )
     if has_images and too_many_images(message):
-        return ContextTooLongError(f"the endpoint takes fewer images in one request: {shown}")
+        return ContextTooLongError(f"the endpoint accepts fewer images per request: {shown}")
     if status == TOO_LARGE:
-        return ContextTooLongError(f"the request is larger than the endpoint takes: {shown}")
+        return ContextTooLongError(f"the request is larger than the endpoint accepts: {shown}")
     if re.search(_REFUSAL, message, re.IGNORECASE):
         return RefusalError(f"the endpoint declined: {shown}")
     if has_images and ("image" in message.lower() or lacks_vision(message)):
@@ -591,8 +598,8 @@ JPEG_QUALITY = 95  # without chroma subsampling (4:4:4), so that small text stay
 ImageFormat = Annotated[
     Literal["jpeg"] | None,
     Meta(
-        description=f"send every picture as JPEG (quality {JPEG_QUALITY}), for servers that read "
-        "nothing else"
+        description=f"Send every image as JPEG (quality {JPEG_QUALITY}), for servers that "
+        "accept no other format."
     ),
 ]
 _CACHED, _CACHE_BYTES = 10_000, 32_000_000  # maximum number of cached images, and of their bytes
@@ -698,7 +705,7 @@ class ImageEncoder:
 
     def __init__(self, max_pixels: int, image_format: ImageFormat = None) -> None:
         if image_format not in (None, "jpeg"):
-            raise UsageError(f"unknown image_format {image_format!r}; give jpeg, or leave it out")
+            raise UsageError(f"unknown image_format {image_format!r}; use jpeg, or leave it out")
         self.max_pixels = max_pixels
         self.image_format = image_format
         self._cache: BoundedCache[Version, EncodedImage] = BoundedCache(_CACHED, _CACHE_BYTES)

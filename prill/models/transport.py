@@ -54,7 +54,7 @@ _AZURE = (".azure.com", ".azure.us", ".azure.cn")  # hosts that expect the key i
 UNREACHABLE_AFTER = 3  # maximum attempts at a server that has never answered
 PATIENCE = 300.0  # seconds
 # Fewer failures than this may all be caused by the requests themselves.
-LEAST_CALLS = 5
+MIN_CALLS = 5
 # Additive increase, multiplicative decrease. x0.8, one step per cool-down of 15 s, follow what
 # evaluation frameworks use.
 SHRINK = 0.8
@@ -68,7 +68,7 @@ _WRONG_KEY = "API key not valid"  # Gemini (400), where others answer 401
 
 _TELLING = 4  # length of a key's prefix from which it is hidden in messages
 # Shorter values are placeholders for servers without keys; hiding them would only garble messages.
-_LEAST_KEY = 8
+_MIN_KEY = 8
 _NO_KEYS = frozenset(
     {
         "placeholder", "not-needed", "not_needed", "no-key-required", "no_key_required", "sk-no-key-required", "sk-placeholder",  # noqa: E501
@@ -172,10 +172,10 @@ class CircuitBreaker:
         now = _now()
         self._since = now if self._since is None else self._since
         self._failing.setdefault(call, now)
-        if len(self._failing) < LEAST_CALLS or now - self._since < self.patience:
+        if len(self._failing) < MIN_CALLS or now - self._since < self.patience:
             return
         self.why = (
-            f"{self.place} has not answered for {now - self._since:.3g} s "
+            f"{self.place} has not responded for {now - self._since:.3g} s "
             f"({len(self._failing)} calls failed; last error: {problem})"
         )
         self.answered()
@@ -193,18 +193,17 @@ class CircuitBreaker:
 
     def attempt_seconds(self) -> float:
         """Returns the time limit of an attempt that starts now, in seconds."""
-        return min(self.timeout, max(self.left(), self.timeout / (LEAST_CALLS - 1)))
+        return min(self.timeout, max(self.left(), self.timeout / (MIN_CALLS - 1)))
 
     def gives_up(self, call: asyncio.Timeout, *, told_to_wait: bool) -> bool:
         """Returns whether a failed call should give up, so that other calls are tried.
 
         A call that was asked to wait does not give up.
         """
-        if told_to_wait or len(self._failing) >= LEAST_CALLS:
+        if told_to_wait or len(self._failing) >= MIN_CALLS:
             return not self.left()
         return (
-            not self.left()
-            or _now() - self._failing.get(call, _now()) >= self.patience / LEAST_CALLS
+            not self.left() or _now() - self._failing.get(call, _now()) >= self.patience / MIN_CALLS
         )
 
 
@@ -373,7 +372,7 @@ class Endpoint:
         self.reached = self.answered = False
         _check_url(self.base_url)
         if concurrency < 1:
-            raise UsageError(f"concurrency is {concurrency}; give at least 1")
+            raise UsageError(f"concurrency is {concurrency}; expected at least 1")
         if (
             not 0 < timeout < _MAX_SECONDS
             or not total_timeout > 0
@@ -381,9 +380,9 @@ class Endpoint:
             or retries < 0
         ):
             raise UsageError(
-                f"timeout is {timeout:g}, total timeout {total_timeout:g}, patience {patience:g} "
-                f"and retries {retries}; give times above 0 (seconds, less than {_MAX_SECONDS:g} "
-                "for one attempt), and 0 or more retries"
+                f"timeout is {timeout:g}, total timeout {total_timeout:g}, patience "
+                f"{patience:g} and retries {retries}; expected times above 0 (seconds, less "
+                f"than {_MAX_SECONDS:g} for one attempt), and 0 or more retries"
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -475,7 +474,8 @@ class Endpoint:
                 last = failure
             if last.refused and not self.reached and attempt + 1 >= UNREACHABLE_AFTER:
                 raise EndpointError(
-                    f"cannot reach {self.place} ({last}): is the server running, and the URL right?"
+                    f"cannot reach {self.place} ({last}); check that the server is running "
+                    "and the URL is correct"
                 )
             breaker.failed(call, last)
             wait = (
@@ -577,7 +577,7 @@ class Endpoint:
                 size += len(piece)
                 if size > MAX_ANSWER:
                     raise TransportError(
-                        f"the endpoint's answer has more than {MAX_ANSWER >> 20} MB"
+                        f"the endpoint's response has more than {MAX_ANSWER >> 20} MB"
                     )
                 pieces.append(piece)
         return response, b"".join(pieces)
@@ -603,7 +603,7 @@ class Endpoint:
             ) from None
         except TimeoutError:
             raise RetryableError(
-                f"no answer within {seconds:.3g} s", timeout=True, billed=True
+                f"no response within {seconds:.3g} s", timeout=True, billed=True
             ) from None
         except aiohttp.ClientHttpProxyError as error:
             raise RetryableError(f"connection failed: {self._words(error)}") from None
@@ -612,7 +612,7 @@ class Endpoint:
         except (aiohttp.ClientError, ValueError) as error:  # the response is not valid HTTP
             self.reached = True
             raise RetryableError(
-                f"the endpoint's answer cannot be read: {self._words(error)}", billed=True
+                f"the endpoint's response cannot be read: {self._words(error)}", billed=True
             ) from None
         if response.status // 100 != 2:
             self.reached = True
@@ -628,9 +628,9 @@ class Endpoint:
         """Returns the error for a rejected certificate of the endpoint or its proxy."""
         reason = getattr(error, "verify_message", None) or self._words(error)
         return EndpointError(
-            f"the certificate of {self.place}, or of the proxy before it, was not accepted "
-            f"({reason}); if you trust it, set "
-            "$SSL_CERT_FILE to a file (PEM) with the certificate of the authority that signed it"
+            f"the certificate of {self.place}, or of the proxy in front of it, is not "
+            f"trusted ({reason}); if you trust it, set $SSL_CERT_FILE to a PEM file with "
+            "the certificate of the authority that signed it"
         )
 
     def _completion(self, data: bytes, connection: _Connection | None) -> Completion:
@@ -680,8 +680,8 @@ class Endpoint:
         if 300 <= status < 400:
             # Following a redirect could change the request or send the prompts to another host.
             return EndpointError(
-                f"{self.place} answers with a redirect (HTTP {status}), which is not followed: "
-                "give its final URL"
+                f"{self.place} answers with a redirect (HTTP {status}), which is not "
+                "followed; give its final URL"
             )
         if cannot_pay(status, message):
             return EndpointError(
@@ -800,10 +800,11 @@ def _check_url(url: str) -> None:
     """Raises UsageError for an unusable base URL; the message never contains a password."""
     if (parts := _http_parts(url)) is None:
         where = repr(url) if "@" not in url and "?" not in url else "given"
-        raise UsageError(f"the base URL {where} does not begin with http:// or https:// and a host")
+        raise UsageError(f"the base URL {where} must start with http:// or https:// and a host")
     if "@" in parts.netloc:
         raise UsageError(
-            "the base URL holds a user name or a password; put the key into the environment instead"
+            "the base URL contains a user name or a password; put the key into the "
+            "environment instead"
         )
 
 
@@ -889,7 +890,7 @@ def cannot_pay(status: int, message: str) -> bool:
 
 def without_key(message: str, key: str) -> str:
     """Returns the message with the key masked, including a truncated key at its end."""
-    if len(key) < _LEAST_KEY or key.lower() in _NO_KEYS:
+    if len(key) < _MIN_KEY or key.lower() in _NO_KEYS:
         return message
     message = message.replace(key, "***")
     cut = next((n for n in range(len(key) - 1, _TELLING - 1, -1) if message.endswith(key[:n])), 0)

@@ -37,7 +37,7 @@ from prill.io.cache import DiskCache
 from prill.io.shards import packed_for
 from prill.models import keeper
 from prill.models.client import PIXEL_BUDGET, OpenAIModel
-from prill.models.devices import expect_room, fit_together, hold, note_made
+from prill.models.devices import expect_room, fit_together, hold, register_server
 from prill.models.ledger import Booking, Price, queued
 from prill.models.local.trained import expect_model, expect_trained
 from prill.models.replies import Completion
@@ -74,30 +74,45 @@ class VLLMModel(OpenAIModel):
         model: str,
         *,
         adapter: Annotated[
-            str | None, Meta(description="folder with a LoRA adapter of PEFT for it")
+            str | None, Meta(description="Folder with a LoRA adapter in PEFT's format.")
         ] = None,
         dtype: Annotated[
             str | None,
-            Meta(description="bfloat16, float16 or float32 (default: that of the weights)"),
+            Meta(
+                description="Data type: bfloat16, float16 or float32 (default: that of the "
+                "weights)."
+            ),
         ] = None,
         max_model_len: Annotated[
-            int | None, Meta(ge=1, description="the window in tokens (default: the model's)")
+            int | None, Meta(ge=1, description="Context window in tokens (default: the model's).")
         ] = None,
-        images: Annotated[int, Meta(ge=0, description="most images in one call")] = 16,
+        images: Annotated[int, Meta(ge=0, description="Maximum number of images per call.")] = 16,
         serve_python: Annotated[
-            str | None, Meta(description="interpreter of another environment that has vLLM")
+            str | None,
+            Meta(description="Python interpreter of another environment with vLLM installed."),
         ] = None,
         serve_options: Annotated[
-            str, Meta(description="further options of `vllm serve`, as in a shell")
+            str, Meta(description="Further options of `vllm serve`, in shell syntax.")
         ] = "",
         start_timeout: Annotated[
-            float, Meta(gt=0, description="seconds until the server must be ready")
+            float, Meta(gt=0, description="Maximum number of seconds until the server is ready.")
         ] = 1800.0,
-        concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16,
-        timeout: Annotated[float, Meta(gt=0, description="seconds for one attempt")] = 600.0,
-        retries: Annotated[int, Meta(ge=0, description="attempts after the first")] = 2,
+        concurrency: Annotated[
+            int, Meta(ge=1, description="Maximum number of concurrent calls.")
+        ] = 16,
+        timeout: Annotated[
+            float, Meta(gt=0, description="Timeout of one attempt, in seconds.")
+        ] = 600.0,
+        retries: Annotated[
+            int, Meta(ge=0, description="Maximum number of retries after the first attempt.")
+        ] = 2,
         max_pixels: Annotated[
-            int, Meta(ge=1, description="larger screenshots are scaled down to it")
+            int,
+            Meta(
+                ge=1,
+                description="Maximum number of pixels of a screenshot. Larger ones are scaled "
+                "down.",
+            ),
         ] = PIXEL_BUDGET,
         image_format: ImageFormat = None,
         temperature: Temperature = None,
@@ -105,7 +120,7 @@ class VLLMModel(OpenAIModel):
         top_k: TopK = None,
         repetition_penalty: RepetitionPenalty = None,
         cache: Annotated[
-            DiskCache | None, Meta(description="folder to keep replies in, for reuse")
+            DiskCache | None, Meta(description="Folder that caches replies for reuse.")
         ] = None,
     ) -> None:
         folder = _model_folder(model)
@@ -157,7 +172,7 @@ class VLLMModel(OpenAIModel):
         )
         origin = f"vllm {served} {weights} {options}"
         server = shared_server(command, name, start_timeout)
-        note_made(server)
+        register_server(server)
         self.endpoint = _ServedEndpoint(server, origin, self.endpoint)
 
     def close(self) -> None:
@@ -219,8 +234,8 @@ class Server:
     def __reduce__(self) -> tuple[Any, ...]:
         if packed_for() is not None:
             raise UsageError(
-                "each process would start a vLLM of its own: start one with `vllm serve`, and "
-                "give its base URL"
+                "each process would start a vLLM server of its own; start one with `vllm "
+                "serve`, and give its base URL"
             )
         return shared_server, (self.command, self.name, self.timeout)
 
@@ -317,9 +332,9 @@ class _Run:
     def check(self) -> None:
         """Raises EndpointError if the run has failed or ended."""
         if not self.end.alive and not self._failure:
-            self._failure = "the server was closed"
+            self._failure = "the server was stopped"
         if not self._failure and (code := self._process.poll()) is not None:
-            self._failure = f"vLLM has ended (status {code}){self._last_words()}"
+            self._failure = f"vLLM exited with status {code}{self._last_words()}"
         if self._failure:
             raise EndpointError(f"{self.name}: {self._failure}")
 
@@ -329,8 +344,8 @@ class _Run:
             if seconds < self.timeout:
                 return False
             self._failure = (
-                f"vLLM was not ready after {self.timeout:g} s (start_timeout gives it "
-                f"longer){self._last_words()}"
+                f"vLLM was not ready after {self.timeout:g} s (start_timeout sets the "
+                f"limit){self._last_words()}"
             )
             self.end()
         self.is_settled.set()
@@ -442,7 +457,7 @@ def _rank(adapter: Path) -> int:
         return next(room for room in _RANKS if room >= rank)
     except (OSError, ValueError, KeyError, TypeError, StopIteration, OverflowError, RecursionError):
         raise UsageError(
-            f"{adapter}: no folder with a LoRA adapter of PEFT of rank {_RANKS[-1]} at most"
+            f"{adapter}: not a LoRA adapter folder of PEFT with a rank of at most {_RANKS[-1]}"
         ) from None
 
 
@@ -460,7 +475,7 @@ def _adapts_vision(adapter: Path) -> bool:
             names = json.loads(file.read(min(length, _MAX_HEADER)))
         return any(_VISION.search(name) for name in names)
     except (OSError, ValueError, TypeError, RecursionError):
-        raise UsageError(f"{path}: not a whole safetensors file") from None
+        raise UsageError(f"{path}: incomplete safetensors file") from None
 
 
 def _vllm(python: str | None, model: str) -> tuple[str, ...]:
@@ -469,8 +484,8 @@ def _vllm(python: str | None, model: str) -> tuple[str, ...]:
         found = shutil.which(str(Path(python).expanduser()))
         if found is None:
             raise UsageError(
-                f"serve_python: {python} is not an interpreter; give the python of an environment "
-                "with vLLM"
+                f"serve_python: {python} is not a Python interpreter; give that of an "
+                "environment with vLLM installed"
             )
         return found, *_MODULE, *_flags({"model": model})
     places = os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)))

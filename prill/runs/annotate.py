@@ -24,7 +24,7 @@ from prill.evaluators.fitted.stack import as_score
 from prill.evaluators.labels import latest_verdicts
 from prill.io.checksums import expect_unchanged
 from prill.io.lines import is_stream
-from prill.io.outputs import check_output, expect_place
+from prill.io.outputs import check_output, expect_file
 from prill.io.store import read_labels, read_verdicts
 from prill.runs.base import (
     FormatOption,
@@ -68,12 +68,12 @@ class AnnotateConfig(Config):
     """
 
     trajectories: Recordings = ()
-    annotator: Annotated[str, Meta(description="whose labels these are")]
+    annotator: Annotated[str, Meta(description="Name of the annotator, stored with each label.")]
     output: Annotated[
         str | Path | None,
         Meta(
-            description="label file; labels of others in it are kept (captions: decisions.jsonl "
-            "next to the file)"
+            description="Label file. Labels by other annotators are kept. With captions: "
+            "decisions.jsonl next to the caption file."
         ),
     ] = None
     format: FormatOption = None
@@ -82,35 +82,42 @@ class AnnotateConfig(Config):
     captions: Annotated[
         str | Path | None,
         Meta(
-            description="in place of trajectories: accept, mend or reject the captions of a file "
-            "of prill caption"
+            description="Caption file from `prill caption`. Accept, edit or reject its "
+            "captions instead of labelling trajectories."
         ),
     ] = None
     port: Annotated[
-        int, Meta(ge=0, le=65535, description="port on this machine (default: any that is free)")
+        int, Meta(ge=0, le=65535, description="Port on this machine (default: any free port).")
     ] = 0
     earlier: Annotated[
-        Sequence[str | Path], Meta(description="labels of other people, to show agreement with")
+        Sequence[str | Path],
+        Meta(description="Label files of other annotators, used to show agreement."),
     ] = ()
     verdicts: Annotated[
         Sequence[str | Path],
-        Meta(description="verdict files, shown for a trajectory once it has your label"),
+        Meta(
+            description="Verdict files. Their verdicts on a trajectory are shown after you "
+            "have labelled it."
+        ),
     ] = ()
     order: Annotated[
         Literal["file", "random", "informative"],
         Meta(
-            description="random: the same for the same seed, also when files grow. informative: "
-            "draws `limit` trajectories, those of which a judge is unsure more often, by the "
-            "scores of the first verdict file; labels keep the chances, for prill rate"
+            description="random: the order depends only on the seed, even if files grow. "
+            "informative: draws `limit` trajectories, preferring those whose score in the "
+            "first verdict file is uncertain, and stores the sampling probabilities for "
+            "`prill rate`."
         ),
     ] = "file"
-    seed: Annotated[int, Meta(description="seed of the random order")] = 0
-    limit: Annotated[int | None, Meta(ge=1, description="only the first N, in that order")] = None
+    seed: Annotated[int, Meta(description="Seed of the random order.")] = 0
+    limit: Annotated[
+        int | None, Meta(ge=1, description="Show only the first N trajectories in that order.")
+    ] = None
     blind: Annotated[
-        bool, Meta(description="never show others' labels, agreement or verdicts on the page")
+        bool, Meta(description="Never show others' labels, agreement or verdicts on the page.")
     ] = False
     show_verdicts: Annotated[
-        bool, Meta(description="show verdicts before the label too; they will sway you")
+        bool, Meta(description="Show verdicts before you label, too. They will bias your labels.")
     ] = False
 
     def check(self) -> None:
@@ -122,20 +129,20 @@ class AnnotateConfig(Config):
         object.__setattr__(self, "annotator", annotator_name(self.annotator))
         if self.blind and self.show_verdicts:
             raise UsageError(
-                "blind hides what show_verdicts shows: give one of them",
+                "blind hides what show_verdicts shows; give only one of them",
                 parameters=("blind", "show_verdicts"),
             )
         if self.order == "informative" and not (self.verdicts and self.limit):
             raise UsageError(
-                "the informative order draws limit trajectories by the scores of verdicts: give "
-                "both",
+                "the informative order needs limit and verdicts: it draws `limit` "
+                "trajectories by the scores of the verdicts",
                 parameters=("verdicts" if self.limit else "limit", "order"),
             )
         if self.captions is None:
             if not self.trajectories or self.output is None:
                 missing = ("trajectories",) if not self.trajectories else ("output",)
                 raise UsageError(
-                    "name trajectories and the label file; or a caption file",
+                    "give trajectories and a label file (output), or a caption file (captions)",
                     parameters=(*missing, "captions"),
                 )
         elif given := [
@@ -144,7 +151,7 @@ class AnnotateConfig(Config):
             if getattr(self, name) not in ((), 0, None, False, "file")
         ]:
             raise UsageError(
-                f"{', '.join(given)}: of trajectories only, and captions asks about captions",
+                f"{', '.join(given)}: only for trajectories, not with captions",
                 parameters=("captions",),
             )
 
@@ -215,27 +222,27 @@ class AnnotateResult:
         if self.choices:
             choices = ", ".join(f"{count} {name}" for name, count in self.choices.items())
             yield (
-                f"{self.file}: {self.written} decided now; of {total} captions {choices}, "
-                f"{self.left} left"
+                f"{self.file}: {self.written} captions reviewed now; of {total} captions "
+                f"{choices}, {self.left} left"
             )
             return
         yield (
-            f"{self.file}: {self.written} labelled now, {self.done} of {total} in all, "
-            f"{self.left} left"
+            f"{self.file}: {self.written} trajectories labelled now, {self.done} of {total} "
+            f"in total, {self.left} left"
         )
         if self.revised:
             yield (
-                f"{self.revised} decided otherwise after seeing what others said: their "
-                "agreement is not independent"
+                f"{self.revised} labels were changed after seeing the opinions of others: "
+                "their agreement is not independent"
             )
         for pair in self.pairs:
             kappa = "undefined" if pair.kappa is None else f"{pair.kappa:.2f}"
             agreed = (
                 f"{pair.agreed} of {pair.common} agree, kappa {kappa}"
                 if pair.common
-                else "nothing decided by both"
+                else "no trajectory was decided by both"
             )
-            left_open = f"; {pair.undecided} left open by one or both" if pair.undecided else ""
+            left_open = f"; {pair.undecided} undecided by one or both" if pair.undecided else ""
             # Annotator names come from others' files; remove control sequences before they reach
             # the terminal.
             name = "".join(c if c.isprintable() else "?" for c in pair.annotator)
@@ -274,7 +281,7 @@ async def annotate_async(
         paths,
         _,
     ):
-        return await _labelled(config.but(trajectories=paths), stop, opened)
+        return await _labelled(config.copy_with(trajectories=paths), stop, opened)
 
 
 def annotate(
@@ -303,7 +310,7 @@ async def _labelled(
 ) -> AnnotateResult:
     trajectories = opened_folders(config.trajectories)
     output = config.decisions
-    expect_place(output, "labels, which are continued,")
+    expect_file(output, "labels")
     check_output(output, "labels", [*trajectories, *config.verdicts], continued=True)
     _check_earlier(config)
     scores = _scores(config) if config.order == "informative" else None
@@ -382,9 +389,9 @@ def _expect_same_draw(output: str, inclusion: Mapping[str, float], labels: Label
         chance = inclusion.get(record.id)
         if (record.inclusion or None) != chance and (inclusion or record.inclusion):
             raise UsageError(
-                f"{output}: the label of {record.id!r} was drawn with another chance than here "
-                "(other trajectories, verdicts, seed, limit or order): give those again, or "
-                "another file",
+                f"{output}: the label of {record.id!r} was drawn with a different "
+                "probability (other trajectories, verdicts, seed, limit or order); give "
+                "the same inputs as before, or choose another output",
                 parameters=("output", "order"),
             )
 
@@ -393,7 +400,7 @@ async def _captions(
     config: AnnotateConfig, stop: asyncio.Event, opened: Callable[[Opened], object]
 ) -> AnnotateResult:
     output, captions = config.decisions, str(config.captions)
-    expect_place(output, "decisions, which are continued,")
+    expect_file(output, "decisions")
     check_output(output, "captions", [captions], continued=True)
     site, decisions = open_site(captions, output, config.annotator)
     with decisions:
@@ -427,16 +434,18 @@ def annotator_name(text: str) -> str:
     name = text.strip()
     if not name:
         raise OptionError(
-            "annotator: is empty; give a name, so that labels of several people can be told apart",
+            "annotator: expected a name, got an empty one; it distinguishes the labels of "
+            "several people",
             "annotator",
         )
     if len(name) > _MAX_NAME:
         raise OptionError(
-            f"annotator: has {len(name):,} characters; at most {_MAX_NAME} are taken", "annotator"
+            f"annotator: {len(name):,} characters are too many; use at most {_MAX_NAME}",
+            "annotator",
         )
     if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
         raise OptionError(
-            f"annotator: {name!a}: a name has no control characters, and is UTF-8", "annotator"
+            f"annotator: {name!a}: expected valid UTF-8 without control characters", "annotator"
         )
     return name
 
@@ -448,10 +457,10 @@ def _check_earlier(config: AnnotateConfig) -> None:
         people = [record for record in records if record.source == SOURCE]
         own = sum(record.annotator == config.annotator for record in people)
         if not_people := len(records) - len(people):
-            log.warning("%s: %d labels not made by people are left out", path, not_people)
+            log.warning("%s: left out %d labels that were not made by people", path, not_people)
         if own:
             log.warning(
-                "%s: %d labels of %s are left out: only those of the output are continued",
+                "%s: left out %d labels of %s: only labels in the output file are continued",
                 path,
                 own,
                 config.annotator,

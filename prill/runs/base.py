@@ -22,7 +22,7 @@ from prill.errors import InputError, UsageError
 from prill.io.kinds import trajectory_files
 from prill.io.lines import is_stream, read_lines
 from prill.io.outputs import is_stdout
-from prill.io.spending import SPENDING, SpendingFile, spending_beside, spent_on_record
+from prill.io.spending import SPENDING, SpendingFile, recorded_spending, spending_path
 from prill.io.store import read_verdicts
 from prill.io.tables import Verdicts, printable
 from prill.models.ledger import Budget, spending_from
@@ -36,24 +36,27 @@ log = logging.getLogger("prill.runs")
 Recordings = Annotated[
     Sequence[str | Path],
     Meta(
-        description="trajectory files (.jsonl, .jsonl.gz), other tools' recordings, folders of "
-        "these, or -"
+        description="Trajectory files (.jsonl, .jsonl.gz), other tools' recordings, "
+        "folders of these, or - for stdin."
     ),
 ]
 FormatOption = Annotated[
     FormatLike | None,
-    Meta(description="format of the recordings (default: recognised by their content)"),
+    Meta(description="Format of the recordings (default: detected from their content)."),
 ]
 GoalOption = Annotated[
-    str | None, Meta(description="the agent's goal, for recordings that have none")
+    str | None, Meta(description="The agent's goal, for recordings without one.")
 ]
 GoalsOption = Annotated[
     str | Path | None,
-    Meta(description="file of such goals: a JSON object, id to goal, or lines with id and goal"),
+    Meta(
+        description="Goals for recordings without one: a JSON object from id to goal, or lines "
+        "with id and goal."
+    ),
 ]
 
 
-def apart(run: Callable[[], R]) -> R:
+def run_outside_loop(run: Callable[[], R]) -> R:
     """Runs work that starts its own event loop.
 
     It runs in a thread if a loop is already running, as in a notebook.
@@ -250,7 +253,7 @@ def run_budget(
             Path(folder or file or ""), limit, begin_again=begin_again, is_folder=folder is not None
         )
     if limit is not None and spent:
-        log.info("$%.4f of the budget of $%g were spent before", spent, limit)
+        log.info("$%.4f of the budget of $%g was already spent", spent, limit)
     budget = Budget(limit, spent_usd=spent, record=record)
     try:
         with spending_from(budget):
@@ -267,14 +270,14 @@ def _spending(
     The result is None if another process holds the file and there is no limit.
     """
     record = SpendingFile(
-        output / SPENDING if is_folder else spending_beside(output), needed=limit is not None
+        output / SPENDING if is_folder else spending_path(output), needed=limit is not None
     )
     if record.path.parent.is_dir() and not record.lock():
         return None, 0.0
     try:
         if begin_again:
             record.clear()
-        known = record.take_up()
+        known = record.read_all()
     except UsageError:
         record.unlock()
         raise
@@ -283,7 +286,7 @@ def _spending(
     # A folder without such a file was recorded by a version that did not write one. Next to a
     # verdict file it is kept only if there is a budget.
     return record, max(
-        known or 0.0, spent_on_record(sorted(output.glob("*.jsonl")) if is_folder else [output])
+        known or 0.0, recorded_spending(sorted(output.glob("*.jsonl")) if is_folder else [output])
     )
 
 

@@ -25,7 +25,7 @@ from prill.config.values import Config, PartConfig
 from prill.errors import EndpointError, UsageError
 from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike, make_run_judge
 from prill.io.lines import is_stream
-from prill.io.outputs import expect_place
+from prill.io.outputs import expect_file
 from prill.io.tables import data_frame
 from prill.models.registry import ModelConfig, ModelLike, model_options
 from prill.protocols import Evaluator
@@ -42,20 +42,21 @@ class BatchWriteConfig(Config):
 
     trajectories: Annotated[
         Sequence[str | Path],
-        Meta(description="trajectory files (.jsonl, .jsonl.gz), or folders of them"),
+        Meta(description="Trajectory files (.jsonl, .jsonl.gz), or folders of them."),
     ]
     output: Annotated[
-        str | Path, Meta(description="folder for the requests, and later the answers")
+        str | Path, Meta(description="Folder for the requests and, later, the answers.")
     ]
     judge: Annotated[
-        JudgeLike, Meta(description="who judges: a name, FILE.toml, FILE.json or module:Object")
+        JudgeLike, Meta(description="Judge to use: a name, FILE.toml, FILE.json or module:Object.")
     ]
     model: Annotated[
-        ModelLike | None, Meta(description="model that the judge asks, unless it names another")
+        ModelLike | None,
+        Meta(description="Model that the judge calls, unless the judge's options name another."),
     ] = None
-    limit: Annotated[
-        int | None, Meta(ge=1, description="look at the first N trajectories only")
-    ] = None
+    limit: Annotated[int | None, Meta(ge=1, description="Judge only the first N trajectories.")] = (
+        None
+    )
 
     def check(self) -> None:
         """Validates the options.
@@ -65,11 +66,13 @@ class BatchWriteConfig(Config):
         """
         for path in self.trajectories:
             if is_stream(path):
-                raise UsageError(f"{path}: a batch reads its trajectories again later; name a file")
+                raise UsageError(
+                    f"{path}: expected a file, because a batch reads its trajectories again later"
+                )
         if any(_mentions(part, "budget_usd") for part in (self.judge, self.model)):
             raise UsageError(
-                "a batch cannot stop at a budget; the plan of a `score` with the same options "
-                "says what it would cost"
+                "a batch cannot enforce a budget; a dry run of `prill score` with the same "
+                "options estimates the cost"
             )
 
 
@@ -77,18 +80,18 @@ class BatchWriteConfig(Config):
 class BatchSubmitConfig(Config):
     """Configuration of `prill batch submit`: submit the requests to the endpoint's batch API."""
 
-    folder: Annotated[str | Path, Meta(description="folder with the requests")]
+    folder: Annotated[str | Path, Meta(description="Folder that holds the requests.")]
     wait: Annotated[
-        bool, Meta(description="wait until the batches have ended, and fetch their answers")
+        bool, Meta(description="Wait until the batches have ended, and download their answers.")
     ] = False
     api: Annotated[
         Api | None,
         Meta(
-            description="whose batch API the endpoint has (default: as before, else anthropic at "
-            "Anthropic, openai elsewhere)"
+            description="Batch API of the endpoint (default: the one used before, else "
+            "anthropic for Anthropic and openai for all others)."
         ),
     ] = None
-    every: Annotated[int, Meta(ge=1, description="seconds between two looks")] = 60
+    every: Annotated[int, Meta(ge=1, description="Seconds between two polls.")] = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,22 +100,21 @@ class BatchCollectConfig(Config):
     where a judge needs more.
     """
 
-    folder: Annotated[str | Path, Meta(description="folder with the requests")]
+    folder: Annotated[str | Path, Meta(description="Folder that holds the requests.")]
     answers: Annotated[
         Sequence[str | Path],
         Meta(
-            description="files of answers, of `vllm run-batch` say (those of a batch API are "
-            "fetched)"
+            description="Answer files, for example from `vllm run-batch`. Answers of a "
+            "batch API are downloaded."
         ),
     ] = ()
-    output: Annotated[str | Path, Meta(description="verdict file, where earlier verdicts are kept")]
-    retry_unscored: Annotated[bool, Meta(description="write requests again that failed")] = False
+    output: Annotated[
+        str | Path, Meta(description="Verdict file. Verdicts already in it are kept.")
+    ]
+    retry_unscored: Annotated[bool, Meta(description="Write failed requests again.")] = False
     transcripts: Annotated[
         str | Path | bool,
-        Meta(
-            description="folder for what models were asked and answered (default: next to the "
-            "output)"
-        ),
+        Meta(description="Folder for prompts and replies of models (default: next to the output)."),
     ] = True
 
 
@@ -148,8 +150,8 @@ class BatchSubmitResult:
     def __str__(self) -> str:
         handed_in = sum(file.batch is not None for file in self.files)
         return (
-            f"{handed_in} of {len(self.files)} files handed in, "
-            f"{sum(file.fetched for file in self.files)} fetched"
+            f"{handed_in} of {len(self.files)} files submitted, "
+            f"{sum(file.fetched for file in self.files)} downloaded"
         )
 
 
@@ -173,8 +175,8 @@ class BatchCollectResult(VerdictFile):
         unscored = sum(self.tally.unscored.values())
         counts = f"{self.tally.succeeded} success, {self.tally.failed} failure, {unscored} unscored"
         return (
-            f"{counts}, {self.tally.skipped} already there, {self.tally.pending} waiting -> "
-            f"{self.output}"
+            f"{counts}, {self.tally.skipped} already in the file, {self.tally.pending} "
+            f"waiting -> {self.output}"
         )
 
 
@@ -251,7 +253,7 @@ async def batch_submit_async(config: BatchSubmitConfig) -> BatchSubmitResult:
     with BatchFolder(config.folder) as folder:
         try:
             if not await submit(folder, log.info, api=config.api):
-                log.info("there is nothing to submit")
+                log.info("nothing to submit")
         except BatchError as error:
             problems = error.problems
         while config.wait:
@@ -289,13 +291,13 @@ def plan_batch_submit(config: BatchSubmitConfig) -> RunPlan:
         files = [file for file in folder.manifest.files if file.batch is None and not file.fetched]
     return RunPlan(
         work=tuple(
-            f"hand in {file.name}: {file.requests} requests for {file.model}, at {file.base_url}"
+            f"submit {file.name}: {file.requests} requests for {file.model}, at {file.base_url}"
             for file in files
         )
-        or ("there is nothing to submit",),
+        or ("nothing to submit",),
         counts={"files": len(files), "requests": sum(file.requests for file in files)},
         usage=None if files else Usage(),
-        unknown="the plan of `prill batch write` estimates it",
+        unknown="a dry run of `prill batch write` estimates it",
     )
 
 
@@ -326,11 +328,11 @@ async def batch_collect_async(
         manifest = folder.manifest
     if not manifest.judge:
         raise UsageError(
-            f"{config.folder}: its judge was made in Python; collect it there "
-            "(prill.batches.collect)"
+            f"{config.folder}: the judge of this batch was made in Python; collect it with "
+            "prill.batches.collect"
         )
     with in_file(Path(config.folder) / MANIFEST):
-        described = _of_today(manifest.judge)
+        described = _upgrade_judge(manifest.judge)
         judge = make_run_judge(
             JudgeConfig.read(described["judge"], "judge"),
             model=described.get("model"),
@@ -362,7 +364,7 @@ def _to_write(config: BatchWriteConfig) -> tuple[list[str], Evaluator, dict[str,
     The description is None for a judge made in Python.
     """
     trajectories = opened_folders(config.trajectories)
-    expect_place(config.output, "a batch")
+    expect_file(config.output, "a batch")
     described = _described(config.judge, config.model)
     if described is None:
         judge = make_run_judge(config.judge, model=config.model, trajectories=trajectories)
@@ -377,7 +379,7 @@ def _to_write(config: BatchWriteConfig) -> tuple[list[str], Evaluator, dict[str,
     if described is not None and os.path.exists(file):
         with BatchFolder(config.output) as folder, in_file(file):
             there = folder.manifest.judge
-            if there and "judge" not in there and _of_today(there) == described:
+            if there and "judge" not in there and _upgrade_judge(there) == described:
                 described = there  # the form that an earlier version wrote
     return trajectories, judge, described
 
@@ -407,7 +409,7 @@ def _described(judge: JudgeLike, model: ModelLike | None) -> dict[str, Any] | No
         return None
 
 
-def _of_today(described: Mapping[str, Any]) -> dict[str, Any]:
+def _upgrade_judge(described: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the judge in `batch.json` as tables of judge and model.
 
     Folders of earlier versions have one flat table.
@@ -416,12 +418,13 @@ def _of_today(described: Mapping[str, Any]) -> dict[str, Any]:
     """
     if "evaluator" not in described:
         if unknown := sorted(described.keys() - {"judge", "model"}):
-            raise UsageError(f"judge.{unknown[0]}: is unknown here; write a new batch")
+            raise UsageError(f"judge.{unknown[0]}: unknown option; write a new batch")
         return {"judge": None, **described}
     for key in ("evaluator", "model", "captioner", "base_url"):
         if not isinstance(described.get(key, ""), str):
             raise UsageError(
-                f"judge.{key}: expected a text, got {json.dumps(described[key])}; write a new batch"
+                f"judge.{key}: expected a string, got {json.dumps(described[key])}; write a "
+                "new batch"
             )
     name = described["evaluator"]
     judge: dict[str, Any] = {"name": name}
@@ -450,7 +453,8 @@ def _of_today(described: Mapping[str, Any]) -> dict[str, Any]:
             others.append(key)
     if others:
         raise UsageError(
-            f"the batch was written with options that are unknown here: {', '.join(sorted(others))}"
+            f"the batch was written with unknown options: {', '.join(sorted(others))}; "
+            "write a new batch"
         )
     for words in described.get("set", ()):
         key, _, value = words.partition("=")

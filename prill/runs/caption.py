@@ -19,7 +19,7 @@ from prill.captioner.training import CAPTIONS, ROWS, TrainingSpec, training_data
 from prill.config.values import Config, get_name
 from prill.datasets.recordings import Recording, opened_recordings
 from prill.errors import UsageError
-from prill.io.outputs import expect_place
+from prill.io.outputs import expect_file
 from prill.io.store import copy_image
 from prill.io.tables import data_frame
 from prill.models.registry import ModelConfig, model_options
@@ -49,42 +49,57 @@ class CaptionConfig(Config):
     trajectories: Recordings
     output: Annotated[
         str | Path,
-        Meta(description="caption file, which is continued; a folder where rows are made"),
+        Meta(
+            description="Caption file; an interrupted run resumes there. With for_training: "
+            "folder for the training rows."
+        ),
     ]
     captioner: Annotated[
         CaptionerLike,
-        Meta(description="who captions: vlm asks a model, ocr, easyocr, given, module:Object"),
+        Meta(
+            description="Captioner to use: vlm (asks a model), ocr, easyocr, given, or "
+            "module:Object."
+        ),
     ] = _VLM
     for_training: Annotated[
-        bool, Meta(description="make rows to train a captioner on (TRL's format), in a folder")
+        bool,
+        Meta(description="Write training rows for a captioner in TRL's format, into a folder."),
     ] = False
     training: Annotated[
-        TrainingSpec | Mapping[str, Any], Meta(description="which captions become rows")
+        TrainingSpec | Mapping[str, Any], Meta(description="Captions that become rows.")
     ] = _TRAINING
     format: FormatOption = None
     goal: GoalOption = None
     goals: GoalsOption = None
     last: Annotated[
         int | None,
-        Meta(ge=1, description="only the last N states of each trajectory (default: all)"),
+        Meta(ge=1, description="Use only the last N states of each trajectory (default: all)."),
     ] = None
     limit: Annotated[
-        int | None, Meta(ge=1, description="look at the first N trajectories only")
+        int | None, Meta(ge=1, description="Caption only the first N trajectories.")
     ] = None
     budget_usd: Annotated[
-        float | None, Meta(ge=0, description="US dollars for the whole run: no call beyond")
+        float | None,
+        Meta(
+            ge=0,
+            description="Budget in US dollars for the whole run. No call is started beyond it.",
+        ),
     ] = None
-    concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16
+    concurrency: Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")] = 16
     engine: Annotated[
-        EngineLike | None, Meta(description="ray: workers of a cluster, or of this machine")
+        EngineLike | None,
+        Meta(
+            description="ray: run on the workers of a Ray cluster or, without one, of this machine."
+        ),
     ] = None
     resume: Annotated[
         bool,
         Meta(
-            description="continue the caption file; else it becomes FILE.bak and a new one begins"
+            description="Continue the caption file. Otherwise it is renamed to FILE.bak "
+            "and a new one is started."
         ),
     ] = True
-    retry_unscored: Annotated[bool, Meta(description="try pictures again that have no caption")] = (
+    retry_unscored: Annotated[bool, Meta(description="Retry images that have no caption yet.")] = (
         False
     )
 
@@ -97,11 +112,13 @@ class CaptionConfig(Config):
         spec = TrainingSpec.read(self.training)
         if not self.for_training and (changed := [name for name in spec.table() if name]):
             raise UsageError(
-                f"{', '.join(changed)}: options of training data only", parameters=("for_training",)
+                f"{', '.join(changed)}: only with training data (for_training)",
+                parameters=("for_training",),
             )
         if self.for_training and self.engine is not None:
             raise UsageError(
-                "an engine captions into a caption file only", parameters=("for_training", "engine")
+                "an engine can only write a caption file, not training data",
+                parameters=("for_training", "engine"),
             )
 
 
@@ -149,18 +166,18 @@ class CaptionResult:
         """Returns a line with how many images became rows, and why others did not."""
         counts = Counter(self.dropped).most_common()
         dropped = ", ".join(f"{reason} {count}" for reason, count in counts) or "none"
-        mended = f" ({self.mended} of them mended by hand)" if self.mended else ""
-        return f"{self.rows} rows{mended} -> {self.output}/{ROWS}; pictures left out: {dropped}"
+        mended = f" ({self.mended} of them corrected by hand)" if self.mended else ""
+        return f"{self.rows} rows{mended} -> {self.output}/{ROWS}; images left out: {dropped}"
 
     def __str__(self) -> str:
         tally = self.tally
         counts = [
             f"{tally.made} captions made",
-            f"{tally.kept} already there",
-            f"{tally.equal} files equal to another",
+            f"{tally.kept} already in the file",
+            f"{tally.equal} files identical to another",
         ]
         return (
-            f"{', '.join(counts)}, {sum(tally.unscored.values())} pictures without a caption "
+            f"{', '.join(counts)}, {sum(tally.unscored.values())} images without a caption "
             f"-> {self.output}"
         )
 
@@ -186,7 +203,7 @@ async def caption_async(
         EndpointError: The model's endpoint accepts no call.
     """
     engine = make_engine(config.engine) if config.engine is not None else None
-    asking: dict[str, Any] = {
+    options: dict[str, Any] = {
         "last": config.last,
         "limit": config.limit,
         "concurrency": config.concurrency,
@@ -200,17 +217,17 @@ async def caption_async(
             paths,
             recordings,
         ),
-        run_budget(config.budget_usd, **_place(config), begin_again=not config.resume),
+        run_budget(config.budget_usd, **_spending_location(config), begin_again=not config.resume),
     ):
         trajectories, captioner = opened_folders(paths), _captioner(config, engine)
-        asking["keep"] = _lasting(recordings, config)
+        options["keep"] = _lasting(recordings, config)
         if not config.for_training:
             tally = await caption_files(
-                trajectories, captioner, config.output, engine=engine, **asking
+                trajectories, captioner, config.output, engine=engine, **options
             )
             return CaptionResult(tally, str(config.output))
         spec = TrainingSpec.read(config.training)
-        made = await training_data(trajectories, captioner, config.output, spec, **asking)
+        made = await training_data(trajectories, captioner, config.output, spec, **options)
         rows = None if made.asked.stopped else made.rows
         return CaptionResult(
             made.asked, str(config.output), rows, made.mended, dict(made.dropped), for_training=True
@@ -237,22 +254,25 @@ def plan_caption(config: CaptionConfig) -> RunPlan:
     with (
         opened_trajectories(config) as trajectories,
         run_budget(
-            config.budget_usd, **_place(config), begin_again=not config.resume, planned=True
+            config.budget_usd,
+            **_spending_location(config),
+            begin_again=not config.resume,
+            planned=True,
         ),
     ):
         captioner = _captioner(config, engine)
         file = Path(config.output) / CAPTIONS if config.for_training else Path(config.output)
-        expect_place(config.output, "captions, which are continued,")
+        expect_file(config.output, "captions")
         about: dict[str, Any] = {"last": config.last, "limit": config.limit}
         about |= {"resume": config.resume, "retry_unscored": config.retry_unscored}
         plan = plan_captions(trajectories, captioner, file, **about)
         usage = plan.usage
         if usage is not None:
-            usage = replace(usage, usd=compute_cost(usage, *_priced(config)))
+            usage = replace(usage, usd=compute_cost(usage, *_model_and_prices(config)))
     return RunPlan(
         work=(
-            f"{plan.todo} pictures to caption, {plan.kept} already there, {plan.equal} files "
-            "equal to another",
+            f"{plan.todo} images to caption, {plan.kept} already in the file, {plan.equal} "
+            "files identical to another",
         ),
         counts={
             "pictures": plan.todo,
@@ -261,7 +281,7 @@ def plan_caption(config: CaptionConfig) -> RunPlan:
             "broken": len(plan.problems),
         },
         usage=usage,
-        unknown="this captioner cannot say beforehand what it needs",
+        unknown="this captioner cannot estimate its usage",
         most=config.for_training,
         problems=plan.problems,
     )
@@ -282,7 +302,7 @@ def _lasting(recordings: Sequence[Recording], config: CaptionConfig) -> Callable
     return keep
 
 
-def _place(config: CaptionConfig) -> dict[str, Any]:
+def _spending_location(config: CaptionConfig) -> dict[str, Any]:
     return {"folder" if config.for_training else "file": str(config.output)}
 
 
@@ -297,21 +317,24 @@ def _captioner(config: CaptionConfig, engine: Engine | None) -> Captioner:
         if "model" in CaptionerConfig.options_for(table):
             if not table.get("model"):
                 raise UsageError(
-                    f"model is missing: captioner {made.name} asks one; name one that takes images"
+                    f"model is missing; the captioner {made.name} needs a vision model"
                 )
-            if "concurrency" in model_options(get_name(table["model"])) and not _says_concurrency(
+            if "concurrency" in model_options(get_name(table["model"])) and not _sets_concurrency(
                 table["model"]
             ):
                 table.setdefault("concurrency", config.concurrency)
         elif "model" in table:
-            raise UsageError(f"captioner {made.name} asks no model", parameters=("model",))
+            raise UsageError(
+                f"model: the captioner {made.name} does not use a model; leave it out",
+                parameters=("model",),
+            )
         made = table
     captioner = make_captioner(made)
     expect_pictures(captioner, engine)
     return captioner
 
 
-def _says_concurrency(model: Any) -> bool:
+def _sets_concurrency(model: Any) -> bool:
     options = (
         model.options
         if isinstance(model, ModelConfig)
@@ -322,7 +345,7 @@ def _says_concurrency(model: Any) -> bool:
     return "concurrency" in options
 
 
-def _priced(config: CaptionConfig) -> tuple[str | None, str | None]:
+def _model_and_prices(config: CaptionConfig) -> tuple[str | None, str | None]:
     """Returns the name of the captioner's model, and its price table."""
     if not isinstance(config.captioner, CaptionerConfig):
         return None, None

@@ -50,7 +50,12 @@ def unknown_keys(counts: Counter[str]) -> list[str]:
     if len(counts) > _KEYS:
         names.append(f"and {len(counts) - _KEYS} more")
     keys = "1 unknown key" if len(counts) == 1 else f"{len(counts)} unknown keys"
-    return [f"{keys} in the trajectories, kept as metadata that no judge sees: {', '.join(names)}"]
+    return [
+        (
+            f"{keys} in the trajectories; kept as metadata, which judges do not see: "
+            f"{', '.join(names)}"
+        )
+    ]
 
 
 def hard_scores(judge: Evaluator, tally: Tally) -> list[str]:
@@ -62,8 +67,8 @@ def hard_scores(judge: Evaluator, tally: Tally) -> list[str]:
         return []
     return [
         (
-            "scores are 0 or 1: the model gives no log-probabilities, or is never in doubt (vlm, "
-            "modular: probability = stated)"
+            "all scores are 0 or 1: the model returns no log-probabilities, or is always "
+            "certain (for vlm and modular, try probability = stated)"
         )
     ]
 
@@ -83,8 +88,9 @@ def weaker_second(judge: Evaluator) -> list[str]:
         first, second = _kappa(cascade.first), _kappa(cascade.then)
         if first is not None and second is not None and second < first:
             cautions.append(
-                "the second judge of this cascade agrees with labels less than the first (kappa "
-                f"{second:.2f}, {first:.2f}): what goes on to it is judged worse"
+                "the second judge of this cascade agrees with labels less than the first "
+                f"(kappa {second:.2f} against {first:.2f}): escalated trajectories get "
+                "worse verdicts"
             )
     return cautions
 
@@ -107,12 +113,12 @@ def unequal_chances(labels: Iterable[LabelRecord]) -> str | None:
     if not any(label.inclusion for label in labels):
         return None
     return (
-        "the labels were drawn with unequal chances (`inclusion`): figures here are of the "
-        "labelled runs, not of all; only `prill rate` weighs them"
+        "the labels were drawn with unequal probabilities (`inclusion`): these figures "
+        "describe the labelled runs, not all runs; only `prill rate` weights them"
     )
 
 
-def sha256_of(path: str) -> str:
+def file_sha256(path: str) -> str:
     """Returns the SHA-256 of a file, which cards record for their data."""
     with open_input(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -132,6 +138,6 @@ def _unknown(name: str, sites: Counter[str]) -> str:
         shown.append(f"{len(sites) - _SITES} more")
     runs = f"{sites.total()} runs are" if sites.total() > 1 else "1 run is"
     return (
-        f"{runs} of sites that this {name} was not fitted on ({', '.join(shown)}): its card "
-        "has the figures for other sites"
+        f"{runs} from sites that this {name} was not fitted on ({', '.join(shown)}); its "
+        "card reports its accuracy on new sites"
     )

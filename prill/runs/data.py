@@ -35,7 +35,7 @@ from prill.datasets.recordings import (
 from prill.errors import UsageError
 from prill.io.checksums import CHECKSUMS, Checksums
 from prill.io.kinds import Kind, jsonl_files
-from prill.io.outputs import check_output, expect_place, write_output
+from prill.io.outputs import check_output, expect_file, write_output
 from prill.io.schemas import FileReport, check_file, schema
 from prill.io.store import UniqueIds, encode
 from prill.io.tables import Table, answers_table, printable, table
@@ -54,8 +54,12 @@ class TableConfig(Config):
     JSON.
     """
 
-    verdicts: Annotated[str | Path, Meta(description="verdict file, .jsonl or .jsonl.gz, or -")]
-    labels: Annotated[str | Path | None, Meta(description="label file: a column more")] = None
+    verdicts: Annotated[
+        str | Path, Meta(description="Verdict file (.jsonl or .jsonl.gz), or - for stdin.")
+    ]
+    labels: Annotated[
+        str | Path | None, Meta(description="Label file. Adds a column with the labels.")
+    ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"
     answers: Annotated[
@@ -63,11 +67,12 @@ class TableConfig(Config):
     ] = False
     format: Annotated[
         TableForm | None,
-        Meta(description="what to write (default: by the name of the output, else markdown)"),
+        Meta(
+            description="Output format (default: from the suffix of the output file, else "
+            "markdown)."
+        ),
     ] = None
-    output: Annotated[
-        str | Path | None, Meta(description="where to write it (default: standard output)")
-    ] = None
+    output: Annotated[str | Path | None, Meta(description="Output file (default: stdout).")] = None
 
     def check(self) -> None:
         """Validates options that depend on each other.
@@ -135,11 +140,11 @@ class MergeConfig(Config):
 
     verdicts: Annotated[
         Sequence[str | Path],
-        Meta(min_length=1, description="verdict files of one judge, .jsonl or .jsonl.gz"),
+        Meta(min_length=1, description="Verdict files of one judge (.jsonl or .jsonl.gz)."),
     ]
     output: Annotated[
         str | Path,
-        Meta(description="where to write them; verdicts that are there stay (- for stdout)"),
+        Meta(description="Output file, or - for stdout. Verdicts already in the file are kept."),
     ]
 
 
@@ -168,7 +173,7 @@ class AcceptConfig(Config):
     """Configuration of `prill accept`: accept the current files of a run folder."""
 
     folder: Annotated[
-        str | Path, Meta(description="folder of a run or a study, with the folders in it")
+        str | Path, Meta(description="Folder of a run or of a study, including its subfolders.")
     ]
 
 
@@ -202,8 +207,8 @@ def accept(config: AcceptConfig) -> AcceptResult:
     records = sorted(folder.rglob(CHECKSUMS))
     if not records:
         raise UsageError(
-            f"{folder}: has no {CHECKSUMS}: it is not the folder of a run, or its files are taken "
-            "as they are",
+            f"{folder}: no {CHECKSUMS}; the folder is not that of a run, or its changed "
+            "files were accepted",
             parameters=("folder",),
         )
     return AcceptResult(
@@ -228,18 +233,18 @@ class CheckConfig(Config):
     files: Annotated[
         Sequence[str | Path],
         Meta(
-            description="trajectories, labels or verdicts (.jsonl, .jsonl.gz), folders of them "
-            "(and folders of these), other tools' recordings, or -"
+            description="Trajectory, label or verdict files (.jsonl, .jsonl.gz), other "
+            "tools' recordings, folders of these, or - for stdin."
         ),
     ] = ()
     format: FormatOption = None
     goal: GoalOption = None
     goals: GoalsOption = None
     images: Annotated[
-        bool, Meta(description="open every image instead of looking whether it is there")
+        bool, Meta(description="Decode every image instead of only checking that its file exists.")
     ] = False
     schema: Annotated[
-        Kind | None, Meta(description="the JSON Schema of one line of such a file")
+        Kind | None, Meta(description="Print the JSON Schema of one line of this kind of file.")
     ] = None
 
     def check(self) -> None:
@@ -250,7 +255,7 @@ class CheckConfig(Config):
         """
         if bool(self.files) == bool(self.schema):
             raise UsageError(
-                "give either files to check or the kind of a schema", parameters=("schema",)
+                "give either files to check, or a kind for schema", parameters=("schema",)
             )
 
 
@@ -385,7 +390,7 @@ def _below(folder: str) -> Iterator[list[str]]:
 def _report_lines(report: FileReport) -> Iterator[str]:
     broken = f", {report.broken} broken" if report.broken else ""
     yield printable(
-        f"{report.path}: {report.kind or 'of no known kind'}, {report.good} good lines{broken}"
+        f"{report.path}: {report.kind or 'unknown kind'}, {report.good} good lines{broken}"
     )
     for what, messages in (
         ("problems", report.problems),
@@ -408,15 +413,15 @@ class ConvertConfig(Config):
             description="; ".join(
                 f"{name}: {entry.what}" for name, entry in FORMATS.entries.items()
             )
-            + "; or file.py:function of your own (default: recognised by the content)"
+            + "; or file.py:function for a reader of your own (default: detected from the content)"
         ),
     ] = None
-    source: Annotated[str | Path, Meta(description="folder or file in that format")]
+    source: Annotated[str | Path, Meta(description="Folder or file in that format.")]
     output: Annotated[
         str | Path,
         Meta(
-            description="folder for trajectories.jsonl, labels.jsonl, images/, and rubrics.jsonl "
-            "for judge rubric"
+            description="Output folder for trajectories.jsonl, labels.jsonl, images/ and, "
+            "for the judge `rubric`, rubrics.jsonl."
         ),
     ]
     goal: GoalOption = None
@@ -454,7 +459,7 @@ class ConvertResult:
         shown += [f"and {more:,} more names"] if more else []
         were = "was" if total == 1 else "were"
         return (
-            f"{total:,} of {report.actions:,} actions {were} not recognised, and are of kind "
+            f"{total:,} of {report.actions:,} actions {were} not recognised and have kind "
             f"other: {', '.join(shown)}"
         )
 
@@ -472,7 +477,7 @@ class ConvertResult:
 
     def __str__(self) -> str:
         report = self.report
-        unmatched = f" ({report.unmatched} of no trajectory here)" if report.unmatched else ""
+        unmatched = f" ({report.unmatched} without a trajectory)" if report.unmatched else ""
         broken = f", {len(report.problems)} broken" if report.problems else ""
         rubrics = f", {self.rubrics} rubrics" if self.rubrics else ""
         return (
@@ -498,7 +503,7 @@ def convert(
             content, or no trajectory could be read.
         InputError: The file of goals is broken.
     """
-    expect_place(config.output, "a folder")
+    expect_file(config.output, "a folder")
     format = config.format if config.format is not None else find_format(config.source)
     goals = read_goals(config.goals) if config.goals is not None else {}
     trajectories, labels = open_recording(format, config.source, goal=config.goal, goals=goals)

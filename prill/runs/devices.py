@@ -30,16 +30,19 @@ class DevicesConfig(Config):
     """Configuration of `prill devices`: look for browsers, phones and simulators."""
 
     platforms: Annotated[
-        Sequence[str], Meta(description=f"{', '.join(PLATFORMS)} (default: all of them)")
+        Sequence[str],
+        Meta(description=f"Platforms to check: {', '.join(PLATFORMS)} (default: all)."),
     ] = ()
-    appium_url: Annotated[str, Meta(description="where an Appium server may be")] = (
+    appium_url: Annotated[str, Meta(description="Address of an Appium server to check.")] = (
         "http://127.0.0.1:4723"
     )
 
     def check(self) -> None:
         """Validates the platforms."""
         if unknown := [name for name in self.platforms if name not in PLATFORMS]:
-            raise UsageError(f"no platform {', '.join(unknown)}; there are {', '.join(PLATFORMS)}")
+            raise UsageError(
+                f"unknown platform {', '.join(unknown)}; expected {', '.join(PLATFORMS)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -108,10 +111,10 @@ class SitesResult:
         return data_frame([asdict(finding) for finding in self.findings])
 
     def __str__(self) -> str:
-        return "\n".join(map(line_of_finding, self.findings))
+        return "\n".join(map(finding_line, self.findings))
 
 
-def line_of_finding(finding: SiteFinding) -> str:
+def finding_line(finding: SiteFinding) -> str:
     """Formats a finding as text."""
     return f"{'missing' if finding.problem else 'ok':<8}{finding.what}{f': {finding.problem}' if finding.problem else ''}"  # noqa: E501
 

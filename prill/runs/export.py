@@ -19,7 +19,7 @@ from prill.datasets.annotations import langsmith, openinference, run_id, trace_i
 from prill.datasets.formats import annotate_recording
 from prill.datasets.recordings import opened_recordings, recording_format
 from prill.errors import UsageError
-from prill.io.outputs import check_output, expect_place, write_output, writing
+from prill.io.outputs import check_output, expect_file, write_output, writing
 from prill.io.store import BadLine, TrajectoryReader, read_verdicts
 from prill.io.tables import table
 from prill.runs.base import FormatOption, asynchronous, opened_folders
@@ -35,23 +35,26 @@ class ExportConfig(Config):
     """What `prill export` does: write verdicts in the form of another tool."""
 
     verdicts: Annotated[
-        Sequence[str | Path], Meta(min_length=1, description="verdict files, a judge each")
+        Sequence[str | Path], Meta(min_length=1, description="Verdict files, one judge per file.")
     ]
     to: Annotated[
         Target,
         Meta(
-            description="atif, browser-use, inspect: a copy of the recording with the verdicts "
-            "in; openinference: OTLP JSON, a span for each verdict; langsmith: "
-            "feedback as JSON lines; csv: a table"
+            description="atif, browser-use, inspect: a copy of the recording with the "
+            "verdicts added. openinference: OTLP JSON with one span per verdict. "
+            "langsmith: feedback as JSON Lines. csv: a table."
         ),
     ]
     recording: Annotated[
         str | Path | None,
-        Meta(description="what was judged: needed for copies, and for the ids of traces and runs"),
+        Meta(
+            description="Recording that was judged. Required for copies, and for the ids of "
+            "traces and runs."
+        ),
     ] = None
     output: Annotated[
         str | Path,
-        Meta(description="where to write; a folder where the recording is one and is copied"),
+        Meta(description="Output file, or a folder if a recording that is a folder is copied."),
     ]
     format: FormatOption = None
 
@@ -63,7 +66,8 @@ class ExportConfig(Config):
         """
         if self.to in _LOGS and self.recording is None:
             raise UsageError(
-                f"{self.to} is a copy of the recording with the verdicts in: name it",
+                f"{self.to}: recording is missing; the result is a copy of it with the "
+                "verdicts added",
                 parameters=("recording",),
             )
 
@@ -87,7 +91,7 @@ class ExportResult:
     def problems(self) -> Iterator[str]:
         """Yields messages for the first skipped verdicts."""
         for id in self.left_out[:_MAX_PROBLEMS]:
-            yield f"{id!r}: nothing with that id to annotate; left out"
+            yield f"{id!r}: left out, because the recording has nothing with that id"
         if len(self.left_out) > _MAX_PROBLEMS:
             yield f"… and {len(self.left_out) - _MAX_PROBLEMS} more"
 
@@ -203,14 +207,14 @@ def _copy(config: ExportConfig, by_id: Mapping[str, list[Verdict]]) -> Sequence[
             f"{config.to} can be copied",
             parameters=("to",),
         )
-    expect_place(output, "a copy of a recording")
+    expect_file(output, "a copy of a recording")
     if output.exists():
-        raise UsageError(f"{output}: exists already; choose another name", parameters=("output",))
+        raise UsageError(f"{output}: already exists; choose another output", parameters=("output",))
     if source.is_dir() and output.resolve().is_relative_to(source.resolve()):
         raise UsageError(
-            f"{output}: is inside the recording; choose another place", parameters=("output",)
+            f"{output}: inside the recording; choose another output", parameters=("output",)
         )
-    used = _Used(by_id)
+    used = _RecordedLookups(by_id)
     part = output.with_name(f".{output.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:
@@ -233,7 +237,7 @@ def _copy(config: ExportConfig, by_id: Mapping[str, list[Verdict]]) -> Sequence[
     return tuple(used.ids)
 
 
-class _Used(Mapping[str, Sequence[Verdict]]):
+class _RecordedLookups(Mapping[str, Sequence[Verdict]]):
     """Verdicts by id that records which ids were looked up."""
 
     def __init__(self, verdicts: Mapping[str, Sequence[Verdict]]) -> None:

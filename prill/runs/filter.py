@@ -36,7 +36,7 @@ from prill.runs.base import (
     count_lines,
     opened_folders,
 )
-from prill.runs.cautions import sha256_of
+from prill.runs.cautions import file_sha256
 from prill.types import Trajectory
 
 PLAIN = "plain"
@@ -84,22 +84,29 @@ class FilterConfig(Config):
     """
 
     trajectories: Recordings
-    verdicts: Annotated[str | Path, Meta(description="verdicts of one judge on them")]
+    verdicts: Annotated[str | Path, Meta(description="Verdicts of one judge on the trajectories.")]
     output: Annotated[
-        str | Path, Meta(description="a new folder for the rows, or one of an earlier filter")
+        str | Path,
+        Meta(description="Folder for the rows: a new one, or that of an earlier filter."),
     ]
-    filter: Annotated[FilterSpec | Mapping[str, Any], Meta(description="what is kept")] = _FILTER
-    export: Annotated[ExportSpec | Mapping[str, Any], Meta(description="what is written")] = _EXPORT
+    filter: Annotated[
+        FilterSpec | Mapping[str, Any], Meta(description="Which trajectories or steps are kept.")
+    ] = _FILTER
+    export: Annotated[
+        ExportSpec | Mapping[str, Any], Meta(description="Kinds of rows to write.")
+    ] = _EXPORT
     policy: Annotated[
         TeacherLike,
         Meta(
-            description="who is to learn, for its prompts and language: a policy, module:Object, "
-            "or plain"
+            description="Policy to train, which sets prompts and action language: a "
+            "policy's name, module:Object, or plain."
         ),
     ] = _TEACHER
     labels: Annotated[
         str | Path | None,
-        Meta(description="label file: tells how many of the attempts kept truly succeeded"),
+        Meta(
+            description="Label file, used to report how many of the kept attempts truly succeeded."
+        ),
     ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"
@@ -181,7 +188,7 @@ def _filtered(
 ) -> FilterResult:
     spec, kinds = FilterSpec.read(config.filter), ExportSpec.read(config.export)
     if recordings:  # temporary images are deleted after the run
-        kinds = kinds.but(copy_images=True)
+        kinds = kinds.copy_with(copy_images=True)
     sources = {str(recording.file): recording.source for recording in recordings}
     teacher = make_teacher(config.policy)
     folder = Path(config.output)
@@ -207,7 +214,7 @@ def _filtered(
     about = {
         "prill": __version__,
         "inputs": [
-            {"path": str(sources.get(str(path), path)), "sha256": sha256_of(str(path))}
+            {"path": str(sources.get(str(path), path)), "sha256": file_sha256(str(path))}
             for path in inputs
         ],
         "filter": asdict(spec),
@@ -282,8 +289,8 @@ def _teacher(policy: Any, name: str) -> Teacher:
         return policy
     able = [name for name in POLICIES.entries if hasattr(POLICIES.maker(name), "demonstrate")]
     raise UsageError(
-        f"policy {name} cannot put recorded steps as lessons: it has no demonstrate(trajectory, "
-        f"index); those that do: {', '.join(able)}",
+        f"policy {name} cannot make training rows: it has no demonstrate(trajectory, "
+        f"index); policies with this method: {', '.join(able)}",
         parameters=("policy",),
     )
 
@@ -302,7 +309,7 @@ class _Silent:
         prompt: str = "",
     ) -> Reply:
         """Raises UsageError."""
-        raise UsageError("rows are made without a model")
+        raise UsageError("filtering does not call models")
 
 
 def described(policy: TeacherLike) -> dict[str, Any]:

@@ -17,10 +17,10 @@ from prill.config.registry import OptionError, list_options, nearest
 from prill.config.toml import parse_toml
 from prill.config.values import config_options, get_name, merged, plain
 from prill.emulators.settings import EnvironmentConfig
-from prill.emulators.task_source import numbers, to_words
+from prill.emulators.task_source import join_names, numbers
 from prill.episodes.record import RecordTally
 from prill.errors import UsageError
-from prill.io.outputs import expect_place
+from prill.io.outputs import expect_file
 from prill.io.tables import data_frame
 from prill.models.registry import asks_a_model, model_options
 from prill.policies.registry import POLICIES, PolicyConfig, PolicyLike, make_policy
@@ -39,16 +39,16 @@ from prill.refine.results import BASE, BY_ROUND, STUDY, StudyResults, results_te
 from prill.refine.training.preflight import Devices, check_settings, estimate_run, parse_devices
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import Base, open_base
-from prill.runs.base import apart, asynchronous, run_budget
-from prill.runs.plan import RunPlan, listed, times, together
+from prill.runs.base import asynchronous, run_budget, run_outside_loop
+from prill.runs.plan import RunPlan, listed, times, total_usage
 from prill.runs.rollout.episodes import EpisodePlan, RolloutSession, record_session
 from prill.runs.rollout.run import RolloutConfig, rollout_session
 
 log = logging.getLogger("prill.runs")
 _LATER = (
-    "{0} has no oracle, so there are no figures until people label each folder "
-    "`evaluation` of the study (prill annotate FOLDER/trajectories.jsonl -o FOLDER/labels.jsonl, "
-    "then the same study with tables_only)"
+    "{0} has no oracle, so there are no results until people have labelled each folder "
+    "`evaluation` of the study (prill annotate FOLDER/trajectories.jsonl -o "
+    "FOLDER/labels.jsonl, then the same study with tables_only)"
 )
 _AUDIENCE = Audience(say=log.info)
 # tokens of a row for the memory estimate if the training has no limit: a page and a picture
@@ -65,22 +65,28 @@ class FilteredBCConfig(Study):
     The tables of episodes have the fields of a rollout, and those of its environment beside them.
     """
 
-    policy: Annotated[PolicyLike, Meta(description="the policy that is to become better")]
+    policy: Annotated[PolicyLike, Meta(description="Policy to improve.")]
     output: Annotated[
-        str | Path, Meta(description="folder to write to; a study that was stopped resumes there")
+        str | Path, Meta(description="Output folder. An interrupted study resumes there.")
     ]
     seeds: Annotated[
-        int | str | Sequence[int], Meta(description="training seeds, each a study of its own")
+        int | str | Sequence[int],
+        Meta(description="Training seeds. Each seed is a study of its own."),
     ] = "0"
     budget_usd: Annotated[
-        float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+        float | None,
+        Meta(
+            ge=0,
+            description="Budget in US dollars for all models together. No call is started "
+            "beyond it.",
+        ),
     ] = None
-    tables_only: Annotated[bool, Meta(description="train nothing: the tables of what is there")] = (
-        False
-    )
+    tables_only: Annotated[
+        bool, Meta(description="Only write tables of the results so far, without training.")
+    ] = False
     gpus: Annotated[
         str | None,
-        Meta(description="plan for these GPUs, such as 8xH200, and not for this machine's"),
+        Meta(description="Estimate for these GPUs, for example 8xH200, instead of this machine's."),
     ] = None
 
     def check(self) -> None:
@@ -90,7 +96,7 @@ class FilteredBCConfig(Study):
             UsageError: A table is invalid; the message names its key.
         """
         super().check()
-        object.__setattr__(self, "seeds", to_words(self.seeds))
+        object.__setattr__(self, "seeds", join_names(self.seeds))
         self.training_seeds()
 
     def training_seeds(self) -> list[int]:
@@ -163,7 +169,7 @@ def filtered_bc(config: FilteredBCConfig, *, audience: Audience = _AUDIENCE) -> 
         EndpointError: The model's endpoint accepts no call.
         EnvironmentFailedError: The environment cannot start an episode.
     """
-    return apart(lambda: _filtered_bc(config, audience))
+    return run_outside_loop(lambda: _filtered_bc(config, audience))
 
 
 filtered_bc_async = asynchronous(filtered_bc)
@@ -171,10 +177,10 @@ filtered_bc_async = asynchronous(filtered_bc)
 
 
 def _filtered_bc(config: FilteredBCConfig, audience: Audience) -> FilteredBCResult:
-    expect_place(config.output, "a study")
+    expect_file(config.output, "a study")
     if config.gpus:
         raise UsageError(
-            "gpus is for a plan; a study takes the GPUs that it finds", parameters=("gpus",)
+            "gpus: only with a dry run; a study uses the GPUs that it finds", parameters=("gpus",)
         )
     out = Path(config.output)
     if not config.tables_only:
@@ -183,11 +189,10 @@ def _filtered_bc(config: FilteredBCConfig, audience: Audience) -> FilteredBCResu
             _base(config.make_training(0))
             run_study(config, world, out, config.training_seeds(), audience)
     elif not (out / STUDY).is_file():
-        raise UsageError(f"{out}: holds no study yet")
+        raise UsageError(f"{out}: contains no study yet")
     elif not (out / BASE / "evaluation" / PLAYED).is_file():
         raise UsageError(
-            f"{out}: the untrained policy's evaluation is not finished, and there is no table "
-            "without it"
+            f"{out}: the evaluation of the untrained policy is not finished; tables need it"
         )
     return FilteredBCResult(write_results(out), str(out))
 
@@ -204,13 +209,13 @@ def plan_filtered_bc(config: FilteredBCConfig) -> RunPlan:
     Raises:
         UsageError: The configuration is invalid.
     """
-    return apart(lambda: _plan(config))
+    return run_outside_loop(lambda: _plan(config))
 
 
 def _plan(config: FilteredBCConfig) -> RunPlan:
-    expect_place(config.output, "a study")
+    expect_file(config.output, "a study")
     if config.tables_only:
-        raise UsageError("tables_only: tables need no plan", parameters=("tables_only",))
+        raise UsageError("tables_only: not available in a dry run", parameters=("tables_only",))
     out, spec = Path(config.output), config.make_training(0)
     with run_budget(config.budget_usd, folder=out, planned=True):
         _, judges, plans = prepare(config, out)
@@ -257,12 +262,13 @@ def _training_on(devices: Devices, spec: TrainSpec, base: Base, out: Path) -> st
     hours = (
         f"{facts.seconds / 3600:.1f} h"
         if facts.seconds is not None and spec.steps
-        else "hours by the rows that are kept"
+        else "a duration that depends on the number of kept rows"
     )
     memory = f"about {facts.memory / 1e9:.1f} of {one.memory / 1e9:.0f} GB of one {one.name}"
     return (
-        f"a training with rows of {tokens:,} tokens: {memory}, {facts.disk_needed / 1e9:.1f} GB of "
-        f"disk, {hours}; {devices.count} GPUs share the arms and seeds"
+        f"one training with rows of {tokens:,} tokens: {memory}, "
+        f"{facts.disk_needed / 1000000000.0:.1f} GB of disk, {hours}; arms and seeds share "
+        f"{devices.count} GPUs"
     )
 
 
@@ -321,11 +327,11 @@ def plan_study(
     ]
     judged += [(judge, (1 + trainings) * evaluation.episodes) for judge in of_evaluation]
     spec = study.make_training(0)
-    steps = f"{spec.steps} steps" if spec.steps else f"{spec.epochs:g} epochs of what is kept"
+    steps = f"{spec.steps} steps" if spec.steps else f"{spec.epochs:g} epochs over the kept rows"
     arms = listed([judge.info.name for judge in of_arms])
     usages = [
         *(plan.all_usage for plan in plans.values()),
-        times(together(plan.usage for plan in own), later),
+        times(total_usage(plan.usage for plan in own), later),
         times(evaluation.usage, trainings * evaluation.episodes),
         *(times(evaluation.recorded.judging(judge), count) for judge, count in judged),
     ]
@@ -337,7 +343,7 @@ def plan_study(
             f"rounds: {study.rounds}; training seeds: {len(seeds)}",
             f"train {trainings} times from {spec.model} ({spec.method}), {steps} of {spec.batch} "
             "rows",
-            f"in all: at most {played} attempts and {evaluated} episodes of evaluation",
+            f"in total: at most {played} attempts and {evaluated} evaluation episodes",
             f"would be written to {out}",
         ),
         counts={
@@ -346,7 +352,7 @@ def plan_study(
             "verdicts": sum(count for _, count in judged),
             "trainings": trainings,
         },
-        usage=together(usages),
+        usage=total_usage(usages),
         most=True,
     )
 
@@ -375,17 +381,18 @@ class Rollouts:
             raise OptionError(f"policy.{error}", error.option) from None
         if not isinstance(teacher, Demonstrator):
             raise UsageError(
-                f"policy: {self._taught.name} cannot be taught: it has no demonstrate(trajectory, "
-                "index)"
+                f"policy: {self._taught.name} cannot be trained: it has no "
+                "demonstrate(trajectory, index)"
             )
         self._teacher = teacher
         for name in ("evaluation", "episodes"):
             if _uses_other_policy(study, getattr(study, name)):
-                raise UsageError(f"{name}.policy: only attempts may be another policy's")
+                raise UsageError(f"{name}.policy: only attempts may use another policy")
         if study.rounds > 1 and all(_uses_other_policy(study, kind) for kind in study.kinds):
             raise UsageError(
-                "rounds: all attempts are another policy's, so a later round has nothing new to "
-                "learn from; set it to 1, or add attempts of the policy itself"
+                "rounds: all attempts are made by another policy, so later rounds have "
+                "nothing new to learn from; set rounds to 1, or add attempts of the policy "
+                "itself"
             )
         places = (
             ["attempts"]
@@ -396,7 +403,7 @@ class Rollouts:
         for name, table in (("episodes", study.episodes), *self._tables):
             environment = {**study.episodes, **table}.get("environment")
             if not isinstance(get_name(plain(environment)), str):
-                raise UsageError("episodes.environment is missing: name the environment")
+                raise UsageError("episodes.environment is missing; name the environment")
             self._read(Path("-"), merged({"environment": environment}, table), place=name)
 
     def _expect_adapters(self) -> None:
@@ -406,13 +413,13 @@ class Rollouts:
         asked = set(model_options(model)) - own.keys() if asks_a_model(maker) else set()
         if "adapter" not in own and "adapter" not in asked:
             what = (
-                f"asks {get_name(model)}, which takes no adapter"
+                f"calls {get_name(model)}, which cannot load an adapter"
                 if asks_a_model(maker) and model
                 else "has no option `adapter`"
             )
             raise UsageError(
-                f"policy: {name} {what}: it cannot play what was trained; a policy that asks a "
-                "model can with local:DIR or vllm:MODEL"
+                f"policy: {name} {what}, so it cannot play the trained model; use a policy "
+                "that calls a model, with local:DIR or vllm:MODEL"
             )
 
     async def check(self, out: Path) -> dict[str, EpisodePlan]:
@@ -441,10 +448,10 @@ class Rollouts:
         ):
             where = plans["evaluation"].environment
             raise UsageError(
-                f"evaluation: nobody grades what is done in {where}, so there would be no figure "
-                "at all; name a judge whose verdicts are to be the figures (judge = …), or say "
-                "annotated = true and label the evaluations afterwards (prill annotate, then the "
-                "same study with tables_only)"
+                f"evaluation: {where} has no oracle, so there would be no results; either "
+                "name a judge (judge = …), or set annotated = true and label the "
+                "evaluations afterwards (prill annotate, then the same study with "
+                "tables_only)"
             )
         return plans
 
@@ -525,7 +532,9 @@ class Rollouts:
                 error if str(error).startswith(place) else UsageError(f"{place}: {error}")
             ) from None
         return Episodes(
-            config.but(first_play=earlier * config.attempts) if earlier else config, texts, where
+            config.copy_with(first_play=earlier * config.attempts) if earlier else config,
+            texts,
+            where,
         )
 
 
@@ -599,12 +608,12 @@ def _parted(episodes: Table, place: str) -> tuple[dict[str, Any], dict[str, Any]
             environment[key] = table.pop(key)
         elif key == "model":
             raise OptionError(
-                f"{place}.model: the policy of a study has one model: name it under policy", key
+                f"{place}.model: all episodes of a study use one model; name it under policy", key
             )
         elif key not in fields or key in _NOT_OF_EPISODES:
             known = sorted({*names, *fields} - _NOT_OF_EPISODES)
             raise OptionError(
-                f"{place}.{key}: there is no such option{nearest(key, known)}; there are: "
+                f"{place}.{key}: unknown option{nearest(key, known)}; expected one of "
                 f"{', '.join(known)}",
                 key,
             )

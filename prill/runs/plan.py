@@ -23,7 +23,7 @@ from prill.scoring.scorer import plan_files
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
 
 _SAMPLE = 200  # recorded attempts that an estimate is based on
-NOTHING_RECORDED = "nothing is recorded there yet to go by"
+NOTHING_RECORDED = "nothing is recorded there yet to estimate from"
 # Name prefixes of models that run locally and cost nothing, as users write them and as models
 # report them.
 OF_ONES_OWN = ("local:", "local/", "vllm:", "vllm/")
@@ -57,7 +57,7 @@ class RunPlan:
             yield f"calls and tokens: unknown ({self.unknown})"
             yield f"cost: unknown ({self.unknown})"
         elif not self.usage.calls:
-            yield "0 calls: no model is asked"
+            yield "0 calls: no model is called"
             yield "cost: $0.00"
         else:
             usage = self.usage
@@ -103,7 +103,7 @@ def duration(seconds: float) -> str:
     )
 
 
-def together(parts: Iterable[Usage | None]) -> Usage | None:
+def total_usage(parts: Iterable[Usage | None]) -> Usage | None:
     """Returns the sum of usages; None if one is unknown."""
     listed = list(parts)
     known = [part for part in listed if part is not None]
@@ -197,7 +197,7 @@ class JudgingPlan:
             work=(line, *work),
             counts={"trajectories": self.todo, "done": self.done, "broken": broken, **counts},
             usage=times(self.usage, usage_times),
-            unknown="this judge cannot say beforehand what it needs",
+            unknown="this judge cannot estimate its usage",
             most=self.most,
             seconds=seconds,
             problems=self.problems,

@@ -25,9 +25,9 @@ from prill.evaluators.registry import (
     make_run_judge,
 )
 from prill.io.kinds import TRAJECTORIES
-from prill.io.outputs import check_output, expect_place, write_output
+from prill.io.outputs import check_output, expect_file, write_output
 from prill.io.tables import data_frame
-from prill.models.devices import at_the_same_time
+from prill.models.devices import used_together
 from prill.models.registry import ModelConfig, ModelLike, model_options
 from prill.policies.registry import PolicyConfig, PolicyLike
 from prill.protocols import Evaluator, LanguageModel, Learner
@@ -43,7 +43,7 @@ from prill.refine.reflexion import (
 )
 from prill.refine.retries import RetrySpec, with_second_opinion
 from prill.runs.base import synchronous
-from prill.runs.plan import NOTHING_RECORDED, RunPlan, times, together
+from prill.runs.plan import NOTHING_RECORDED, RunPlan, times, total_usage
 from prill.runs.rollout.cases import Case
 from prill.runs.rollout.episodes import (
     EpisodePlan,
@@ -51,16 +51,16 @@ from prill.runs.rollout.episodes import (
     RolloutSession,
     session,
     shared_model,
-    template_of_case,
+    template_from_case,
 )
 from prill.types import Usage
 
 log = logging.getLogger("prill.runs")
 TABLE = "results.md"
 _UNGRADED = (
-    "no oracle grades what is done in {0}: attempts are counted as the judge has them, and what is "
-    "true of them stays unknown until people label them (prill annotate {1}/trajectories.jsonl -o "
-    "{1}/labels.jsonl, then the same run again)"
+    "{0} has no oracle: attempts are counted by the judge's verdicts, and the true success "
+    "rates stay unknown until people have labelled the attempts (prill annotate "
+    "{1}/trajectories.jsonl -o {1}/labels.jsonl, then the same run again)"
 )
 _RETRIES, _LESSONS = RetrySpec(), LessonsConfig()
 # The task states in which neither the judge nor the last attempt gives an answer.
@@ -74,29 +74,33 @@ class ReflexionConfig(EpisodesConfig):
     """
 
     output: Annotated[
-        str | Path, Meta(description="folder to write to; a run that was stopped resumes there")
+        str | Path, Meta(description="Output folder. An interrupted run resumes there.")
     ]
     policy: Annotated[
-        PolicyLike | None, Meta(description="who acts: a policy that takes lessons")
+        PolicyLike | None, Meta(description="Policy of the agent. It must accept lessons.")
     ] = "react"
     judge: Annotated[
-        JudgeLike, Meta(description="who judges; oracle: the environment's own labels")
+        JudgeLike,
+        Meta(
+            description="Judge that decides whether to retry, or oracle for the environment's "
+            "own labels."
+        ),
     ]
     second: Annotated[
-        JudgeLike | None, Meta(description="a judge that is asked before an attempt is thrown away")
+        JudgeLike | None, Meta(description="Second judge, asked before an attempt is discarded.")
     ] = None
-    retries: Annotated[RetrySpec, Meta(description="how a task is tried again")] = _RETRIES
-    lessons: Annotated[LessonsConfig, Meta(description="how lessons are drawn")] = _LESSONS
+    retries: Annotated[RetrySpec, Meta(description="How a task is retried.")] = _RETRIES
+    lessons: Annotated[LessonsConfig, Meta(description="How lessons are generated.")] = _LESSONS
     baseline: Annotated[
         str | Path | None,
         Meta(
-            description="another run: its attempts and lessons are taken, as far as both judges "
-            "agree"
+            description="Another run. Its attempts and lessons are reused as long as both "
+            "judges agree."
         ),
     ] = None
-    retry_unscored: Annotated[
-        bool, Meta(description="ask again for verdicts and lessons that could not be given")
-    ] = False
+    retry_unscored: Annotated[bool, Meta(description="Retry verdicts and lessons that failed.")] = (
+        False
+    )
 
     def check(self) -> None:
         """Validates options that depend on each other.
@@ -107,7 +111,7 @@ class ReflexionConfig(EpisodesConfig):
         super().check()
         if self.second is not None and self.is_graded_by_oracle:
             raise UsageError(
-                "second: a second judge is not used with the oracle's labels",
+                "second: not available with the judge oracle",
                 parameters=("second",),
             )
 
@@ -188,7 +192,7 @@ class ReflexionResult:
         assert self.results.table is not None
         task_by_task = self.results.settings.get("retries", {}).get("order") == "task"
         order = (
-            ["", "All attempts at a task were played before the next task (order: task)."]
+            ["", "All attempts at a task were made before the next task (order: task)."]
             if task_by_task
             else []
         )
@@ -266,7 +270,7 @@ plan_reflexion = synchronous(plan_reflexion_async)
 
 
 def _check_output(config: ReflexionConfig) -> None:
-    expect_place(config.output, "a folder")
+    expect_file(config.output, "a folder")
     check_output(Path(config.output) / TRAJECTORIES, "trajectories", continued=True)
 
 
@@ -291,7 +295,7 @@ class _Run:
             if lessons.model is None
             else shared_model(config.policy_model, lessons.model, config.calls)
         )
-        make = partial(learner_of_case, made, model, lessons)
+        make = partial(learner_from_case, made, model, lessons)
         first = make(Case(""), (), 0)
         settings = {
             "policy": made.plan.agent,
@@ -303,7 +307,7 @@ class _Run:
                 "prompt": Reflector(_Nobody()).prompt,
             },
         }
-        challenges = [challenge_of_case(made, make, row) for row in made.rows]
+        challenges = [challenge_from_case(made, make, row) for row in made.rows]
         baseline = None if config.baseline is None else Path(config.baseline)
         rest = {"play": make_play_settings(made), "baseline": baseline, "settings": settings}
         return cls(challenges, judge, isinstance(first, Reflective), rest)
@@ -332,14 +336,14 @@ def plan_retries(
     who = "the environment's labels" if judge is None else judge.info.name
     work = [episodes.line(), f"judge at most {episodes.todo} attempts by {who}"]
     if episodes.attempts > 1:
-        work.append(f"draw at most {lessons} lessons")
+        work.append(f"generate at most {lessons} lessons")
     usages = [
         episodes.all_usage,
         times(episodes.recorded.judging(judge), episodes.todo),
         None if asks and lessons else Usage(),
     ]
     unknown = (
-        "what a lesson takes is not known beforehand"
+        "the cost of a lesson is not known in advance"
         if episodes.usage is not None and usages[2] is None
         else None
     )
@@ -353,7 +357,7 @@ def plan_retries(
             "verdicts": episodes.todo,
             "lessons": lessons,
         },
-        usage=together(usages),
+        usage=total_usage(usages),
         unknown=unknown or NOTHING_RECORDED,
         most=True,
         most_seconds=episodes.most_seconds,
@@ -385,7 +389,7 @@ def _judge(config: ReflexionConfig, made: RolloutSession) -> Evaluator | None:
             path=path,
         )
 
-    with at_the_same_time():
+    with used_together():
         judge = make("judge", config.judge)
         second = None if config.second is None else make("second", config.second)
     return judge if second is None else with_second_opinion(judge, second, config.retries.threshold)
@@ -397,7 +401,7 @@ def _noisy(path: str, judge: JudgeConfig, labels: Path, *, graded: bool) -> Eval
     """
     if not graded:
         raise UsageError(
-            "noisy: there is no oracle here whose labels it could change; give it `labels`",
+            "noisy: there is no oracle whose labels it could change; give `labels`",
             parameters=("labels",),
         )
     around = {key: value for key, value in judge.options.items() if key in WRAPPER_OPTIONS}
@@ -406,7 +410,7 @@ def _noisy(path: str, judge: JudgeConfig, labels: Path, *, graded: bool) -> Eval
     return make_judge(NoisyLabels(LabelJudge(labels), spec), **around)
 
 
-def learner_of_case(
+def learner_from_case(
     made: RolloutSession,
     model: LanguageModel | None,
     spec: ReflectorSpec,
@@ -421,7 +425,7 @@ def learner_of_case(
     return find_learner(made.plan.make(replace(row, attempt=number)), lessons, model, spec)
 
 
-def challenge_of_case(
+def challenge_from_case(
     made: RolloutSession, make: Callable[[Case, Sequence[str], int], Learner], row: Case
 ) -> Challenge[Any]:
     """Returns one task and seed to try several times.
@@ -434,7 +438,7 @@ def challenge_of_case(
         task=partial(made.setting.task, name=row.task, seed=row.seed),
         learner=partial(make, row),
         agent=made.plan.agent,
-        metadata={"seed": row.seed, **template_of_case(made, row)},
+        metadata={"seed": row.seed, **template_from_case(made, row)},
         needs=made.setting.needs.get(row.task, frozenset()),
     )
 
@@ -456,4 +460,4 @@ class _Nobody:
         self, messages: Any, *, form: Any = None, max_tokens: int = 1024, prompt: str = ""
     ) -> NoReturn:
         """Raises UsageError."""
-        raise UsageError("no model is asked here")
+        raise UsageError("no model is called here")

@@ -46,11 +46,15 @@ class ReportConfig(Config):
     """
 
     trajectories: Recordings
-    output: Annotated[str | Path, Meta(description="the page to write, such as report.html; or -")]
+    output: Annotated[
+        str | Path,
+        Meta(description="HTML file to write, for example report.html, or - for stdout."),
+    ]
     verdicts: Annotated[
-        Sequence[str | Path], Meta(description="verdict files: the judges, side by side")
+        Sequence[str | Path],
+        Meta(description="Verdict files. Their judges are shown side by side."),
     ] = ()
-    labels: Annotated[Sequence[str | Path], Meta(description="label files")] = ()
+    labels: Annotated[Sequence[str | Path], Meta(description="Label files.")] = ()
     source: SourceOption = None
     truth: TruthOption = "majority"
     format: FormatOption = None
@@ -59,32 +63,30 @@ class ReportConfig(Config):
     embed: Annotated[
         bool,
         Meta(
-            description="put the images into the page instead of linking to them; those of "
-            "recordings always are"
+            description="Embed images instead of linking to them. Images of recordings are "
+            "always embedded."
         ),
     ] = False
-    transcripts: Annotated[bool, Meta(description="show what models were asked and answered")] = (
-        True
-    )
-    limit: Annotated[int | None, Meta(ge=1, description="show the first N trajectories only")] = (
+    transcripts: Annotated[bool, Meta(description="Show prompts and replies of models.")] = True
+    limit: Annotated[int | None, Meta(ge=1, description="Show only the first N trajectories.")] = (
         None
     )
     threshold: Annotated[
         float | None,
-        Meta(ge=0, le=1, description="the score to mark on the precision-recall curves"),
+        Meta(ge=0, le=1, description="Score to mark on the precision-recall curves."),
     ] = None
     calibration: Annotated[
         Sequence[str | Path],
-        Meta(description="calibrations of these judges: their thresholds are marked"),
+        Meta(description="Calibration files of these judges. Their thresholds are marked."),
     ] = ()
     by: Annotated[
         Sequence[str],
         Meta(
-            description="more to filter by besides site, agent, platform and truncated: task, or "
-            "keys of the metadata"
+            description="Additional filters besides site, agent, platform and truncated: "
+            "task, or keys of the metadata."
         ),
     ] = ()
-    title: Annotated[str, Meta(description="what stands above the page")] = "prill report"
+    title: Annotated[str, Meta(description="Title of the page.")] = "prill report"
 
 
 @dataclass(frozen=True)
@@ -118,13 +120,13 @@ class ReportResult:
         yield from summary.broken[:_MAX_PROBLEMS]
         if len(summary.broken) > _MAX_PROBLEMS:
             yield f"… and {len(summary.broken) - _MAX_PROBLEMS} more lines that could not be read"
-        yield from (f"{path}: missing, or no image" for path in summary.missing[:_MAX_PROBLEMS])
+        yield from (f"{path}: missing, or not an image" for path in summary.missing[:_MAX_PROBLEMS])
         if len(summary.missing) > _MAX_PROBLEMS:
             yield f"… and {len(summary.missing) - _MAX_PROBLEMS} more images that cannot be shown"
         if summary.outside:
             yield (
-                f"{summary.outside} images lie outside the page's folder: they are found only "
-                "from here; embed puts them in"
+                f"{summary.outside} images are outside the page's folder, so the page shows "
+                "them only on this machine; embed stores them in the page"
             )
         yield from (
             caution
@@ -191,7 +193,7 @@ def report(
         paths,
         recordings,
     ):
-        config = config.but(trajectories=paths, embed=config.embed or bool(recordings))
+        config = config.copy_with(trajectories=paths, embed=config.embed or bool(recordings))
         return _written(config, retries, progress)
 
 
@@ -250,7 +252,7 @@ def with_retries(config: ReportConfig) -> tuple[ReportConfig, Mapping[str, Retry
     folders = [folder for folder in map(Path, config.trajectories) if _was_retried(folder)]
     if not folders:
         return config, None
-    config = config.but(
+    config = config.copy_with(
         trajectories=[
             path / TRAJECTORIES if path in folders else path
             for path in map(Path, config.trajectories)

@@ -58,47 +58,57 @@ class ScoreConfig(Config):
 
     trajectories: Recordings
     output: Annotated[
-        str | Path, Meta(description="verdict file; a run that was stopped resumes there; or -")
+        str | Path,
+        Meta(description="Verdict file, or - for stdout. An interrupted run resumes there."),
     ]
     judge: Annotated[
-        JudgeLike, Meta(description="who judges: a name, FILE.toml, FILE.json or module:Object")
+        JudgeLike, Meta(description="Judge to use: a name, FILE.toml, FILE.json or module:Object.")
     ]
     model: Annotated[
-        ModelLike | None, Meta(description="model that the judge asks, unless it names another")
+        ModelLike | None,
+        Meta(description="Model that the judge calls, unless the judge's options name another."),
     ] = None
     budget_usd: Annotated[
-        float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+        float | None,
+        Meta(
+            ge=0,
+            description="Budget in US dollars for all models together. No call is started "
+            "beyond it.",
+        ),
     ] = None
     format: FormatOption = None
     goal: GoalOption = None
     goals: GoalsOption = None
-    concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16
-    processes: Annotated[int, Meta(ge=1, description="processes that judge a shard each")] = 1
+    concurrency: Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")] = 16
+    processes: Annotated[
+        int, Meta(ge=1, description="Number of processes. Each one judges a shard.")
+    ] = 1
     engine: Annotated[
-        EngineLike | None, Meta(description="ray: workers of a cluster, or of this machine")
+        EngineLike | None,
+        Meta(
+            description="ray: run on the workers of a Ray cluster or, without one, of this machine."
+        ),
     ] = None
-    limit: Annotated[
-        int | None, Meta(ge=1, description="look at the first N trajectories only")
-    ] = None
+    limit: Annotated[int | None, Meta(ge=1, description="Judge only the first N trajectories.")] = (
+        None
+    )
     shard: Annotated[
         str | Shard | None,
-        Meta(description="this machine's share of the trajectories, such as 1/4"),
+        Meta(description="Shard of the trajectories to judge on this machine, for example 1/4."),
     ] = None
     resume: Annotated[
         bool,
         Meta(
-            description="continue the verdict file; else it becomes FILE.bak and a new one begins"
+            description="Continue the verdict file. Otherwise it is renamed to FILE.bak "
+            "and a new one is started."
         ),
     ] = True
     retry_unscored: Annotated[
-        bool, Meta(description="judge again what is unscored, besides what is missing")
+        bool, Meta(description="Judge unscored trajectories again, in addition to missing ones.")
     ] = False
     transcripts: Annotated[
         str | Path | bool,
-        Meta(
-            description="folder for what models were asked and answered (default: next to the "
-            "output)"
-        ),
+        Meta(description="Folder for prompts and replies of models (default: next to the output)."),
     ] = True
 
     @property
@@ -133,7 +143,7 @@ class ScoreResult(VerdictFile):
     def __str__(self) -> str:
         unscored = sum(self.tally.unscored.values())
         counts = f"{self.tally.succeeded} success, {self.tally.failed} failure, {unscored} unscored"
-        return f"{counts}, {self.tally.skipped} already there -> {self.output}"
+        return f"{counts}, {self.tally.skipped} already in the file -> {self.output}"
 
 
 async def _score_files(
@@ -233,9 +243,7 @@ async def score_async(
     if isinstance(what, ScoreConfig):
         return await _score_files(what, **options)
     if judge is None:
-        raise UsageError(
-            "judge is missing: name who judges, as in score(trajectories, prill.judge(…))"
-        )
+        raise UsageError("judge is missing; give one, as in score(trajectories, prill.judge(…))")
     return await scoring.score_async(what, judge, **options)
 
 

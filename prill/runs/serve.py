@@ -25,20 +25,27 @@ class ServeConfig(ServiceSpec):
     """Configuration of `prill serve`: serve a reward and the verdicts of its judge over HTTP."""
 
     reward: Annotated[
-        RewardConfig, Meta(description="the judge, what its verdicts are worth, and what looks on")
+        RewardConfig,
+        Meta(description="Judge, how its verdicts become rewards, and the monitors of the reward."),
     ]
     model: Annotated[
-        ModelLike | None, Meta(description="model that the judge asks, unless it names another")
+        ModelLike | None,
+        Meta(description="Model that the judge calls, unless the judge's options name another."),
     ] = None
     budget_usd: Annotated[
-        float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+        float | None,
+        Meta(
+            ge=0,
+            description="Budget in US dollars for all models together. No call is started "
+            "beyond it.",
+        ),
     ] = None
     concurrency: Annotated[
         int | None,
         Meta(
             ge=1,
-            description="judgements at once (default: the calls of the judge's model, else "
-            f"{_CALLS})",
+            description="Number of trajectories judged at once (default: the concurrency "
+            f"of the judge's model, else {_CALLS}).",
         ),
     ] = None
 

@@ -34,17 +34,18 @@ from prill.types import CheckedClaim, Findings, Trajectory, Verdict
 class ShowConfig(Config):
     """Configuration of `prill show`: show one verdict with its model calls."""
 
-    id: Annotated[str, Meta(description="the trajectory whose verdict is wanted")]
+    id: Annotated[str, Meta(description="Id of the trajectory whose verdict to show.")]
     verdicts: Annotated[
         Sequence[str | Path],
-        Meta(min_length=1, description="verdict files: all that judged it are shown"),
+        Meta(min_length=1, description="Verdict files. All verdicts on the trajectory are shown."),
     ]
     trajectories: Annotated[
-        Sequence[str | Path], Meta(description="trajectory files: goal, actions and answer")
+        Sequence[str | Path],
+        Meta(description="Trajectory files, used to show the goal, actions and answer."),
     ] = ()
     transcripts: Annotated[
         str | Path | None,
-        Meta(description="folder of transcripts (default: next to the verdict file)"),
+        Meta(description="Folder of transcripts (default: next to the verdict file)."),
     ] = None
 
 
@@ -140,13 +141,13 @@ class JudgesConfig(Config):
     """
 
     judge: Annotated[
-        str | None, Meta(description="one judge, with its options (default: all, a line each)")
+        str | None,
+        Meta(description="Judge to show with its options (default: all judges, one per line)."),
     ] = None
-    prompt: Annotated[
-        bool, Meta(description="print the prompt that the judge uses, ready to edit")
-    ] = False
+    prompt: Annotated[bool, Meta(description="Print the judge's prompt, ready to edit.")] = False
     prompt_name: Annotated[
-        str | None, Meta(description="which one, of a judge with several (default: its main one)")
+        str | None,
+        Meta(description="Prompt to print, for judges with several (default: the main prompt)."),
     ] = None
 
     def check(self) -> None:
@@ -156,7 +157,7 @@ class JudgesConfig(Config):
             UsageError: No judge is named.
         """
         if (self.prompt or self.prompt_name) and not self.judge:
-            raise UsageError("name the judge whose prompt is wanted", parameters=("judge",))
+            raise UsageError("name the judge whose prompt to print", parameters=("judge",))
 
 
 @dataclass(frozen=True)
@@ -211,17 +212,15 @@ def _silence(verdict: Verdict, folder: Path) -> str:
     """Returns why a verdict has no transcript."""
     if not folder.is_dir():
         why = (
-            f"{folder} is not there: none were kept, or they were moved (transcripts names "
-            "another folder)"
+            f"{folder} does not exist: no transcripts were kept, or they were moved (give "
+            "their folder as transcripts)"
         )
     else:
         why = (
-            f"{folder} holds none of this verdict: it was made by a run that kept none, or its "
-            "file there is cut"
+            f"{folder} has no transcript of this verdict: its run kept none, or the file is "
+            "incomplete"
         )
-    return (
-        why if verdict.usage.calls else f"the verdict was made without a call to a model, or {why}"
-    )
+    return why if verdict.usage.calls else f"the verdict needed no model call, or {why}"
 
 
 def _trajectory(id: str, files: Iterable[str]) -> Trajectory | None:
@@ -356,7 +355,7 @@ def _claim_lines(claims: Iterable[CheckedClaim]) -> Iterator[str]:
 
 def _call_facts(call: Call) -> str:
     if call.cached:
-        return f"{call.model}, nothing was sent: the reply to an equal call was kept"
+        return f"{call.model}, nothing was sent: the reply came from the cache"
     attempts = f", {call.attempts} attempts" if call.attempts > 1 else ""
     finish = f", finish {call.finish_reason}" if call.finish_reason else ""
     return (
@@ -401,8 +400,8 @@ def _listing() -> Iterator[str]:
             yield f"{'':<15}   {', '.join(options)}"
     yield ""
     yield (
-        f"Around any judge: {', '.join(list_options(JudgeWrappers))}. A judge of your own: "
-        "module:Object or file.py:Object."
+        f"Options of every judge: {', '.join(list_options(JudgeWrappers))}. A judge of your "
+        "own: module:Object or file.py:Object."
     )
 
 
@@ -454,5 +453,7 @@ def _prompt(judge: str, name: str | None) -> str:
     if "citations" in judge_options(judge):
         names.append("citations")
     if name not in names:
-        raise UsageError(f"judge {judge!r} has no prompt {name!r}; there are: {', '.join(names)}")
+        raise UsageError(
+            f"judge {judge!r} has no prompt {name!r}; expected one of {', '.join(names)}"
+        )
     return load_prompt(maker.package, name).text.rstrip()

@@ -16,7 +16,7 @@ from prill.evaluators.fitted.calibration import read_calibration
 from prill.evaluators.labels import make_task
 from prill.io.checksums import Checksums
 from prill.io.kinds import TRAJECTORIES
-from prill.io.outputs import expect_place, write_output
+from prill.io.outputs import expect_file, write_output
 from prill.io.store import read_labels, read_trajectories, read_verdicts
 from prill.io.tables import data_frame
 from prill.io.truth import gold_labels
@@ -26,9 +26,9 @@ from prill.refine.simulation import (
     Outcome,
     RecordedTruths,
     SimulationSpec,
-    judge_of_calibration,
-    judge_of_rates,
-    judge_of_verdicts,
+    judge_from_calibration,
+    judge_from_rates,
+    judge_from_verdicts,
     simulate,
     simulation_chart,
     simulation_lines,
@@ -46,30 +46,34 @@ class SimulationConfig(SimulationSpec):
     """
 
     output: Annotated[
-        str | Path, Meta(description="folder for simulation.md, simulation.svg and simulation.json")
+        str | Path,
+        Meta(description="Output folder for simulation.md, simulation.svg and simulation.json."),
     ]
     recorded: Annotated[
         str | Path | None,
-        Meta(description="attempts of a run or recording, instead of a success rate"),
+        Meta(description="Attempts of a run or recording, used instead of a success rate."),
     ] = None
     verdicts: Annotated[
         str | Path | None,
-        Meta(description="verdicts of your judge, instead of error rates; together with labels"),
+        Meta(description="Verdicts of your judge, used with labels instead of error rates."),
     ] = None
-    labels: Annotated[str | Path | None, Meta(description="labels of the same attempts")] = None
+    labels: Annotated[str | Path | None, Meta(description="Labels of the same attempts.")] = None
     calibration: Annotated[
         str | Path | None,
-        Meta(description="calibration of that judge; alone: its own record of how the judge errs"),
+        Meta(
+            description="Calibration of that judge. Without verdicts and labels, the error "
+            "rates stored in it are used."
+        ),
     ] = None
     source: Annotated[
         str | None,
-        Meta(description="labels to use where there are several sources, such as human or oracle"),
+        Meta(description="Label source to use if there are several, for example human or oracle."),
     ] = None
     truth: Annotated[
         str,
         Meta(
-            description="of several annotators: majority (a tie is undecided), unanimous, first "
-            "(line), or a NAME"
+            description="Rule for several annotators: majority (a tie is undecided), "
+            "unanimous, first (first line), or the NAME of one."
         ),
     ] = "majority"
 
@@ -81,7 +85,7 @@ class SimulationConfig(SimulationSpec):
         """
         if (self.verdicts is None) != (self.labels is None):
             raise UsageError(
-                "verdicts and labels go together: they tell how the judge errs",
+                "verdicts and labels: give both; the judge's error rates are estimated from them",
                 parameters=("verdicts", "labels"),
             )
 
@@ -127,7 +131,7 @@ def simulate_retries(config: SimulationConfig) -> SimulationResult:
     Raises:
         UsageError: A file cannot be read, or does not determine the judge's error rates.
     """
-    expect_place(config.output, "a folder")
+    expect_file(config.output, "a folder")
     judge = _judge(config)
     recorded = _recorded(Path(config.recorded)) if config.recorded is not None else ()
     result = SimulationResult(simulate(config, judge, recorded), judge.rates, str(config.output))
@@ -156,8 +160,8 @@ def _judge(config: SimulationConfig) -> JudgeModel:
     calibration = None if config.calibration is None else read_calibration(str(config.calibration))
     if config.verdicts is not None and config.labels is not None:
         truth = gold_labels(read_labels(config.labels), config.source, config.truth)[1]
-        return judge_of_verdicts(list(read_verdicts(config.verdicts)), truth, calibration)
-    return judge_of_rates(config) if calibration is None else judge_of_calibration(calibration)
+        return judge_from_verdicts(list(read_verdicts(config.verdicts)), truth, calibration)
+    return judge_from_rates(config) if calibration is None else judge_from_calibration(calibration)
 
 
 def _recorded(folder: Path) -> list[RecordedTruths]:
@@ -168,7 +172,7 @@ def _recorded(folder: Path) -> list[RecordedTruths]:
     Checksums(folder).check()
     found = list(_retried(folder) if (folder / RESULTS).exists() else _first_attempts(folder))
     if not found:
-        raise UsageError(f"{folder}: no attempt there has a label that is decided")
+        raise UsageError(f"{folder}: no attempt in it has a decided label")
     return found
 
 

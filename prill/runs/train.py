@@ -67,22 +67,32 @@ class TrainConfig(Config):
 
     rows: Annotated[
         str | Path,
-        Meta(description="rows of prompt and completion (.jsonl), or gold trajectories of pages"),
+        Meta(
+            description="Rows with prompt and completion (.jsonl), or gold trajectories of "
+            "recorded pages."
+        ),
     ]
     output: Annotated[
-        str | Path, Meta(description="folder for the weights, their card and checkpoints")
+        str | Path,
+        Meta(description="Output folder for the weights, the model card and checkpoints."),
     ]
     preset: Annotated[
         PresetLike,
-        Meta(description="settings to start from: a preset's name, or a .toml file of settings"),
+        Meta(description="Settings to start from: the name of a preset, or a .toml file."),
     ]
     resume: Annotated[
         bool,
-        Meta(description="continue the training; else it becomes DIR.bak and a new one begins"),
+        Meta(
+            description="Resume the training. Otherwise the folder is renamed to DIR.bak and a "
+            "new one is started."
+        ),
     ] = True
     gpus: Annotated[
         str | None,
-        Meta(description="for a plan: these GPUs, such as 8xH200, and not those of this machine"),
+        Meta(
+            description="For a dry run: estimate for these GPUs, for example 8xH200, instead "
+            "of this machine's."
+        ),
     ] = None
 
     def spec(self) -> TrainSpec:
@@ -97,7 +107,7 @@ class TrainConfig(Config):
         if isinstance(self.preset, TrainSpec):
             if self.preset.trains != self.trains:
                 raise UsageError(
-                    f"preset: trains a {self.preset.trains}, not a {self.trains}",
+                    f"preset: it trains a {self.preset.trains}, not a {self.trains}",
                     parameters=("preset",),
                 )
             return self.preset
@@ -144,7 +154,7 @@ class TrainPolicyConfig(TrainConfig):
 
     preset: Annotated[
         PresetLike,
-        Meta(description="settings to start from: a preset's name, or a .toml file of settings"),
+        Meta(description="Settings to start from: the name of a preset, or a .toml file."),
     ] = _POLICY
 
 
@@ -155,7 +165,7 @@ class TrainCaptionerConfig(TrainConfig):
     trains: ClassVar[Trained] = "captioner"
     preset: Annotated[
         PresetLike,
-        Meta(description="settings to start from: a preset's name, or a .toml file of settings"),
+        Meta(description="Settings to start from: the name of a preset, or a .toml file."),
     ] = _CAPTIONER
 
 
@@ -205,7 +215,7 @@ def train(
     spec = config.spec()
     if config.gpus is not None:
         raise UsageError(
-            "gpus: is for a plan; a training takes the GPUs that its processes are given",
+            "gpus: only with a dry run; a training uses the GPUs that its processes are given",
             parameters=("gpus",),
         )
     teacher, taught = config.teacher()

@@ -47,44 +47,48 @@ class TrainJudgeConfig(TrainConfig):
     trains: ClassVar[Trained] = "judge"
 
     rows: Annotated[
-        str | Path, Meta(description="trajectory file (.jsonl, .jsonl.gz), or a folder of them")
+        str | Path, Meta(description="Trajectory file (.jsonl, .jsonl.gz), or a folder of them.")
     ]
     labels: Annotated[
         str | Path | None,
         Meta(
-            description="label file to learn from; with a teacher, what its verdicts must agree "
-            "with"
+            description="Label file to learn from. With teacher: labels that the "
+            "teacher's verdicts must agree with."
         ),
     ] = None
     teacher_verdicts: Annotated[
-        str | Path | None, Meta(description="verdicts of another judge to learn from")
+        str | Path | None, Meta(description="Verdicts of another judge to learn from.")
     ] = None
     agreeing: Annotated[
         str | Path | None,
-        Meta(description="verdicts of a second judge: runs on which it differs are left out"),
+        Meta(
+            description="Verdicts of a second judge. Trajectories on which the two judges "
+            "differ are left out."
+        ),
     ] = None
     soft_labels: Annotated[
         bool,
-        Meta(
-            description="learn the teacher's probability of success instead of its verdict alone; "
-            "the judge replies with one word (form word)"
-        ),
+        Meta(description="Learn the teacher's probability of success, with form = word."),
     ] = False
     judge: Annotated[
         JudgeConfig | str | Mapping[str, Any],
         Meta(
-            description="who is trained, asked in its own words: modular, vlm or steps; form word "
-            "unless it says otherwise"
+            description="Judge to train: modular, vlm or steps. Its option `form` is word unless "
+            "set otherwise."
         ),
     ] = _MODULAR
     grouping: Annotated[
-        Grouping, Meta(description="what is held out whole: a task, its template, or a goal")
+        Grouping,
+        Meta(
+            description="Unit that the held-out split does not divide: a task, its "
+            "template, or a goal."
+        ),
     ] = "task"
     source: SourceOption = None
     truth: TruthOption = "majority"
     preset: Annotated[
         PresetLike,
-        Meta(description="settings to start from: a preset's name, or a .toml file of settings"),
+        Meta(description="Settings to start from: the name of a preset, or a .toml file."),
     ] = _PRESET
 
     def check(self) -> None:
@@ -106,7 +110,7 @@ class TrainJudgeConfig(TrainConfig):
             )
         if self.labels is None and self.teacher_verdicts is None:
             raise UsageError(
-                "there is nothing to learn from: name labels, or the verdicts of a teacher",
+                "nothing to learn from; give labels, or the verdicts of a teacher",
                 parameters=("labels", "teacher_verdicts"),
             )
 
@@ -116,7 +120,8 @@ class TrainJudgeConfig(TrainConfig):
         judge = JudgeConfig.read(self.judge, "judge")
         if not isinstance(judge, JudgeConfig) or judge.name.endswith(DESCRIPTIONS):
             raise UsageError(
-                "judge: name the judge to train, and its options: modular, vlm or steps",
+                "judge is missing; give the judge to train, with its options: modular, vlm "
+                "or steps",
                 parameters=("judge",),
             )
         table, options = dict(judge.mapping()), judge_options(judge.name)
@@ -143,7 +148,7 @@ class TrainJudgeConfig(TrainConfig):
             inputs = (self.rows, self.labels, self.teacher_verdicts, self.agreeing)
             if any(other is not None and is_same_file(path, other) for other in inputs):
                 raise UsageError(
-                    f"{path}: rows are written there, and it is an input; choose another output",
+                    f"{path}: both an input and an output; choose another output",
                     parameters=("output",),
                 )
             expect_writable(path)
@@ -225,7 +230,7 @@ class JudgeRows:
             for row in self.rows:
                 file.write(encode(written.row("sft", row)))
         images = any("images" in row for row in self.rows)
-        for name, text in written.beside(["sft"], images=images).items():
+        for name, text in written.other_files(["sft"], images=images).items():
             write_output(target / name, text.encode())
         return path
 
@@ -272,8 +277,8 @@ def _make_rows(config: TrainJudgeConfig) -> JudgeRows:
         log.info("%d rows of %d runs; runs without one: %s", len(rows), len(used), reasons)
     if not rows:
         raise UsageError(
-            f"{config.rows}: no run gives a row ({dict(lost)}); do the ids of labels and verdicts "
-            "fit?",
+            f"{config.rows}: no run gives a row ({dict(lost)}); check that the ids of "
+            "labels and verdicts match",
             parameters=("labels", "teacher_verdicts"),
         )
     return JudgeRows(tuple(rows), tuple(used), dict(lost))

@@ -15,7 +15,7 @@ from msgspec import Meta
 from prill.config.values import Config
 from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
-from prill.io.outputs import check_output, expect_place
+from prill.io.outputs import check_output, expect_file
 from prill.io.truth import SourceOption, TruthOption
 from prill.runs.annotate import annotator_name
 from prill.runs.base import (
@@ -45,22 +45,24 @@ class ViewConfig(Config):
     verdicts: Annotated[
         Sequence[str | Path],
         Meta(
-            description="verdict files: the judges; one that a run is about to write may be named"
+            description="Verdict files, one judge per file. A file may not exist yet if a "
+            "run is about to write it."
         ),
     ] = ()
-    labels: Annotated[Sequence[str | Path], Meta(description="label files")] = ()
+    labels: Annotated[Sequence[str | Path], Meta(description="Label files.")] = ()
     annotator: Annotated[
-        str | None, Meta(description="take labels beside the verdicts; whose they are")
+        str | None,
+        Meta(description="Collect labels next to the verdicts, under this annotator's name."),
     ] = None
     output: Annotated[
         str | Path | None,
-        Meta(description="label file of the annotator; labels of others in it are kept"),
+        Meta(description="Label file of the annotator. Labels by other annotators are kept."),
     ] = None
     blind: Annotated[
         bool,
         Meta(
-            description="hide verdicts, others' labels and figures of a run until the annotator "
-            "has labelled it"
+            description="Hide verdicts, others' labels and statistics of a run until the "
+            "annotator has labelled it."
         ),
     ] = False
     source: SourceOption = None
@@ -68,20 +70,18 @@ class ViewConfig(Config):
     format: FormatOption = None
     goal: GoalOption = None
     goals: GoalsOption = None
-    transcripts: Annotated[bool, Meta(description="show what models were asked and answered")] = (
-        True
-    )
+    transcripts: Annotated[bool, Meta(description="Show prompts and replies of models.")] = True
     by: Annotated[
         Sequence[str],
         Meta(
-            description="more to filter by besides site, agent, platform and truncated: task, or "
-            "keys of the metadata"
+            description="Additional filters besides site, agent, platform and truncated: "
+            "task, or keys of the metadata."
         ),
     ] = ()
     port: Annotated[
-        int, Meta(ge=0, le=65535, description="port on this machine (default: any that is free)")
+        int, Meta(ge=0, le=65535, description="Port on this machine (default: any free port).")
     ] = 0
-    title: Annotated[str, Meta(description="what stands above the page")] = "prill view"
+    title: Annotated[str, Meta(description="Title of the page.")] = "prill view"
 
     def check(self) -> None:
         """Validates options that depend on each other.
@@ -92,14 +92,14 @@ class ViewConfig(Config):
         if (self.annotator is None) != (self.output is None):
             missing = "output" if self.output is None else "annotator"
             raise UsageError(
-                "labels need the name of the annotator and a label file: give both, or none",
+                "annotator and output (the label file): give both or neither",
                 parameters=(missing,),
             )
         if self.annotator is not None:
             object.__setattr__(self, "annotator", annotator_name(self.annotator))
         if self.blind and self.annotator is None:
             raise UsageError(
-                "blind is for those who label: name the annotator and the label file",
+                "blind: only for annotators; give annotator and output",
                 parameters=("annotator", "output"),
             )
 
@@ -148,7 +148,7 @@ class ViewResult:
     def __str__(self) -> str:
         if self.output is None:
             return f"{self.runs} runs"
-        return f"{self.output}: {self.written} labelled now, {self.done} of {self.runs} in all"
+        return f"{self.output}: {self.written} labelled now, {self.done} of {self.runs} in total"
 
 
 def _log_address(page: OpenedView) -> None:
@@ -182,12 +182,12 @@ async def view_async(
             labels=config.labels,
         )
     )
-    config = config.but(
+    config = config.copy_with(
         trajectories=report.trajectories, verdicts=report.verdicts, labels=report.labels
     )
     if config.output is not None:
         inputs = [*config.trajectories, *config.verdicts]
-        expect_place(str(config.output), "labels, which are continued,")
+        expect_file(str(config.output), "labels")
         check_output(config.output, "labels", inputs, continued=True)
     for path in map(Path, config.verdicts):
         if not path.exists() and not path.parent.is_dir():
@@ -196,7 +196,7 @@ async def view_async(
         paths,
         _,
     ):
-        return await _served(config.but(trajectories=paths), retries, stop, opened)
+        return await _served(config.copy_with(trajectories=paths), retries, stop, opened)
 
 
 def view(

@@ -13,17 +13,17 @@ from msgspec import Meta
 
 from prill.errors import InputError, UsageError
 from prill.io.lines import read_lines
-from prill.io.outputs import check_output, content_of_line, write_output
+from prill.io.outputs import check_output, detect_line_content, write_output
 from prill.io.tables import data_frame
 from prill.refine.rewards.watch.live import read_scores
 from prill.refine.rewards.watch.page import headline, watch_page
 from prill.refine.rewards.watch.records import (
     WatchRecord,
     get_name,
-    of_verdicts,
+    read_valid_verdicts,
     read_watch,
+    records_from_verdicts,
     to_opinion,
-    whole_verdicts,
 )
 from prill.refine.rewards.watch.signs import WatchReport, WatchTally
 from prill.refine.rewards.watch.spec import WatchLimits
@@ -41,16 +41,16 @@ class WatchConfig(WatchLimits):
         Sequence[str | Path],
         Meta(
             min_length=1,
-            description="observations of `prill serve` or `prill.reward`, or verdicts in order of "
-            "time",
+            description="Observations of `prill serve` or `prill.reward`, or verdicts in "
+            "chronological order.",
         ),
     ]
     output: Annotated[
-        str | Path | None, Meta(description="the page to write, such as watch.html")
+        str | Path | None, Meta(description="HTML page to write, for example watch.html.")
     ] = None
     student: Annotated[
         Sequence[str | Path],
-        Meta(description="verdicts of a second judge on the same ids, for verdict files"),
+        Meta(description="Verdicts of a second judge on the same ids, for verdict files."),
     ] = ()
 
 
@@ -123,7 +123,7 @@ def watch(
     opinions = {id: said for path in students for id, said in _opinions(path, problems)}
     reports = tuple((path, _report(path, config, opinions, problems, progress)) for path in logs)
     if not any(report.verdicts or report.rounds for _, report in reports):
-        nothing = "; ".join(problems[:3]) if problems else "there is nothing in these files"
+        nothing = "; ".join(problems[:3]) if problems else "these files are empty"
         raise UsageError(
             f"{', '.join(logs)}: {f'no line could be read: {nothing}' if problems else nothing}"
         )
@@ -138,7 +138,7 @@ watch_async = asynchronous(watch)
 
 
 def _opinions(path: str, problems: list[str]) -> Iterator[tuple[str, Opinion]]:
-    for verdict in whole_verdicts(path, problems.append):
+    for verdict in read_valid_verdicts(path, problems.append):
         yield verdict.id, to_opinion(verdict, get_name(verdict.evaluator))
 
 
@@ -161,12 +161,13 @@ def _report(
 
 def _records(path: str, students: dict[str, Opinion], problems: list[str]) -> Iterator[WatchRecord]:
     """Yields observations from either of the two file types."""
-    first = next((line.data for line in read_lines(path) if content_of_line(line.data)), b"")
-    if content_of_line(first) == "verdicts":
-        return of_verdicts(path, students, problems.append)
+    first = next((line.data for line in read_lines(path) if detect_line_content(line.data)), b"")
+    if detect_line_content(first) == "verdicts":
+        return records_from_verdicts(path, students, problems.append)
     if students:
         raise UsageError(
-            f"{path}: observations have the second judge in them already; it is for verdict files"
+            f"{path}: second: only for verdict files; observations already contain the "
+            "second judge's verdicts"
         )
     return read_watch(path, problems.append)
 
@@ -196,7 +197,7 @@ def _words(path: str, report: WatchReport) -> str:
         since = f" (since verdict {sign.since:,})" if sign.state in ("alarm", "notice") else ""
         lines.append(f"  {sign.state:<8} {sign.name:<13} {sign.words}{since}")
     lines += [
-        f"  turned over: {one.id}, label {one.label}, at first {one.at_first}, now {one.now}"
+        f"  changed: {one.id}, label {one.label}, at first {one.at_first}, now {one.now}"
         for one in report.turned[:_MAX_TURNED]
     ]
     return "\n".join(lines)

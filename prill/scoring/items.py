@@ -156,8 +156,8 @@ class JudgeFaults:
         if (type(bug), *place) not in self._told:
             self._told.add((type(bug), *place))
             _log.error(
-                "the judge %r raised %s for %r, which is unscored (parse); what it raises there "
-                "again is not shown",
+                "the judge %r raised %s for %r, which is unscored (parse); further errors "
+                "of this kind are not logged",
                 info.name,
                 name,
                 trajectory.id,

@@ -170,8 +170,8 @@ class Processes:
         return failed(
             part,
             PrillError(
-                f"{MAX_LOSSES} processes that judged have died at the same shard, the last with "
-                f"exit code {code}; the same command resumes"
+                f"{MAX_LOSSES} worker processes died at the same shard, the last with exit "
+                f"code {code}; run the same command again to resume"
             ),
         )
 

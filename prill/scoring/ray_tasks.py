@@ -37,17 +37,20 @@ class RaySpec:
 
     workers: Annotated[
         int | None,
-        Meta(ge=1, description="processes that work (default: what there are cores for)"),
+        Meta(
+            ge=1,
+            description="Number of worker processes (default: as many as there are cores for).",
+        ),
     ] = None
-    cpus: Annotated[float, Meta(gt=0, description="cores for each worker")] = 1.0
+    cpus: Annotated[float, Meta(gt=0, description="CPU cores per worker.")] = 1.0
     gpus: Annotated[
-        float, Meta(ge=0, description="GPUs for each worker: for models that run in it")
+        float, Meta(ge=0, description="GPUs per worker, for models that run in it.")
     ] = 0.0
     address: Annotated[
         str | None,
         Meta(
-            description="the cluster, auto or HOST:PORT (default: Ray is started on this machine, "
-            "for this run)"
+            description="Address of the cluster: auto or HOST:PORT (default: Ray is "
+            "started on this machine, for this run)."
         ),
     ] = None
 
@@ -243,7 +246,7 @@ def run(spec: RaySpec, work: bytes, parts: Sequence[bytes]) -> Iterator[bytes]:
             yield ray.get(done)
     except ray.exceptions.RayError as error:
         raise PrillError(
-            f"Ray gave up: {_first_line(error)}; run the same command again to resume"
+            f"Ray stopped: {_first_line(error)}; run the same command again to resume"
         ) from error
 
 
@@ -258,8 +261,8 @@ def _no_start(spec: RaySpec, error: Exception) -> UsageError:
     if spec.address is not None:
         return UsageError(f"Ray at {spec.address}: {_first_line(error)}", parameters=("address",))
     return NotStartedError(
-        f"Ray did not start on this machine ({_first_line(error).rstrip('.')}); try again when the "
-        "machine is less busy, or have several processes judge, without an engine",
+        f"Ray did not start on this machine ({_first_line(error).rstrip('.')}); try again "
+        "when the machine is less busy, or use processes instead of an engine",
         parameters=("engine",),
     )
 

@@ -23,7 +23,7 @@ import msgspec
 from prill.checks import checked_trajectories, expect_judge
 from prill.errors import InputError, UsageError
 from prill.io.lines import is_stream
-from prill.io.outputs import check_output, expect_place, is_stdout
+from prill.io.outputs import check_output, expect_file, is_stdout
 from prill.io.shards import Shard
 from prill.io.store import BadLine, Item, TrajectoryReader, read_trajectories, read_verdicts
 from prill.io.tables import Verdicts
@@ -40,7 +40,7 @@ from prill.scoring.items import (
 )
 from prill.scoring.items import verdict_key as verdict_key  # re-exported
 from prill.scoring.processes import Processes
-from prill.scoring.shards import Ended, JudgeShard, ShardedRun, Shards, gather_left_over
+from prill.scoring.shards import JudgeShard, ShardedRun, ShardResult, Shards, gather_leftover
 from prill.transcripts.files import TranscriptLog
 from prill.types import Trajectory, Usage, Verdict
 
@@ -302,7 +302,7 @@ async def score_files(
             run = _FileRun(judge, log, calls, reader, tally, stop or asyncio.Event(), progress)
             try:
                 if isinstance(log, VerdictLog):
-                    run.take_up(resume=resume, is_sharded=engine is not None)
+                    run.resume_shards(resume=resume, is_sharded=engine is not None)
                 if engine is None:
                     await run.judge(chain(first, items), concurrency)
                 else:
@@ -322,10 +322,10 @@ def _engine(
     processes, engine = options.get("processes", 1), options.get("engine")
     if engine is None:
         return Processes(min(processes, concurrency)) if min(processes, concurrency) > 1 else None
-    expect_place(output, "verdicts of several machines")
+    expect_file(output, "verdicts of several machines")
     if processes > 1:
         raise UsageError(
-            "an engine has workers of its own: give their number to it",
+            "processes: an engine has workers of its own; set their number in the engine's options",
             parameters=("engine", "processes"),
         )
     return make_engine(engine)
@@ -343,12 +343,12 @@ class _FileRun:
     stop: asyncio.Event
     progress: Callable[[Tally], None]
 
-    def take_up(self, *, resume: bool, is_sharded: bool) -> None:
+    def resume_shards(self, *, resume: bool, is_sharded: bool) -> None:
         """Takes over the results of an interrupted run in shards."""
         assert isinstance(self.log, VerdictLog)
         shards = Shards(self.log.path, self.evaluator.info)
         if is_sharded or shards.is_there():
-            gather_left_over(self.log, shards, self.calls, resume=resume)
+            gather_leftover(self.log, shards, self.calls, resume=resume)
             if not is_sharded:
                 shards.end()
 
@@ -405,7 +405,7 @@ class _FileRun:
                 tally.skipped, tally.read = count, count + tally.made
                 self.progress(tally)
 
-        def note(end: Ended) -> None:
+        def note(end: ShardResult) -> None:
             for place in end.dropped:
                 self.log.drop(place)
             tally.untranscribed += end.untranscribed
@@ -414,7 +414,7 @@ class _FileRun:
             tally.lessons = list(dict.fromkeys([*tally.lessons, *end.lessons]))
 
         self.reader.unknown.clear()  # the shards count them
-        await run.work_off(work, gather, note, skipped, streams=streams)
+        await run.run_shards(work, gather, note, skipped, streams=streams)
 
     def _shard_work(
         self,

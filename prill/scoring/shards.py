@@ -65,7 +65,7 @@ class Setup(msgspec.Struct, frozen=True):
     files: tuple[bytes, ...]
 
 
-class Part(msgspec.Struct, frozen=True):
+class ShardTask(msgspec.Struct, frozen=True):
     """A worker's input: shard, judge or captioner, and images."""
 
     number: int
@@ -80,7 +80,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Ended:
+class ShardResult:
     """The result of a shard besides its file.
 
     `skipped` counts trajectories that needed no work, `pending` those with pending answers, and
@@ -117,14 +117,14 @@ class _Manifest:
     format: str = _FORMAT
 
 
-def read_part(data: bytes) -> Part:
+def read_part(data: bytes) -> ShardTask:
     """Decodes a worker's input."""
-    return msgspec.msgpack.decode(data, type=Part)
+    return msgspec.msgpack.decode(data, type=ShardTask)
 
 
 def failed(part: bytes, error: PrillError) -> bytes:
     """Returns the result of a shard that no worker could finish."""
-    return msgspec.msgpack.encode(Ended(read_part(part).number, error=pickle.dumps(error)))
+    return msgspec.msgpack.encode(ShardResult(read_part(part).number, error=pickle.dumps(error)))
 
 
 def pack(thing: Any, name: str, packing: Packing) -> Setup:
@@ -155,8 +155,8 @@ def unpacked(setup: Setup) -> Any:
 
 def _unfit(name: str, problem: str) -> UsageError:
     return UsageError(
-        f"{name} cannot be handed to other processes ({problem}); do it in one process, or make it "
-        "of classes and functions that stand in a module, which each machine needs",
+        f"{name} cannot be sent to other processes ({problem}); use one process, or build "
+        "it from classes and functions of an importable module",
         parameters=("processes", "engine"),
     )
 
@@ -174,7 +174,7 @@ class Shards:
         self.folder = target.with_name(target.name + ".shards")
         self._manifest = _Manifest(maker, target.name)
 
-    def left_over(self, *, resume: bool = True) -> list[Path]:
+    def leftover_shards(self, *, resume: bool = True) -> list[Path]:
         """Returns the shards that an earlier run left; without `resume`, they are renamed to
         `.bak`.
 
@@ -191,13 +191,13 @@ class Shards:
             there = msgspec.json.decode((self.folder / _MANIFEST).read_bytes(), type=_Manifest)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise UsageError(
-                f"{self.folder}: is in the way and is not a folder of shards; move it, or choose "
+                f"{self.folder}: exists but is not a folder of shards; move it, or choose "
                 "another output"
             ) from None
         if there.maker != self._manifest.maker:
             raise UsageError(
-                f"{self.folder} holds shards of another judge, of a run that broke off; choose "
-                "another output, or remove it",
+                f"{self.folder}: contains shards of another judge, from an interrupted run; "
+                "choose another output, or delete it",
                 parameters=("output",),
             )
         return sorted(shard for shard in self.folder.glob("*.jsonl") if shard.stat().st_size)
@@ -310,7 +310,7 @@ class _Growing:
             return 0
 
 
-class _Known:
+class _KnownVerdicts:
     """Ids and keys of the existing verdicts of the output and the shard, in a temporary
     database.
     """
@@ -382,7 +382,7 @@ class JudgeShard:
     async def __call__(self, part: bytes) -> bytes:
         """Judges the trajectories that neither the output nor the shard's file contains."""
         todo = read_part(part)
-        ended = Ended(todo.number)
+        ended = ShardResult(todo.number)
         try:
             with suppress(OSError):
                 os.chdir(self.directory)  # paths may be relative to it
@@ -392,17 +392,15 @@ class JudgeShard:
         except PrillError as error:
             ended.fail(error, self.folder)
         except asyncio.CancelledError:  # the judge raised it
-            ended.fail(
-                RuntimeError("the judge was cancelled while it was at a trajectory"), self.folder
-            )
+            ended.fail(RuntimeError("the judge was cancelled during a trajectory"), self.folder)
         return msgspec.msgpack.encode(ended)
 
-    async def _judge(self, todo: Part, ended: Ended) -> None:
+    async def _judge(self, todo: ShardTask, ended: ShardResult) -> None:
         judge: Evaluator = unpacked(todo.setup)
         path, at_once = shard_path(self.folder, todo.number), todo.shard.share(self.concurrency)
         with ExitStack() as stack:
             known = stack.enter_context(
-                closing(_Known(self.output, path, retry_unscored=self.retry_unscored))
+                closing(_KnownVerdicts(self.output, path, retry_unscored=self.retry_unscored))
             )
             reader = stack.enter_context(
                 closing(TrajectoryReader(self.paths, self.limit, self.shard, todo.shard))
@@ -435,14 +433,14 @@ class JudgeShard:
         ended.lessons = unsupported_params(judge)
 
 
-def gather_left_over(
+def gather_leftover(
     log: VerdictLog, shards: Shards, calls: TranscriptLog | None, *, resume: bool
 ) -> None:
     """Appends the results of an interrupted run in shards to the log.
 
     Raises UsageError as `Shards.left_over` does.
     """
-    for shard in shards.left_over(resume=resume):
+    for shard in shards.leftover_shards(resume=resume):
         folder = shard.with_suffix("")
         # written by an older version; transcripts now go directly to their folder
         if calls is not None and folder.exists():
@@ -450,10 +448,10 @@ def gather_left_over(
                 calls.append(transcript)
             shutil.rmtree(folder)
         for line in _Growing(shard).lines():
-            take_once(log, msgspec.json.decode(line, type=Verdict))
+            append_once(log, msgspec.json.decode(line, type=Verdict))
 
 
-def take_once(log: VerdictLog, record: Logged) -> None:
+def append_once(log: VerdictLog, record: Logged) -> None:
     """Appends a left-over record, unless the interrupted run had already collected it."""
     if log.lasting_key(record.id) != record.key:
         log.append(record)
@@ -469,11 +467,11 @@ class ShardedRun:
     shards: Shards
     stop: asyncio.Event
 
-    async def work_off(
+    async def run_shards(
         self,
         work: Work,
         gather: Callable[[bytes], None],
-        note: Callable[[Ended], None],
+        note: Callable[[ShardResult], None],
         skipped: Callable[[int], None] = lambda count: None,
         pictures: Sequence[str] | None = None,
         streams: Sequence[tuple[str, str]] = (),
@@ -496,7 +494,7 @@ class ShardedRun:
                 some = () if pictures is None else tuple(pictures[number::workers])
                 found.append(
                     msgspec.msgpack.encode(
-                        Part(number, workers, pack(self.thing, self.name, packing), some)
+                        ShardTask(number, workers, pack(self.thing, self.name, packing), some)
                     )
                 )
                 files.append(_Growing(shard_path(shards.folder, number)))
@@ -527,12 +525,12 @@ class ShardedRun:
         finally:
             look()
             for budget in budgets:
-                budget.take_back()
+                budget.collect_shards()
             shards.end()
 
     async def _ends(
         self, work: Work, make_parts: Callable[[int], Sequence[bytes]]
-    ) -> AsyncGenerator[Ended | None]:
+    ) -> AsyncGenerator[ShardResult | None]:
         """Yields the result of each shard when it ends, and None at regular intervals."""
         loop, queue = asyncio.get_running_loop(), asyncio.Queue[bytes | None]()
         executor, is_over, engine = ThreadPoolExecutor(1), threading.Event(), self.engine
@@ -545,11 +543,11 @@ class ShardedRun:
                 for done in engine.run(work, make_parts(workers)):
                     loop.call_soon_threadsafe(queue.put_nowait, done)
 
-        async def pass_on() -> None:
+        async def stop_shards() -> None:
             await self.stop.wait()
             self.shards.stop()
 
-        passing_on = asyncio.create_task(pass_on())
+        passing_on = asyncio.create_task(stop_shards())
         running = loop.run_in_executor(executor, run)
         running.add_done_callback(lambda _: queue.put_nowait(None))
         failure = None
@@ -562,7 +560,7 @@ class ShardedRun:
                     continue
                 if data is None:
                     break
-                ended = msgspec.msgpack.decode(data, type=Ended)
+                ended = msgspec.msgpack.decode(data, type=ShardResult)
                 if ended.error:
                     failure = failure or pickle.loads(ended.error)
                     self.shards.stop()

@@ -50,7 +50,7 @@ class FairQueue(Generic[_T]):
     def pop(self) -> _T:
         """Removes and returns the next item by turn. Raises IndexError if the queue is empty."""
         if not self._lines:
-            raise IndexError("nothing waits")
+            raise IndexError("the queue is empty")
         client, line = next(iter(self._lines.items()))
         item = line[0]
         self.remove(client, item)
@@ -106,9 +106,9 @@ class AdmissionQueue:
         `deadline` is a time of the event loop.
         """
         if self.closed:
-            raise BusyError("the service is ending", 30)
+            raise BusyError("the service is shutting down", 30)
         if self.outside >= self._max_outside and not self._may_enter(client, size):
-            raise BusyError("too many requests are waiting already", 5)
+            raise BusyError("too many requests are waiting", 5)
         loop = asyncio.get_running_loop()
         waiting = _Waiting(client, size, loop.create_future())
         self._waiting.push(client, waiting)
@@ -118,11 +118,11 @@ class AdmissionQueue:
             if not waiting.turn.done():
                 await asyncio.wait([waiting.turn], timeout=time_left(deadline, loop))
         except asyncio.CancelledError:
-            self._step_back(waiting)
+            self._cancel_waiting(waiting)
             raise
         if not waiting.turn.done():
-            self._step_back(waiting)
-            raise BusyError("the service is busy, and the time that this client waits is over", 2)
+            self._cancel_waiting(waiting)
+            raise BusyError("the service is busy, and the time limit of this client is over", 2)
         reservation = waiting.turn.result()
         try:
             yield reservation
@@ -133,11 +133,11 @@ class AdmissionQueue:
         """Admits no new request; waiting requests are still admitted."""
         self.closed = True
 
-    def turn_away(self) -> None:
+    def reject_waiting(self) -> None:
         """Rejects all waiting requests."""
         for waiting in list(self._waiting):
             self._waiting.remove(waiting.client, waiting)
-            waiting.turn.set_exception(BusyError("the service is ending", 30))
+            waiting.turn.set_exception(BusyError("the service is shutting down", 30))
         self._tell()
 
     async def empty(self) -> None:
@@ -158,7 +158,7 @@ class AdmissionQueue:
             self.inside += 1
             first.turn.set_result(self.budget.reserve(first.client, first.size))
 
-    def _step_back(self, waiting: _Waiting) -> None:
+    def _cancel_waiting(self, waiting: _Waiting) -> None:
         if waiting.turn.done() and not waiting.turn.exception():
             self._leave(waiting.turn.result())
         else:

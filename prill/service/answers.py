@@ -276,7 +276,7 @@ class Judging:
     def check_count(self, items: int) -> None:
         """Raises InputError if a request has too many trajectories."""
         if items > self.max_items:
-            raise InputError(f"{items} items; the limit here is {self.max_items} a request")
+            raise InputError(f"{items} items; the limit is {self.max_items} per request")
 
     async def _items(self, data: bytes, held: Reservation) -> list[Item]:
         def read(data: bytes, parser: RequestParser) -> list[Item]:
@@ -326,9 +326,9 @@ class Judging:
         """
         running = [job for job in self._jobs.values() if job.results is None]
         if len(running) >= self.max_jobs:
-            raise BusyError(f"{self.max_jobs} jobs are under way already", 10)
+            raise BusyError(f"{self.max_jobs} jobs are already in progress", 10)
         if running and sum(job.held.size for job in running) + size > self.budget.limit / 2:
-            raise BusyError("the jobs under way take all the memory there is for jobs", 10)
+            raise BusyError("the jobs in progress use all the memory for jobs", 10)
         if len(self._jobs) >= self.max_jobs:
             del self._jobs[next(id for id, job in self._jobs.items() if job.results is not None)]
 
@@ -365,15 +365,13 @@ def decode(data: bytes | msgspec.Raw, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"the request is not what is wanted here: {error}") from None
+        raise InputError(f"the request does not have the expected form: {error}") from None
 
 
 def _grow(held: Reservation, size: int) -> None:
     size = max(size, held.size)
     if not held.can_grow(size):
-        raise BusyError(
-            "other requests take all the memory there is; send fewer trajectories at once", 2
-        )
+        raise BusyError("other requests use all the memory; send fewer trajectories at once", 2)
     held.resize(size)
 
 

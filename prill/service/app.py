@@ -59,9 +59,9 @@ class Service:
         except TimeoutError:
             inside, jobs = self.admission.inside + self.admission.outside, self.judging.jobs_running
             _log.warning(
-                "the grace period is over: %d requests and %d jobs are given up", inside, jobs
+                "the grace period is over: %d requests and %d jobs are dropped", inside, jobs
             )
-            self.admission.turn_away()
+            self.admission.reject_waiting()
             self.judge_queue.close()
         if self.reward.watch is not None:
             await off_loop(self.reward.watch.close)
@@ -143,16 +143,20 @@ def _add_gauges(
     judging: Judging,
     budget: ByteBudget,
 ) -> None:
-    metrics.gauge("waiting", "Trajectories that wait for the judge", lambda: queue.waiting)
-    metrics.gauge("in_flight", "Trajectories at the judge", lambda: queue.in_flight)
-    metrics.gauge("hung", "Judgements that were given up and have not ended", lambda: queue.hung)
+    metrics.gauge("waiting", "Trajectories waiting for the judge", lambda: queue.waiting)
+    metrics.gauge("in_flight", "Trajectories being judged", lambda: queue.in_flight)
+    metrics.gauge("hung", "Judgements that timed out and are still running", lambda: queue.hung)
     metrics.gauge("requests_inside", "Requests inside", lambda: admission.inside)
-    metrics.gauge("requests_outside", "Requests that wait at the door", lambda: admission.outside)
-    metrics.gauge("jobs_running", "Jobs under way", lambda: judging.jobs_running)
+    metrics.gauge("requests_outside", "Requests waiting for admission", lambda: admission.outside)
+    metrics.gauge("jobs_running", "Jobs in progress", lambda: judging.jobs_running)
     metrics.gauge(
-        "held_bytes", "Bytes of memory for requests and jobs, estimated", lambda: budget.used
+        "held_bytes",
+        "Estimated memory of requests and jobs in progress, in bytes",
+        lambda: budget.used,
     )
-    metrics.gauge("concurrency", "Trajectories judged at a time at most", lambda: queue.concurrency)
+    metrics.gauge(
+        "concurrency", "Maximum number of trajectories judged at once", lambda: queue.concurrency
+    )
 
 
 def _log_judgement(result: RewardResult | BaseException, spec: ServiceSpec) -> None:

@@ -144,7 +144,7 @@ class _Responses:
     def trajectory(self, asked: dict[str, Any], response: dict[str, Any]) -> Trajectory:
         given, items = asked.get("input"), response.get("output")
         if not isinstance(items, list):
-            raise InputError("response.output: expected the list of items that the model made")
+            raise InputError("response.output: expected the list of items that the model produced")
         turns = [{"role": "user", "content": given}] if isinstance(given, str) else _objects(given)
         goal = next(
             (
@@ -156,8 +156,8 @@ class _Responses:
         )
         if goal is None:
             raise InputError(
-                "responses_create_params.input holds no text of a user, so there is no goal to "
-                "judge by"
+                "responses_create_params.input contains no user text, so there is no goal "
+                "to judge by"
             )
         seen = Observation(text=goal)
         for turn in turns:
@@ -228,13 +228,13 @@ class _Responses:
             if isinstance(address, str):
                 if not address.startswith("data:"):
                     raise InputError(
-                        "an image is named by an address, which is not fetched: send it inline, "
+                        "an image is given by a URL, which is not fetched; send it inline, "
                         "as a data URL"
                     )
                 self.images += 1
                 if self.images > self.parser.max_images:
                     raise InputError(
-                        f"more than {self.parser.max_images} images, which is the limit here"
+                        f"more than {self.parser.max_images} images, which is the limit"
                     )
                 data = decoded_image(address, "image_url")
                 self.parser.check(data, "image_url")

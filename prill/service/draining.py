@@ -150,11 +150,11 @@ class DrainingServer(uvicorn.Server):
         if self._service.admission.closed:
             self.should_exit = self.force_exit = True
             if self._last is not None:
-                self._last.end_within(_FORCED_SECONDS)
+                self._last.exit_after(_FORCED_SECONDS)
         else:
             self._service.admission.close()
             if self._last is not None:
-                self._last.end_within(self._forced_after)
+                self._last.exit_after(self._forced_after)
             # the signal may arrive while the server is still starting
             asyncio.get_running_loop().call_soon_threadsafe(self._begin)
 

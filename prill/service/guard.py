@@ -175,11 +175,11 @@ class Guard:
                     )
             except TimeoutError:
                 raise _RefusedError(
-                    408, "slow", f"the request did not come within {self.spec.body_timeout:g} s"
+                    408, "slow", f"the request was not received within {self.spec.body_timeout:g} s"
                 ) from None
-            await self._while_there(scope, receive, send)
+            await self._run_while_connected(scope, receive, send)
 
-    async def _while_there(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _run_while_connected(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs the application until it responds or the client disconnects, which frees its slot at
         once.
 
@@ -192,13 +192,13 @@ class Guard:
             answered = answered or message["type"] == "http.response.start"
             await send(message)
 
-        async def hangs_up() -> None:
+        async def wait_for_disconnect() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
         work = (
             asyncio.ensure_future(self.app(scope, receive, noted)),
-            asyncio.ensure_future(hangs_up()),
+            asyncio.ensure_future(wait_for_disconnect()),
         )
         try:
             await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
@@ -227,7 +227,9 @@ class Guard:
             raise _RefusedError(415, "not_json", "send JSON, with Content-Type: application/json")
         if headers.get("content-encoding", "identity") != "identity":
             raise _RefusedError(
-                415, "packed", "send the request unpacked: compressed ones are not read"
+                415,
+                "packed",
+                "compressed requests are not supported; send the request uncompressed",
             )
         length = headers.get("content-length", "")
         size = int(length[:20]) if length.isdecimal() else 0
@@ -250,7 +252,7 @@ class Guard:
             name = hosts[0].lower()
             bare = name if name.endswith("]") else name.rpartition(":")[0] or name
             if not is_loopback(bare.strip("[]")):
-                raise _RefusedError(403, "host", "this address is not served here")
+                raise _RefusedError(403, "host", "unknown route")
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != hosts[0]:
             raise _RefusedError(403, "origin", "requests from pages of other sites are rejected")
@@ -275,14 +277,15 @@ class Guard:
         raise _RefusedError(
             401,
             "token",
-            "show the token: Authorization: Bearer …, or ?key=… where a client sends no headers",
+            "the token is missing or wrong; send Authorization: Bearer …, or ?key=… if the "
+            "client cannot send headers",
         )
 
     def _too_large(self) -> _RefusedError:
         return _RefusedError(
             413,
             "too_large",
-            f"the request has more than {self.spec.max_body:,} bytes, which is the limit here",
+            f"the request has more than {self.spec.max_body:,} bytes, which is the limit",
         )
 
     async def _body(self, request: Request, held: Reservation) -> bytes:
@@ -293,7 +296,7 @@ class Guard:
                 raise self._too_large()
             if size > held.size:  # it declared no length
                 if not held.can_grow(size):
-                    raise BusyError("requests of others take all the memory there is for them", 2)
+                    raise BusyError("other requests use all the memory for requests", 2)
                 held.resize(size)
             parts.append(part)
         return b"".join(parts)
@@ -314,7 +317,7 @@ def find_network(address: str) -> str:
 def _check_framing(headers: Headers) -> None:
     """Rejects a body with two declared lengths, which allows request smuggling."""
     if "content-length" in headers and "transfer-encoding" in headers:
-        words = "Content-Length together with Transfer-Encoding: a body has one length"
+        words = "Content-Length together with Transfer-Encoding; a request body has one length"
         raise _RefusedError(400, "http", words, closes=True)
 
 

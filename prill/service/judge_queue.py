@@ -28,7 +28,7 @@ MAX_REMEMBERED, MAX_REMEMBERED_BYTES = 4096, 16_000_000
 # Judgements that timed out but are still running, per slot; beyond this number none is started.
 MAX_HUNG = 4
 MAX_WORDS = 1000  # characters of an error message
-ENDING = "the service is ending"
+ENDING = "the service is shutting down"
 _JUDGE_SECONDS = 600.0
 
 
@@ -153,7 +153,7 @@ class JudgeQueue:
             if not work.waiters and not work.future.done():
                 self._leave(work)
         if not work.future.done():
-            raise BusyError("not judged within the time that this client waits", self._pace())
+            raise BusyError("not judged within the time limit of this client", self._pace())
         outcome = work.future.result()
         if isinstance(outcome, JudgeError):
             raise JudgeError(str(outcome))  # a new one for each waiter, because raising modifies it
@@ -199,7 +199,9 @@ class JudgeQueue:
             if self._is_stuck:
                 self._settle(
                     work,
-                    self._timed_out(work, f"{len(self._hung)} judgements hang, so none is begun"),
+                    self._timed_out(
+                        work, f"{len(self._hung)} judgements hang, so no new one is started"
+                    ),
                 )
                 continue
             task = asyncio.create_task(_outcome(self._judge(work.trajectory)))
@@ -219,7 +221,7 @@ class JudgeQueue:
             return
         work = self._running.pop(task)
         self._settle(
-            work, JudgeError("the judgement was given up") if task.cancelled() else task.result()
+            work, JudgeError("the judgement was cancelled") if task.cancelled() else task.result()
         )
         self._begin()
 

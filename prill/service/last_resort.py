@@ -16,7 +16,7 @@ class LastResort:
     def __init__(self) -> None:
         self._stopped = threading.Event()
 
-    def end_within(self, seconds: float, code: int = 1) -> None:
+    def exit_after(self, seconds: float, code: int = 1) -> None:
         """Ends the process with that exit code after a number of seconds, unless `stop` is called
         before.
         """

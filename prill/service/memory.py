@@ -35,7 +35,7 @@ def check_values(data: bytes, limit: int) -> int:
     values = count_values(data)
     if values > limit:
         raise InputError(
-            f"up to {values:,} JSON values; the limit here is {limit:,} a request: send fewer "
+            f"up to {values:,} JSON values; the limit is {limit:,} per request; send fewer "
             "trajectories at once"
         )
     return len(data) + VALUE_BYTES * values

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from prill.models.transport import LEAST_CALLS
+from prill.models.transport import MIN_CALLS
 from prill.protocols import Evaluator, why_unreachable
 from prill.refine.rewards import RewardResult, Watch, WatchReport
 from prill.refine.rewards.watch.signs import FIGURES
@@ -67,7 +67,7 @@ class JudgeHealth:
         self.finished.append(now)
         if isinstance(result, BaseException):
             self.trouble, self.broke_at = (
-                f"the latest judgement broke: {type(result).__name__}",
+                f"the latest judgement failed: {type(result).__name__}",
                 now,
             )
             return
@@ -75,9 +75,9 @@ class JudgeHealth:
         if unscored in _ANSWERED:
             self.unanswered, self.trouble, self.answered_at = 0, "", now
         self.unanswered += unscored in _NO_ANSWER
-        if unscored in _NO_ANSWER and self.unanswered >= LEAST_CALLS:
+        if unscored in _NO_ANSWER and self.unanswered >= MIN_CALLS:
             self.trouble, self.broke_at = (
-                f"the latest {self.unanswered:,} judgements had no answer ({unscored})",
+                f"the latest {self.unanswered:,} judgements got no response ({unscored})",
                 now,
             )
 
@@ -116,7 +116,7 @@ class Probe:
                         self._trouble = await why_unreachable(self._judge)
                 except TimeoutError:
                     self._trouble = (
-                        f"the judge's endpoint did not answer within {_PROBE_SECONDS:g} s"
+                        f"the judge's endpoint did not respond within {_PROBE_SECONDS:g} s"
                     )
                 self._asked_at = time.monotonic()
             return self._trouble
@@ -140,13 +140,11 @@ class Metrics:
         self.requests = counter("requests", "Requests answered", "path", "status")
         self.verdicts = counter("verdicts", "Verdicts made", "outcome")
         self.unscored = counter("unscored", "Trajectories without a verdict", "reason")
-        self.sources = counter(
-            "answers", "Answers by where they came from: judged, shared or remembered", "source"
-        )
+        self.sources = counter("answers", "Results by origin: judged, shared or cached", "source")
         self.broken = counter("judge_broken", "Judgements that ended in an error")
-        self.request_seconds = times("request", "Seconds from a request to its answer")
+        self.request_seconds = times("request", "Seconds from a request to its response")
         self.queue_seconds = times("queue", "Seconds that trajectories waited for the judge")
-        self.judge_seconds = times("judge", "Seconds at the judge")
+        self.judge_seconds = times("judge", "Seconds of judging")
         self.scores = Histogram(
             "prill_score", "Scores of verdicts", buckets=SCORE_BOUNDS, registry=registry
         )
@@ -218,19 +216,19 @@ class _Spending(Collector):
         yield tokens
         if usage.usd is not None:
             yield CounterMetricFamily(
-                "prill_judge_usd", "What the models cost, in US dollars", value=usage.usd
+                "prill_judge_usd", "Cost of the models in US dollars", value=usage.usd
             )
         if self._metrics.watch is not None:
-            yield from _of_watch(self._metrics.watch.report())
+            yield from _watch_metrics(self._metrics.watch.report())
 
 
-def _of_watch(report: WatchReport) -> Iterator[Metric]:
+def _watch_metrics(report: WatchReport) -> Iterator[Metric]:
     """Yields the metrics of a watch: an alarm for each sign, the figures behind them, and canaries
     by outcome.
     """
     alarms = GaugeMetricFamily(
         "prill_watch_alarm",
-        "1 while a sign of a reward that goes wrong is an alarm",
+        "1 while a sign of reward hacking or drift is an alarm",
         labels=["sign"],
     )
     for sign in report.signs:
@@ -241,14 +239,16 @@ def _of_watch(report: WatchReport) -> Iterator[Metric]:
     ):
         yield GaugeMetricFamily(f"prill_watch_{key}", FIGURES[key], value=value)
     canaries = CounterMetricFamily(
-        "prill_canaries", "Canaries judged, by what came of them", labels=["outcome"]
+        "prill_canaries", "Canaries judged, by result", labels=["outcome"]
     )
     for outcome in ("right", "wrong", "unscored"):
         canaries.add_metric([outcome], sum(getattr(one, outcome) for one in report.rounds))
     yield canaries
     yield CounterMetricFamily(
-        "prill_canary_rounds", "Rounds of canaries begun", value=len(report.rounds)
+        "prill_canary_rounds", "Rounds of canaries started", value=len(report.rounds)
     )
     yield CounterMetricFamily(
-        "prill_watch_lost", "Verdicts that the watch had no time to note", value=report.lost
+        "prill_watch_lost",
+        "Verdicts that the monitor dropped because it was too slow",
+        value=report.lost,
     )

@@ -29,7 +29,14 @@ def status_page(
     success, unscored = outcomes.get("success", 0), outcomes.get("unscored", 0)
     made = sum(outcomes.values())
     notices = (
-        ["The service is ending: requests inside are answered, new ones are not."] if ending else []
+        [
+            (
+                "The service is shutting down: requests in progress are answered, new ones are "
+                "rejected."
+            )
+        ]
+        if ending
+        else []
     )
     return render_page(
         "service/page.html",
@@ -41,12 +48,12 @@ def status_page(
         notices=[*notices, *([f"{trouble}."] if trouble else [])],
         now=[(f"{value():g}", words.lower()) for words, value in metrics.gauges],
         totals=(
-            (f"{metrics.health.rate():.1f}", "judged a second, in the last minute"),
+            (f"{metrics.health.rate():.1f}", "judged per second, over the last minute"),
             (f"{made:,.0f}", "judged"),
-            (percent(success, made - unscored), "success, of those with a verdict"),
+            (percent(success, made - unscored), "successes, of those with a verdict"),
             (percent(unscored, made), "without a verdict"),
             (f"{counts(metrics.broken)['']:,.0f}", "broke"),
-            ("unknown" if spent.usd is None else f"${spent.usd:,.2f}", "spent by models"),
+            ("unknown" if spent.usd is None else f"${spent.usd:,.2f}", "spent on models"),
         ),
         scores=_bars(counts(metrics.scores, "_bucket")),
         reasons=sorted(counts(metrics.unscored).items(), key=lambda item: -item[1]),

@@ -30,7 +30,7 @@ _MARK = "inline image "
 
 
 @dataclass(slots=True)
-class _Seen:
+class _ImageTotals:
     """The totals of a request's images."""
 
     bytes: int = 0
@@ -49,11 +49,11 @@ class RequestParser:
     max_pixels: int = 16_000_000
     max_image_bytes: int = 512_000_000
     max_request_pixels: int = 4_000_000_000
-    _seen: _Seen = field(default_factory=_Seen)
+    _seen: _ImageTotals = field(default_factory=_ImageTotals)
 
     def for_request(self) -> RequestParser:
         """Returns a parser for another request, with image counts reset."""
-        return replace(self, _seen=_Seen())
+        return replace(self, _seen=_ImageTotals())
 
     def trajectory(self, record: Any, images: dict[str, str] | None = None) -> Trajectory:
         """Parses a record as in trajectories.jsonl.
@@ -62,15 +62,15 @@ class RequestParser:
         the media root.
         """
         if not isinstance(record, dict):
-            raise InputError(f"a trajectory is a JSON object, got {type(record).__name__}")
+            raise InputError(f"expected a trajectory as a JSON object, got {type(record).__name__}")
         names: dict[str, str] = {}
         root = _NOWHERE if self.media_root is None else Path(os.path.realpath(self.media_root))
         try:
             line = msgspec.json.encode(_without_inline(record, images or {}, names))
         except RecursionError:
-            raise InputError("the record has brackets in brackets, too many of them") from None
+            raise InputError("the record is nested too deeply") from None
         except UnicodeEncodeError as error:
-            raise InputError(f"the text holds an unpaired surrogate: {error}") from None
+            raise InputError(f"the text contains an unpaired surrogate: {error}") from None
         trajectory = decode_trajectory(line, root)
         check_id(trajectory.id)
         return self._with_images(
@@ -102,7 +102,7 @@ class RequestParser:
             try:
                 value = msgspec.json.decode(value)
             except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-                raise InputError(f"the label begins like JSON and is none: {error}") from None
+                raise InputError(f"the label starts like JSON but is not valid: {error}") from None
         if isinstance(value, str):
             # A reference to a recording is never taken for an answer, even if it cannot be read
             # (because it is compressed or lacks an id).
@@ -133,7 +133,7 @@ class RequestParser:
             else [image for turn in prompt for image in collect_pictures(turn)]
         )
         if len(images) > self.max_images:
-            raise InputError(f"more than {self.max_images} images, which is the limit here")
+            raise InputError(f"more than {self.max_images} images, which is the limit")
         for place, data in enumerate(images):
             self.check(data, f"images[{place}]")
         return single_step(prompt, response, images)
@@ -144,19 +144,19 @@ class RequestParser:
         """
         if self.media_root is None:
             raise InputError(
-                "paths are not served here: the service was started without a media root; send "
-                "the content inline"
+                "paths are not accepted, because the service was started without a media "
+                "root; send the content inline"
             )
         root = Path(os.path.realpath(self.media_root))
         if "\0" in path or os.path.isabs(path):
-            raise InputError(f"path {path!r}: give a path below the media root")
+            raise InputError(f"path {path!r}: expected a path inside the media root")
         try:
             file = os.path.realpath(os.path.join(root, path), strict=True)
         except (OSError, ValueError):
             file = ""
         # One message for both cases, so that clients cannot probe for files outside.
         if not file or os.path.commonpath((file, root)) != str(root) or not os.path.isfile(file):
-            raise InputError(f"path {path!r}: there is no such file below the media root")
+            raise InputError(f"path {path!r}: no such file in the media root")
         return root, file
 
     def _with_images(
@@ -171,7 +171,7 @@ class RequestParser:
             count += 1
             if count > self.max_images:
                 raise InputError(
-                    f"more than {self.max_images} images, which is the limit here - at `{at}`"
+                    f"more than {self.max_images} images, which is the limit - at `{at}`"
                 )
             if path not in kept:
                 content = inline.get(os.path.basename(path))
@@ -198,27 +198,27 @@ class RequestParser:
         width, height = open_image(BytesIO(data), f"at `{at}`").size
         if width * height > self.max_pixels:
             raise InputError(
-                f"an image of {width}x{height} pixels; the limit here is "
-                f"{self.max_pixels / 1e6:g} megapixels - at `{at}`"
+                f"an image of {width}x{height} pixels; the limit is "
+                f"{self.max_pixels / 1000000.0:g} megapixels - at `{at}`"
             )
         seen = self._seen
         seen.bytes, seen.pixels = seen.bytes + len(data), seen.pixels + width * height
         if seen.bytes > self.max_image_bytes:
             raise InputError(
-                f"the images of the request have more than {self.max_image_bytes:,} bytes, the "
-                f"limit here - at `{at}`"
+                f"the images of the request have more than {self.max_image_bytes:,} bytes, "
+                f"which is the limit - at `{at}`"
             )
         if seen.pixels > self.max_request_pixels:
             most = f"{self.max_request_pixels / 1e6:g} megapixels"
             raise InputError(
-                f"the images of the request have more than {most}, the limit here - at `{at}`"
+                f"the images of the request have more than {most}, which is the limit - at `{at}`"
             )
 
 
 def check_id(id: str) -> None:
     """Raises InputError for an id that is too long."""
     if (size := len(id.encode("utf-8", "replace"))) > MAX_ID:
-        raise InputError(f"the id has {size:,} bytes; the limit here is {MAX_ID:,}")
+        raise InputError(f"the id has {size:,} bytes; the limit is {MAX_ID:,}")
 
 
 @lru_cache(64)
@@ -231,7 +231,8 @@ def _only(file: str, path: str) -> Trajectory:
     found = next(items, None)
     if found is None or next(items, None) is not None:
         raise InputError(
-            f"{path} holds {'no trajectory' if found is None else 'several: name one with `id`'}"
+            f"{path} contains "
+            f"{'no trajectory' if found is None else 'several; give the `id` of one'}"
         )
     if isinstance(found, BadLine):
         raise InputError(found.problem)
@@ -283,8 +284,7 @@ def _without_inline(value: Any, images: dict[str, str], names: dict[str, str]) -
             changed["screenshot"] = _named(content, names)
         elif "://" in screenshot:
             raise InputError(
-                "screenshots are not fetched from addresses: send them inline "
-                "(data:image/png;base64,…)"
+                "screenshots are not fetched from URLs; send them inline (data:image/png;base64,…)"
             )
     return changed
 

@@ -101,7 +101,7 @@ async def _judge_failed(request: Request, error: Exception) -> Response:
 async def _not_here(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     answer = refusal(
-        error.status_code, "not_here", f"{error.detail}: /openapi.json describes what there is"
+        error.status_code, "not_here", f"{error.detail}; /openapi.json describes the routes"
     )
     answer.headers.update(error.headers or {})
     return answer
@@ -109,7 +109,7 @@ async def _not_here(request: Request, error: Exception) -> Response:
 
 async def _broken(request: Request, error: Exception) -> Response:
     # Never include the exception's message: it may quote a request.
-    return refusal(500, "internal", "an error of the service: its log says where")
+    return refusal(500, "internal", "an internal error of the service; see its log")
 
 
 _FAILURES: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
@@ -146,7 +146,7 @@ class _Scores:
         try:
             return _reply(self._judging.job(request.path_params["job_id"]))
         except KeyError:
-            return refusal(404, "no_job", "there is no such job, or it was finished long ago")
+            return refusal(404, "no_job", "unknown job; it may have expired")
 
 
 class _Trainers:
@@ -238,7 +238,7 @@ class _Status:
 
     async def readyz(self, request: Request) -> Response:
         if self._admission.closed:
-            return refusal(503, "ending", "the service is ending", 30)
+            return refusal(503, "ending", "the service is shutting down", 30)
         if trouble := await self._trouble():
             return refusal(503, "judge_unavailable", trouble, 10)
         return _reply({"status": "ready"})
@@ -259,7 +259,8 @@ class _Status:
     async def _trouble(self) -> str:
         if self._judge_queue.is_stalled(self._spec.longest_hold):
             return (
-                f"no judgement has ended for {self._spec.longest_hold:g} s, and all slots are taken"
+                f"no judgement has finished for {self._spec.longest_hold:g} s, and all "
+                "slots are in use"
             )
         if self._metrics.health.just_broke:
             return self._metrics.health.trouble

@@ -62,28 +62,29 @@ _EXAMPLES: dict[str, Any] = {
 _WORDS = {
     "score": (
         "Judge trajectories",
-        "The results come in the order of the items; what is wrong with one is told in its result.",
+        "Results are in the order of the items. An invalid item has an error in its result.",
     ),
     "begin_job": (
         "Judge trajectories in the background",
-        "The same request; ask for the result at /v1/jobs/{job_id}.",
+        "The same request; get the result at /v1/jobs/{job_id}.",
     ),
-    "job": ("How a job stands", "Its results are there when it is done."),
+    "job": ("Status of a job", "Its results are included once it is done."),
     "get_reward": (
         "OpenRLHF",
-        "Its contract (remote_url). No verdict is an error status, never a reward.",
+        "Follows the trainer's contract (remote_url). An unscored trajectory is an error "
+        "status, never a reward.",
     ),
     "rm": (
         "slime",
-        "Its contract (remote_rm): the answer is the number; with ?detail=1 a table for its "
-        "reward key.",
+        "Follows the trainer's contract (remote_rm): the response is the number; with "
+        "?detail=1 a table for its reward key.",
     ),
     "verify": (
         "NeMo-Gym",
-        "Its contract: the row comes back with `reward`, or with `_ng_failure_class` where there "
-        "is no verdict.",
+        "Follows the trainer's contract: the row is returned with `reward`, or with "
+        "`_ng_failure_class` if there is no verdict.",
     ),
-    "healthz": ("Whether the process lives", ""),
+    "healthz": ("Whether the process is alive", ""),
     "readyz": ("Whether the judge can be reached", ""),
 }
 _ERROR = {
@@ -120,15 +121,15 @@ _ANSWERS: dict[str, dict[str, Any]] = {
     "readyz": {"type": "object"},
 }
 _REFUSED = {
-    "400": "No single Host header",
-    "401": "No token, or a wrong one",
-    "403": "Another site's page asks, or a name that is not this machine's",
-    "408": "The request came too slowly",
+    "400": "Missing or repeated Host header",
+    "401": "Missing or wrong token",
+    "403": "Request from a page of another site, or for a host name that is not this machine's",
+    "408": "The request was received too slowly",
     "413": "The request is too large",
     "415": "Not JSON",
-    "422": "What was sent cannot be judged; the message says where and why",
+    "422": "The request cannot be judged; the message says where and why",
     "502": "The judge gave no verdict; the code is the reason",
-    "503": "Busy, ending, or the judge is gone; Retry-After says when to come again",
+    "503": "Busy, shutting down, or the judge is unavailable; Retry-After says when to retry",
 }
 
 
@@ -186,7 +187,7 @@ def describe(
     )
     wanted += ["503"] if busy else []
     for code in wanted:
-        description = "There is no such job" if code == "404" else _REFUSED[code]
+        description = "Unknown job" if code == "404" else _REFUSED[code]
         responses[code] = {
             "description": description,
             "content": {"application/json": {"schema": _ERROR}},

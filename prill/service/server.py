@@ -119,7 +119,7 @@ async def _serve(
                 waiting.cancel()
     if last is not None:
         # all requests are answered: only judgements that ignore their cancellation are left
-        last.end_within(_LEFT_SECONDS, 0)
+        last.exit_after(_LEFT_SECONDS, 0)
 
 
 def make_server(
@@ -167,8 +167,8 @@ def _listen(spec: ServiceSpec) -> socket.socket:
     except OSError as error:
         listening.close()
         raise UsageError(
-            f"{spec.host}:{spec.port} cannot be used ({error.strerror}); port 0 takes any that is "
-            "free",
+            f"{spec.host}:{spec.port} cannot be used ({error.strerror}); use port 0 for any "
+            "free port",
             parameters=("port",),
         ) from None
     return listening

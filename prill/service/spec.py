@@ -32,90 +32,111 @@ class ServiceSpec(Config):
     """
 
     host: Annotated[
-        str, Meta(description="address to listen at; any but this machine's own needs a token")
+        str, Meta(description="Address to bind to. A non-loopback address requires a token.")
     ] = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65_535, description="port; 0: any that is free")] = 8700
+    port: Annotated[
+        int, Meta(ge=0, le=65_535, description="Port to bind to; 0 for any free port.")
+    ] = 8700
     token_env: Annotated[
-        str | None, Meta(description="environment variable with the token that clients must show")
+        str | None, Meta(description="Environment variable with the token that clients must send.")
     ] = None
-    token_file: Annotated[
-        str | Path | None, Meta(description="file with it, or with several: one a line")
-    ] = None
+    token_file: Annotated[str | Path | None, Meta(description="File with one token per line.")] = (
+        None
+    )
     media_root: Annotated[
         str | Path | None,
-        Meta(description="folder that requests may name recordings and images in; by default none"),
+        Meta(
+            description="Folder of the recordings and images that requests may refer to by "
+            "path; by default none."
+        ),
     ] = None
     queue: Annotated[
-        int, Meta(ge=1, description="requests inside at most; more wait at the door, unread")
+        int,
+        Meta(
+            ge=1,
+            description="Maximum number of requests in progress. Further requests wait unread.",
+        ),
     ] = 1024
     door: Annotated[
-        int, Meta(ge=1, description="requests waiting at the door at most; more get 503 at once")
+        int,
+        Meta(
+            ge=1,
+            description="Maximum number of waiting requests. Further requests get 503 at once.",
+        ),
     ] = 4096
     hold: Annotated[
-        _Seconds, Meta(description="seconds that a request is held, then it gets 503")
+        _Seconds, Meta(description="Maximum duration of a request in seconds. It then gets 503.")
     ] = 300.0
     hold_openrlhf: Annotated[
-        _Seconds, Meta(description="the same for OpenRLHF, whose clients wait 180 s")
+        _Seconds, Meta(description="The same for OpenRLHF, whose clients time out after 180 s.")
     ] = 170.0
     hold_slime: Annotated[
-        _Seconds, Meta(description="the same for slime, whose clients wait 120 s")
+        _Seconds, Meta(description="The same for slime, whose clients time out after 120 s.")
     ] = 110.0
     judge_timeout: Annotated[
         _Seconds,
         Meta(
-            description="seconds that a judgement may take, then it is unscored (timeout) and its "
-            "slot is free"
+            description="Timeout of one verdict in seconds. The trajectory is then "
+            "unscored (timeout)."
         ),
     ] = 600.0
     grace: Annotated[
         _Seconds,
-        Meta(description="seconds from SIGTERM to the end of the process, whatever waits then"),
+        Meta(description="Maximum number of seconds from SIGTERM to the end of the process."),
     ] = 360.0
-    max_body: Annotated[int, Meta(ge=1, description="bytes of a request at most")] = 32_000_000
+    max_body: Annotated[int, Meta(ge=1, description="Maximum size of a request body in bytes.")] = (
+        32_000_000
+    )
     max_held: Annotated[
         int,
         Meta(
             ge=1,
-            description="bytes of memory for requests and jobs inside, estimated; more wait at "
-            "the door",
+            description="Maximum estimated memory of requests and jobs in progress, in "
+            "bytes. Further requests wait.",
         ),
     ] = 100_000_000
     max_values: Annotated[
         int,
         Meta(
             ge=1,
-            description="JSON values in a request at most; commas and brackets inside texts "
-            "count, too",
+            description="Maximum number of JSON values in a request. Commas and brackets "
+            "inside strings count, too.",
         ),
     ] = 400_000
     body_timeout: Annotated[
-        _Seconds, Meta(description="seconds that a client may take to send a request")
+        _Seconds, Meta(description="Maximum number of seconds a client may take to send a request.")
     ] = 60.0
-    max_items: Annotated[int, Meta(ge=1, description="trajectories in a request at most")] = 256
-    max_images: Annotated[int, Meta(ge=0, description="images of a trajectory at most")] = 200
+    max_items: Annotated[
+        int, Meta(ge=1, description="Maximum number of trajectories per request.")
+    ] = 256
+    max_images: Annotated[
+        int, Meta(ge=0, description="Maximum number of images per trajectory.")
+    ] = 200
     max_pixels: Annotated[
-        int, Meta(ge=1, le=MAX_PIXELS, description="pixels of an image at most")
+        int, Meta(ge=1, le=MAX_PIXELS, description="Maximum number of pixels per image.")
     ] = 16_000_000
     max_image_bytes: Annotated[
-        int, Meta(ge=1, description="bytes of all images of a request at most")
+        int, Meta(ge=1, description="Maximum total size of the images of a request, in bytes.")
     ] = 512_000_000
     max_request_pixels: Annotated[
-        int, Meta(ge=1, description="pixels of all images of a request at most")
+        int, Meta(ge=1, description="Maximum total number of pixels of the images of a request.")
     ] = 4_000_000_000
     max_jobs: Annotated[
-        int, Meta(ge=1, description="jobs kept at most, finished ones included")
+        int, Meta(ge=1, description="Maximum number of jobs kept, including finished ones.")
     ] = 256
     max_results: Annotated[
         int,
         Meta(
-            ge=1, description="bytes of results of finished jobs kept at most; the oldest go first"
+            ge=1,
+            description="Maximum total size of the results of finished jobs, in bytes. The "
+            "oldest are dropped first.",
         ),
     ] = 16_000_000
     log: Annotated[
         Literal["quiet", "requests", "verdicts"],
         Meta(
-            description="on stderr: nothing, a line a request (no text, no keys), or verdicts "
-            "with their reasons too"
+            description="Log on stderr: nothing, one line per request (no text, no keys), "
+            "or also verdicts with reasons."
         ),
     ] = "quiet"
 
@@ -123,7 +144,7 @@ class ServiceSpec(Config):
         """Validates settings that depend on each other."""
         if self.token_env and self.token_file:
             raise UsageError(
-                "token_env and token_file: give one of them", parameters=("token_env", "token_file")
+                "give either token_env or token_file", parameters=("token_env", "token_file")
             )
         if self.media_root is not None and not Path(self.media_root).is_dir():
             raise UsageError(
@@ -132,8 +153,8 @@ class ServiceSpec(Config):
         needed = round((self.max_body + VALUE_BYTES * self.max_values) / CLIENT_SHARE)
         if self.max_held < needed:
             raise UsageError(
-                f"max_held is {self.max_held:,}; a request may take {needed:,}, by max_body and "
-                "max_values: give as much",
+                f"max_held is {self.max_held:,}, but a request may need {needed:,} (by "
+                "max_body and max_values); raise it",
                 parameters=("max_held", "max_body", "max_values"),
             )
 
@@ -173,14 +194,13 @@ class ServiceSpec(Config):
             return ()
         else:
             raise UsageError(
-                f"other machines can reach {self.host}: name a token that clients must show",
+                f"other machines can reach {self.host}; set token_env or token_file",
                 parameters=("token_env", "token_file"),
             )
         tokens = tuple(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip()))
         if not tokens or not all(map(_is_good, tokens)):
             raise UsageError(
-                f"{place}: the token must have 16 characters or more, printable ASCII without "
-                "spaces"
+                f"{place}: the token needs 16 characters or more, printable ASCII without spaces"
             )
         return tokens
 

@@ -71,7 +71,7 @@ class ScriptedModel:
     def _next(self) -> Line:
         if len(self.seen) > len(self._lines):
             raise UsageError(
-                f"the script has {len(self._lines)} lines, and call {len(self.seen)} was made"
+                f"the script has {len(self._lines)} lines, but call {len(self.seen)} was made"
             )
         return self._lines[len(self.seen) - 1]
 
@@ -101,9 +101,7 @@ class ReplayEnvironment:
         """
         self.actions = []
         if not self.trajectory.observations:
-            raise EnvironmentFailedError(
-                f"trajectory {self.trajectory.id} holds no state to replay"
-            )
+            raise EnvironmentFailedError(f"trajectory {self.trajectory.id} has no state to replay")
         return self.trajectory.observations[0]
 
     async def step(self, action: Action) -> tuple[Observation, bool]:

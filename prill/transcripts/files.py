@@ -97,7 +97,8 @@ class TranscriptLog(Closing):
         self._packer = zlib.compressobj()
         if os.path.exists(self.folder) and not self.folder.is_dir():
             raise UsageError(
-                f"{self.folder}: not a folder; transcripts need one", parameters=("transcripts",)
+                f"{self.folder}: not a folder; transcripts are written to a folder",
+                parameters=("transcripts",),
             )
         if not resume:
             for part in self.folder.glob(_PARTS):
@@ -117,7 +118,7 @@ class TranscriptLog(Closing):
         except (OSError, UnicodeEncodeError) as error:
             if not self.lost:
                 _log.warning(
-                    "%s: a transcript cannot be written: %s; judging goes on", self.folder, error
+                    "%s: a transcript cannot be written: %s; judging continues", self.folder, error
                 )
             self.lost += 1
 
@@ -188,7 +189,7 @@ def _decoded(data: bytes, place: str) -> Transcript:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(
-            f"{place}: no transcript ({error}); the rest of the file is passed over"
+            f"{place}: not a transcript ({error}); the rest of the file is ignored"
         ) from None
 
 

@@ -71,11 +71,9 @@ def chat_trajectory(
         ]
         texts, shown = [], []
     if goal is None:
-        raise InputError(
-            "the conversation holds no text of a user, so there is no goal to judge by"
-        )
+        raise InputError("the conversation contains no user text, so there is no goal to judge by")
     if not steps:
-        raise InputError("the conversation holds no turn of the agent")
+        raise InputError("the conversation contains no turn of the agent")
     steps += [Step(Observation(picture), _LOOK) for picture in shown[:-1]]
     final = _state(texts, shown) if texts or shown else None
     if answer is not None and final is None:

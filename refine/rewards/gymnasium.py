@@ -67,36 +67,39 @@ def judge_episodes(
             self.episodes = 0
             self.steps: list[Step] = []
             self.goal = ""
-            self.now = Observation()
-            self.own = 0.0
+            self.current = Observation()
+            self.env_return = 0.0
 
         def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-            seen, info = self.env.reset(**options)
-            self.goal = _goal(goal, seen, info)
-            self.episodes, self.steps, self.own = self.episodes + 1, [], 0.0
-            self.now = self._observed(seen, info)
-            return seen, info
+            observation, info = self.env.reset(**options)
+            self.goal = _goal(goal, observation, info)
+            self.episodes, self.steps, self.env_return = self.episodes + 1, [], 0.0
+            self.current = self._observed(observation, info)
+            return observation, info
 
         def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-            seen, own, terminated, truncated, info = self.env.step(action)
-            self.steps.append(Step(self.now, (describe or _action)(action)))
-            self.now, self.own = self._observed(seen, info), self.own + float(own)
+            observation, env_reward, terminated, truncated, info = self.env.step(action)
+            self.steps.append(Step(self.current, (describe or _action)(action)))
+            self.current, self.env_return = (
+                self._observed(observation, info),
+                self.env_return + float(env_reward),
+            )
             if not (terminated or truncated):
-                return seen, 0.0 if replace else own, terminated, truncated, info
+                return observation, 0.0 if replace else env_reward, terminated, truncated, info
             result = run_blocking(reward.result(self._trajectory(truncated)))
-            info = {**info, "judge": _told(result, self.own)}
+            info = {**info, "judge": _info(result, self.env_return)}
             if replace:
-                own = self.own if result.reward is None else result.reward
-            return seen, own, terminated, truncated, info
+                env_reward = self.env_return if result.reward is None else result.reward
+            return observation, env_reward, terminated, truncated, info
 
-        def _observed(self, seen: Any, info: Mapping[str, Any]) -> Observation:
+        def _observed(self, observation: Any, info: Mapping[str, Any]) -> Observation:
             if observe is not None:
-                return observe(seen, info)
-            made = _observation(seen)
+                return observe(observation, info)
+            made = _observation(observation)
             if made is not None:
                 return made
             picture = self.env.render() if self.env.render_mode == "rgb_array" else None
-            return Observation(_picture(picture), text=str(seen))
+            return Observation(_picture(picture), text=str(observation))
 
         def _trajectory(self, truncated: bool) -> Trajectory:
             name = (
@@ -106,13 +109,13 @@ def judge_episodes(
             metadata = {"truncated": bool(truncated)}
             id = f"{name}#{self.episodes}"
             return Trajectory(
-                id=id, task=task, steps=tuple(self.steps), final=self.now, metadata=metadata
+                id=id, task=task, steps=tuple(self.steps), final=self.current, metadata=metadata
             )
 
     return JudgedEpisodes()
 
 
-def _told(result: RewardResult, env_return: float) -> dict[str, Any]:
+def _info(result: RewardResult, env_return: float) -> dict[str, Any]:
     verdict = result.verdict
     return {
         "reward": result.reward,
@@ -126,38 +129,44 @@ def _told(result: RewardResult, env_return: float) -> dict[str, Any]:
 
 
 def _goal(
-    goal: str | Callable[[Any, Mapping[str, Any]], str] | None, seen: Any, info: Mapping[str, Any]
+    goal: str | Callable[[Any, Mapping[str, Any]], str] | None,
+    observation: Any,
+    info: Mapping[str, Any],
 ) -> str:
     if isinstance(goal, str):
         return goal
     if goal is not None:
-        return goal(seen, info)
-    for table in (seen, info):
+        return goal(observation, info)
+    for table in (observation, info):
         for key in _GOALS if isinstance(table, Mapping) else ():
             if isinstance(found := table.get(key), str) and found:
                 return found
     raise UsageError(
-        f"neither the observation nor the info says the goal ({', '.join(_GOALS)}): give it as "
-        "`goal`"
+        f"neither the observation nor the info contains the goal ({', '.join(_GOALS)}); "
+        "give it as `goal`"
     )
 
 
-def _observation(seen: Any) -> Observation | None:
+def _observation(observation: Any) -> Observation | None:
     """Converts an observation without rendering; None unless it is an image, a text, or a mapping
     with one of them.
     """
-    if isinstance(seen, Observation):
-        return seen
-    if isinstance(seen, str):
-        return Observation(text=seen)
-    if isinstance(seen, Mapping):
-        picture = next((seen[key] for key in _PICTURES if seen.get(key) is not None), None)
-        text = next((seen[key] for key in _TEXTS if isinstance(seen.get(key), str)), None)
-        url = seen.get("url")
+    if isinstance(observation, Observation):
+        return observation
+    if isinstance(observation, str):
+        return Observation(text=observation)
+    if isinstance(observation, Mapping):
+        picture = next(
+            (observation[key] for key in _PICTURES if observation.get(key) is not None), None
+        )
+        text = next(
+            (observation[key] for key in _TEXTS if isinstance(observation.get(key), str)), None
+        )
+        url = observation.get("url")
         if picture is None and text is None:
             return None
         return Observation(_picture(picture), text, url if isinstance(url, str) else None)
-    picture = _picture(seen) if getattr(seen, "ndim", 0) == 3 else None
+    picture = _picture(observation) if getattr(observation, "ndim", 0) == 3 else None
     return None if picture is None else Observation(picture)
 
 

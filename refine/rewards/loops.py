@@ -33,7 +33,7 @@ def run_blocking(work: Coroutine[Any, Any, _T]) -> _T:
     own = _thread()
     if threading.current_thread() is own.thread:
         work.close()
-        raise UsageError("blocking work inside blocking work: await it instead")
+        raise UsageError("blocking call inside a blocking call; await it instead")
     future = asyncio.run_coroutine_threadsafe(work, own.loop)
     try:
         return future.result()

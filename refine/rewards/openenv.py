@@ -78,7 +78,7 @@ def judge_rubric(
         def compute_step_rewards(self) -> list[float]:
             if self.result is None or self._judged is None or self.result.reward is None:
                 raise UsageError(
-                    "no episode was judged since the last reset: there are no rewards for its steps"
+                    "no episode was judged since the last reset, so its steps have no rewards"
                 )
             if self.result.verdict.rewards is not None:
                 return list(self.result.verdict.rewards)
@@ -104,7 +104,9 @@ def episode_trajectory(episode: Episode, *, goal: str | None = None) -> Trajecto
         None,
     )
     if not goal:
-        raise InputError("no goal is known: the observations have none, so give it to the rubric")
+        raise InputError(
+            "the goal is unknown, because the observations have none; give it to the rubric"
+        )
     seen = [Observation(), *states[:-1]]
     steps = tuple(
         Step(before, _action(action)) for before, (action, _) in zip(seen, episode, strict=True)
@@ -127,7 +129,7 @@ def _picture(screenshot: Any) -> Any:
     try:  # a string is never read as a path, since the environment is not trusted
         return base64.b64decode(screenshot.rpartition(",")[2], validate=True) or None
     except binascii.Error as error:
-        raise InputError(f"a screenshot is to be base64 or a data URL: {error}") from None
+        raise InputError(f"a screenshot must be base64 or a data URL: {error}") from None
 
 
 def _action(action: Any) -> Action:

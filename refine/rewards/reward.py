@@ -51,8 +51,8 @@ def score(trajectory: Trajectory, verdict: Verdict) -> float:
     """Returns the probability of success. Raises UsageError if the judge gives no score."""
     if verdict.score is None:
         raise UsageError(
-            f"the judge {verdict.evaluator.name} gives no score: choose the reward `success`, or "
-            "another judge"
+            f"the judge {verdict.evaluator.name} gives no score; use the reward `success`, "
+            "or another judge"
         )
     return verdict.score
 
@@ -80,48 +80,54 @@ class RewardSpec(Config):
     kind: Annotated[
         str | RewardFunction,
         Meta(
-            description=f"{', '.join(KINDS)}, or module:function of your own: (trajectory, "
-            "verdict) to number or None"
+            description=f"Kind of reward: {', '.join(KINDS)}, or module:function of "
+            "(trajectory, verdict)."
         ),
     ] = "success"
     discount: Annotated[
         float,
-        Meta(gt=0, le=1, description="of the kind steps: a later step's reward counts for less"),
+        Meta(gt=0, le=1, description="For kind steps: discount factor of later steps."),
     ] = 1.0
-    length_penalty: Annotated[float, Meta(ge=0, description="taken off for every step")] = 0.0
+    length_penalty: Annotated[float, Meta(ge=0, description="Penalty per step.")] = 0.0
     cost_penalty: Annotated[
-        float, Meta(ge=0, description="taken off for every US dollar that the agent cost")
+        float, Meta(ge=0, description="Penalty per US dollar that the agent spent.")
     ] = 0.0
     side_effect_penalty: Annotated[
-        float, Meta(ge=0, description="taken off for every change that nobody asked for")
+        float, Meta(ge=0, description="Penalty per unrequested change.")
     ] = 0.0
     claim_penalty: Annotated[
         float,
-        Meta(ge=0, description="taken off for every claim of the answer that was not seen so"),
+        Meta(
+            ge=0, description="Penalty per claim of the answer that the recording does not confirm."
+        ),
     ] = 0.0
     on_unscored: Annotated[
         Literal["abstain", "raise", "value"],
-        Meta(description="where there is no verdict: no reward, an error, or the number `value`"),
+        Meta(
+            description="Result for an unscored trajectory: no reward, an error, or the number "
+            "`value`."
+        ),
     ] = "abstain"
     value: Annotated[
         float | None,
-        Meta(description="the reward where there is no verdict, for on_unscored value"),
+        Meta(description="Reward of an unscored trajectory with on_unscored = value."),
     ] = None
 
     def check(self) -> None:
         """Checks options that depend on each other."""
         if not (isinstance(self.kind, str) or callable(self.kind)):
             raise UsageError(
-                f"kind is {self.kind!r}: give {', '.join(KINDS)}, module:function, or a function"
+                f"kind is {self.kind!r}; expected {', '.join(KINDS)}, module:function, or a "
+                "function"
             )
         if isinstance(self.kind, str) and self.kind not in KINDS and ":" not in self.kind:
             near = nearest(self.kind, KINDS)
             raise UsageError(
-                f"unknown kind of reward {self.kind!r}{near}; there are: {', '.join(KINDS)}, or "
-                "module:function"
+                f"unknown kind of reward {self.kind!r}{near}; expected one of "
+                f"{', '.join(KINDS)}, or module:function"
             )
         if (self.value is None) == (self.on_unscored == "value"):
-            raise UsageError("give a value with on_unscored value, and only then")
+            raise UsageError("value: required with on_unscored = value, and only then")
         numbers = (
             self.discount,
             self.length_penalty,
@@ -239,7 +245,7 @@ class Reward:
         reward = math.fsum(parts.values())
         if not math.isfinite(reward):
             raise UsageError(
-                f"the reward of {trajectory.id!r} is {reward}: its penalties are too large"
+                f"the reward of {trajectory.id!r} is {reward}, because its penalties are too large"
             )
         return RewardResult(reward, verdict, parts)
 
@@ -290,10 +296,10 @@ class Reward:
         spec = self.spec
         worth: Any = self._worth(trajectory, verdict)  # a user's function may give anything
         if worth is None:
-            raise NoEvidenceError(f"the reward function gives none for {trajectory.id!r}")
+            raise NoEvidenceError(f"the reward function returned None for {trajectory.id!r}")
         if not isinstance(worth, Real) or not math.isfinite(float(worth)):
             raise UsageError(
-                f"the reward function gave {worth!r} for {trajectory.id!r}: it is to give a "
+                f"the reward function returned {worth!r} for {trajectory.id!r}; expected a "
                 "finite number or None"
             )
         cost = _agent_cost(trajectory) if spec.cost_penalty else 0.0
@@ -329,8 +335,8 @@ class Reward:
         made = made() if inspect.isclass(made) else made
         if not callable(made):
             raise UsageError(
-                f"{kind}: a {type(made).__name__} is no reward function: (trajectory, verdict) to "
-                "a number or None"
+                f"{kind}: a {type(made).__name__} is not a reward function, which maps "
+                "(trajectory, verdict) to a number or None"
             )
         function: RewardFunction = made
         return function
@@ -339,8 +345,8 @@ class Reward:
         if verdict.rewards is None:
             name = verdict.evaluator.name
             raise UsageError(
-                f"the judge {name} gives no rewards for steps: choose the judge `steps`, or the "
-                "reward `success`"
+                f"the judge {name} gives no rewards for steps; use the judge `steps`, or "
+                "the reward `success`"
             )
         return math.fsum(reward * self.spec.discount**i for i, reward in enumerate(verdict.rewards))
 
@@ -354,8 +360,8 @@ def _agent_cost(trajectory: Trajectory) -> float:
         or cost < 0
     ):
         raise NoEvidenceError(
-            f"metadata of {trajectory.id!r} does not say what the agent cost: put US dollars into "
-            f"`{COST}`"
+            f"metadata of {trajectory.id!r} does not contain the agent's cost; put it into "
+            f"`{COST}`, in US dollars"
         )
     return float(cost)
 
@@ -365,8 +371,8 @@ def _side_effects(verdict: Verdict) -> int:
     if verdict.findings is None or not verdict.findings.criteria:
         name = verdict.evaluator.name
         raise UsageError(
-            f"the judge {name} does not look for side effects: choose the judge `rubric`, or no "
-            "penalty for them"
+            f"the judge {name} does not look for side effects; use the judge `rubric`, or "
+            "no penalty for them"
         )
     return len(verdict.findings.side_effects)
 
@@ -400,10 +406,10 @@ class RewardConfig(RewardSpec):
     """
 
     judge: Annotated[
-        JudgeLike, Meta(description="who judges: a name, FILE.toml, FILE.json or module:Object")
+        JudgeLike, Meta(description="Judge to use: a name, FILE.toml, FILE.json or module:Object.")
     ]
     watch: Annotated[
-        WatchSpec | None, Meta(description="what looks on while the reward is used")
+        WatchSpec | None, Meta(description="Monitors of the reward while it is used.")
     ] = None
 
     @classmethod
@@ -419,7 +425,7 @@ class RewardConfig(RewardSpec):
         if not given or (given == ["judge"] and not isinstance(table["judge"], str)):
             return {**own, **table}  # the remaining keys are unknown options
         if len(given) > 1:
-            raise OptionError(f"{given[1]}: the judge is named by {given[0]} already", given[1])
+            raise OptionError(f"{given[1]}: the judge is already named by {given[0]}", given[1])
         name = table.pop(given[0])
         return {**own, "judge": {"name": name, **table} if table else name}
 
@@ -465,7 +471,7 @@ def make_reward(
     )
     try:
         if isinstance(judge, RewardConfig):
-            config = judge.but(**own)
+            config = judge.copy_with(**own)
         else:
             table = (
                 RewardConfig.normalized(judge) if isinstance(judge, Mapping) else {"judge": judge}

@@ -128,8 +128,8 @@ def get_column(columns: Mapping[str, Any], name: str) -> Any:
         return columns[name]
     there = ", ".join(sorted(columns)) or "none"
     raise UsageError(
-        f"the batch has no column {name!r}{nearest(name, columns)}; its columns: {there}. Name the "
-        "one that holds the trajectories, or None to judge the completion alone"
+        f"the batch has no column {name!r}{nearest(name, columns)}; its columns: {there}. "
+        "Give the column of the trajectories, or None to judge only the completion"
     )
 
 
@@ -161,7 +161,7 @@ def single_step(
         None,
     )
     if goal is None:
-        raise InputError("the prompt holds no text of a user, so there is no goal to judge by")
+        raise InputError("the prompt contains no user text, so there is no goal to judge by")
     if isinstance(completion, str):
         answer = completion
     else:
@@ -208,7 +208,7 @@ def compute_digest(record: object) -> str:
     try:
         return hashlib.sha256(msgspec.json.encode(record)).hexdigest()[:16]
     except (UnicodeEncodeError, RecursionError) as error:
-        raise InputError(f"this cannot be written down: {error}") from None
+        raise InputError(f"this cannot be serialised: {error}") from None
 
 
 class IndexedTrajectories:
@@ -241,12 +241,11 @@ class IndexedTrajectories:
         if line is None:
             near = nearest(id, self._places)
             raise InputError(
-                f"{self.path}: no trajectory has the id {id!r}{near}; there are {len(self._places)}"
+                f"{self.path}: no trajectory has the id {id!r}{near}; the file has "
+                f"{len(self._places)}"
             )
         if _id(line) != id:
-            raise InputError(
-                f"{self.path}: the file was written again while it was read; begin again"
-            )
+            raise InputError(f"{self.path}: the file changed while it was read; start again")
         try:
             return decode_trajectory(line, resolve_folder(self.path))
         except InputError as error:
@@ -272,7 +271,7 @@ class IndexedTrajectories:
         forms: set[str] = {line.form for line in _first(self.path)}
         if not forms <= {"line", "crlf"}:
             raise UsageError(
-                f"{self.path}: not one JSON object a line; write it again with prill convert"
+                f"{self.path}: expected one JSON object per line; convert it with prill convert"
             )
         with self.path.open("rb") as file:
             for line in file:
@@ -301,7 +300,7 @@ def _first(path: Path) -> list[Line]:
     with Path(path).open("rb") as file:
         if file.read(2) == b"\x1f\x8b":
             raise UsageError(
-                f"{path}: packed files have no places to go to; unpack it first (gunzip)"
+                f"{path}: compressed files have no line offsets; decompress it first (gunzip)"
             )
     for line in read_lines(path):
         return [line]
@@ -335,7 +334,7 @@ def _read(value: object, root: Path | None) -> Trajectory:
         return _record(value, root)
     kind = "nothing" if value is None else f"a {type(value).__name__}"
     raise InputError(
-        f"{kind} stands where a trajectory should: give its JSON (prill.refine.rewards.to_json), "
+        f"expected a trajectory, got {kind}; give its JSON (prill.refine.rewards.to_json), "
         "or path#id"
     )
 
@@ -361,7 +360,7 @@ def _record(record: Mapping[str, Any], root: Path | None) -> Trajectory:
             return held[-1].screenshot or ""
         if root is None:
             raise InputError(
-                f"the image {path[:_SHOWN]!r} is a path; say which folder images lie in - at `{at}`"
+                f"the image {path[:_SHOWN]!r} is a path; set the folder of the images - at `{at}`"
             )
         return path
 
@@ -399,36 +398,34 @@ def _without_urls(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[st
     try:
         return walk(record), urls
     except RecursionError:
-        raise InputError("the record is nested too deep") from None
+        raise InputError("the record is nested too deeply") from None
 
 
 def _referred(path: str, id: str, root: Path | None) -> Trajectory:
     try:
         absolute = Path(os.path.realpath((root or Path.cwd()) / path))
     except ValueError as error:
-        raise InputError(f"{path[:_SHOWN]!r} is no path: {error}") from None
+        raise InputError(f"{path[:_SHOWN]!r} is not a path: {error}") from None
     if root is not None and not absolute.is_relative_to(root):
-        raise InputError(f"the recorded file {path!r} is not below the folder that is allowed")
+        raise InputError(f"the recorded file {path!r} is outside the allowed folder")
     return _recorded(absolute)[id]
 
 
 def _bytes(url: str, at: str) -> bytes:
     head, _, data = url.partition(",")
     if not head.endswith(";base64"):
-        raise InputError(f"a data URL of an image is to be base64 - at `{at}`")
+        raise InputError(f"a data URL of an image must be base64 - at `{at}`")
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise InputError(f"the image inside cannot be read: {error} - at `{at}`") from None
+        raise InputError(f"the embedded image cannot be read: {error} - at `{at}`") from None
 
 
 def _data_url(path: str) -> str:
     data = read_image(path)
     mime = _MIME.get(Path(image_name(data)).suffix)
     if mime is None:
-        raise InputError(
-            f"{path}: not an image of a kind that is known (PNG, JPEG, WebP, GIF, BMP)"
-        )
+        raise InputError(f"{path}: unknown image format (expected PNG, JPEG, WebP, GIF or BMP)")
     return f"data:{mime};base64,{base64.b64encode(data).decode()}"
 
 
@@ -440,7 +437,7 @@ def _picture(image: Any) -> Picture:
         return image  # type: ignore[no-any-return]
     picture = image.get("bytes") or image.get("path")
     if not isinstance(picture, bytes | str):
-        raise InputError("an image of the row holds neither bytes nor a path")
+        raise InputError("an image of the row has neither bytes nor a path")
     return picture
 
 
@@ -473,8 +470,8 @@ def collect_pictures(turn: Mapping[str, Any]) -> list[Picture]:
         if isinstance(url, str):
             if not url.startswith(_DATA_URL):
                 raise InputError(
-                    "the prompt names an image by a URL, which is not fetched; send it inside, as "
-                    "a data URL"
+                    "the prompt refers to an image by a URL, which is not fetched; send it "
+                    "inline, as a data URL"
                 )
             found.append(_bytes(url, "image_url"))
         # a path in a prompt could name any file
@@ -483,8 +480,8 @@ def collect_pictures(turn: Mapping[str, Any]) -> list[Picture]:
             # an attribute of every PIL image
             if not isinstance(picture, bytes) and not hasattr(picture, "getbands"):
                 raise InputError(
-                    "an image of the prompt is neither bytes nor a picture; send it inside, as a "
-                    "data URL"
+                    "an image of the prompt is neither bytes nor a PIL image; send it "
+                    "inline, as a data URL"
                 )
             found.append(picture)
     return found

@@ -101,9 +101,7 @@ class TRLReward:
         else:
             return self._completed(completions, prompts, columns)
         if len(values) != len(completions):
-            raise UsageError(
-                f"there are {len(completions)} completions, and {len(values)} trajectories"
-            )
+            raise UsageError(f"got {len(completions)} completions, but {len(values)} trajectories")
         return [
             from_value(value, root=self.root, place=f"row {i}") for i, value in enumerate(values)
         ]

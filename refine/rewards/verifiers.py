@@ -94,8 +94,7 @@ def _made(text: str) -> Reward:
     }
     if unused := [name for name in _UNUSED if name in given]:
         raise UsageError(
-            f"{', '.join(unused)}: prill's judges do not use this; give `options` of the judge "
-            "instead"
+            f"{', '.join(unused)}: not used by prill's judges; set `options` of the judge instead"
         )
     options = dict(config.options)
     if "model" in given:

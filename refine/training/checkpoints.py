@@ -73,9 +73,10 @@ def expect_weights(saved: Path, numbers: int, output: Path) -> None:
         last = last_checkpoint(output)
         kept = f"; {last.name} has them, and the same call saves them again" if last else ""
         raise UsageError(
-            f"{output}: the training ended, and {there:,} of {numbers:,} weights were gathered "
-            "from its processes. With FSDP set fsdp_state_dict_type FULL_STATE_DICT, with "
-            f"DeepSpeed stage3_gather_16bit_weights_on_model_save true{kept}"
+            f"{output}: the training ended, but only {there:,} of {numbers:,} weights were "
+            "gathered from its processes. With FSDP set fsdp_state_dict_type "
+            "FULL_STATE_DICT, with DeepSpeed stage3_gather_16bit_weights_on_model_save "
+            f"true{kept}"
         )
 
 
@@ -100,10 +101,11 @@ def expect_room(place: Path, output: Path) -> Iterator[None]:
     except errors as error:
         last = last_checkpoint(output)
         goes_on = (
-            f"the same call goes on from {last.name}" if last else "the same call begins again"
+            f"the same call resumes from {last.name}" if last else "the same call starts again"
         )
         raise UsageError(
-            f"{place}: cannot be written: {excerpt(str(error))}. Make room: then {goes_on}"
+            f"{place}: cannot be written: {excerpt(str(error))}. Free some disk space; then "
+            f"{goes_on}"
         ) from error
 
 

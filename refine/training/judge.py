@@ -36,8 +36,8 @@ class JudgeRecipe(RowRecipe):
         for sample in plan.rows.samples:
             if sample.verdict is None or sample.verdict not in sample.answer:
                 raise UsageError(
-                    f"{plan.rows.path}:{sample.line}: is not the row of a judge: its completion "
-                    "holds no `verdict`"
+                    f"{plan.rows.path}:{sample.line}: not the row of a judge, because its "
+                    "completion contains no `verdict`"
                 )
         return plan
 

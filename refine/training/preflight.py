@@ -88,7 +88,7 @@ def parse_devices(text: str) -> Devices:
     if match is None or match[2] not in _MEMORY:
         names = ", ".join(_MEMORY)
         raise OptionError(
-            f"gpus: expected a number and a name such as 8xH200, got {text!r}; there are: {names}",
+            f"gpus: expected a number and a name, for example 8xH200, got {text!r}; names: {names}",
             "gpus",
         )
     return Devices(int(match[1]), match[2])
@@ -159,8 +159,8 @@ def plan_training(
         blind := next((sample for sample in read.samples if sample.images), None)
     ):
         raise UsageError(
-            f"{rows}:{blind.line}: the row has a picture, and {spec.model} takes none; choose a "
-            "model with vision, or rows of text",
+            f"{rows}:{blind.line}: the row has an image, but {spec.model} does not accept "
+            "images; use a vision model, or rows of text",
             parameters=("model",),
         )
     sizes, digest = check_pictures(read, lambda done: say("pictures", done, len(read.seen)))
@@ -196,7 +196,7 @@ def check_settings(spec: TrainSpec) -> None:
         utils = import_module("transformers.integrations.integration_utils")
         trackers = utils.get_available_reporting_integrations()
         if spec.report_to not in trackers:
-            there = f"there are: {', '.join(['none', *trackers])}"
+            there = f"expected one of {', '.join(['none', *trackers])}"
             near = nearest(spec.report_to, trackers)
             raise OptionError(
                 f"report_to: {spec.report_to!r} is not installed here{near}; {there}", "report_to"
@@ -206,7 +206,7 @@ def check_settings(spec: TrainSpec) -> None:
             re.compile(spec.targets)
         except re.error as error:
             raise OptionError(
-                f"targets: {spec.targets!r} is no regular expression: {error}", "targets"
+                f"targets: {spec.targets!r} is not a regular expression: {error}", "targets"
             ) from None
 
 
@@ -230,9 +230,9 @@ def _expect_fitting(
         key=lambda pair: pair[1],
     )
     raise UsageError(
-        f"{rows.path}:{line}: {lost} of {len(rows.samples)} rows are longer than {limit} tokens, "
-        f"this one has {length}; tokens of pictures are never cut, so raise max_length, lower "
-        "max_pixels, or drop such rows",
+        f"{rows.path}:{line}: {lost} of {len(rows.samples)} rows are longer than {limit} "
+        f"tokens, this one has {length}; images cannot be truncated, so raise max_length, "
+        "lower max_pixels, or drop such rows",
         parameters=("max_length", "max_pixels", "overlong"),
     )
 
@@ -319,8 +319,9 @@ def estimate_run(
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise UsageError(
-            f"{output}: checkpoints need about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are "
-            "free; choose another disk, or keep fewer of them",
+            f"{output}: checkpoints need about {needed / 1000000000.0:.1f} GB, but only "
+            f"{free / 1000000000.0:.1f} GB are free; choose another disk, or keep fewer of "
+            "them",
             parameters=("output", "keep_checkpoints"),
         )
     return Preflight(
@@ -365,15 +366,15 @@ def check_memory(spec: TrainSpec, needed: int, capacity: int, *, shards: int = 1
     if needed / shards <= capacity:
         return
     each = f" on each of {shards} devices" if shards > 1 else ""
-    advice = "train an adapter (method lora), or share the weights among more devices by FSDP"
+    advice = "train an adapter (method lora), or shard the weights over more devices with FSDP"
     if spec.method != "full":
         advice = (
-            "give fewer rows at once (micro_batch), smaller pictures (max_pixels), or hold "
-            "the model in 4 bits (method qlora)"
+            "use fewer rows per forward pass (micro_batch), smaller images (max_pixels), "
+            "or 4-bit weights (method qlora)"
         )
     raise UsageError(
-        f"the training needs about {needed / shards / 1e9:.0f} GB{each}, and the device has "
-        f"{capacity / 1e9:.0f} GB; {advice}",
+        f"the training needs about {needed / shards / 1000000000.0:.0f} GB{each}, but the "
+        f"device has {capacity / 1000000000.0:.0f} GB; {advice}",
         parameters=("method", "micro_batch", "max_pixels"),
     )
 
@@ -390,13 +391,14 @@ def batches(spec: TrainSpec, processes: int, pictured: bool) -> tuple[int, int]:
     """Returns the micro-batch size of a process, and the gradient accumulation steps."""
     if spec.batch % processes:
         raise OptionError(
-            f"batch: {spec.batch} rows cannot be shared evenly by {processes} processes", "batch"
+            f"batch: {spec.batch} rows cannot be divided evenly among {processes} processes",
+            "batch",
         )
     share = spec.batch // processes
     micro = spec.micro_batch or (1 if pictured else share)
     if share % micro:
         raise OptionError(
-            f"micro_batch: {micro} does not divide the {share} rows of a batch for each process",
+            f"micro_batch: {micro} does not divide the {share} rows per batch of each process",
             "micro_batch",
         )
     return micro, share // micro

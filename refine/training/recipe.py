@@ -170,5 +170,6 @@ def refuse_teacher(spec: TrainSpec, teacher: Teacher | None) -> None:
     """Raises UsageError if a policy is given to a training that does not use one."""
     if teacher is not None:
         raise UsageError(
-            f"a {spec.trains} learns without a policy; leave it out", parameters=("policy",)
+            f"policy: a {spec.trains} is trained without a policy; leave it out",
+            parameters=("policy",),
         )

@@ -106,8 +106,8 @@ def read_rows(path: str | os.PathLike[str], *, pictures: bool = False) -> Rows:
             sample = _sample(line.number, line.data, folder)
             if pictures and not sample.images:
                 raise ValueError(
-                    "has no picture, and a captioner learns from pictures; give `images` and a "
-                    "place for each"
+                    "has no image, but a captioner learns from images; give `images` and a "
+                    "placeholder for each"
                 )
             samples.append(sample)
         except (*UNREADABLE, ValueError) as error:
@@ -115,7 +115,7 @@ def read_rows(path: str | os.PathLike[str], *, pictures: bool = False) -> Rows:
     if problems:
         raise UsageError(_several(problems, "rows are broken"))
     if not samples:
-        raise UsageError(f"{path}: has no rows; a training needs some")
+        raise UsageError(f"{path}: has no rows")
     return Rows(Path(path), tuple(samples), digest.hexdigest())
 
 
@@ -138,7 +138,7 @@ def check_pictures(
             problems.append(f"{rows.path}:{first[image]}: {error}")
         say(done)
     if problems:
-        raise UsageError(_several(problems, "pictures cannot be read"))
+        raise UsageError(_several(problems, "images cannot be read"))
     return sizes, digest.hexdigest()
 
 
@@ -163,8 +163,8 @@ def split(samples: Sequence[_G], share: float) -> tuple[list[_G], list[_G]]:
     count = min(max(1, round(share * len(groups))), len(groups) - 1) if share else 0
     if share and not count:
         raise OptionError(
-            f"held_out: all rows are of one task ({groups[0]}), so none can be kept apart; set it "
-            "to 0",
+            f"held_out: all rows are of one task ({groups[0]}), so none can be held out; "
+            "set it to 0",
             "held_out",
         )
     apart = set(groups[:count])
@@ -193,8 +193,8 @@ def texts(sample: Sample, reader: Any, *, sees: bool) -> tuple[str, str]:
     whole = reader.apply_chat_template(prompt + completion, tokenize=False)
     if not whole.startswith(asked):
         raise UsageError(
-            "the model's chat template words a question differently once it is answered: it "
-            "cannot be learnt so"
+            "the model's chat template formats a question differently once it is answered, "
+            "so it cannot be trained"
         )
     return asked, whole.removeprefix(asked)
 
@@ -238,8 +238,8 @@ def ended(labels: Sequence[int], tokenizer: Any) -> list[int]:
         or tokenizer.decode([label for label in labels[last + 1 :] if label != -100]).strip()
     ):
         raise UsageError(
-            "the model's chat template ends an answer with no token of its own: a model would not "
-            "learn to stop"
+            "the model's chat template does not end an answer with a token of its own, so "
+            "the model would not learn to stop"
         )
     return [*labels[: last + 1], *[-100] * (len(labels) - last - 1)]
 
@@ -271,7 +271,7 @@ def _sample(number: int, data: bytes, folder: Path) -> Sample:
         or completion[0]["role"] != "assistant"
     ):
         raise ValueError(
-            "the prompt must end before the assistant's turn, and the completion be that turn"
+            "the prompt must end before the assistant's turn, and the completion must be that turn"
         )
     if not "".join(part.get("text", "") for part in completion[0]["content"]).strip():
         raise ValueError("the completion is empty: there is nothing to learn")
@@ -284,9 +284,11 @@ def _sample(number: int, data: bytes, folder: Path) -> Sample:
         asked["content"] = [*({"type": "image"} for _ in images), *asked["content"]]
         places = len(images)
     if places != len(images):
-        raise ValueError(f"has {len(images)} images and {places} places for them in its messages")
+        raise ValueError(
+            f"has {len(images)} images, but {places} placeholders for them in its messages"
+        )
     if any(part["type"] == "image" for part in completion[0]["content"]):
-        raise ValueError("an image in the completion: models answer in words")
+        raise ValueError("an image in the completion; models reply in text only")
     where = row.trajectory or (row.images or [""])[0] or f"line {number}"
     origin = where if row.step is None else f"{where}, step {row.step}"
     return Sample(

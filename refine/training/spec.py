@@ -59,132 +59,158 @@ class TrainSpec:
     model: Annotated[
         str,
         Meta(
-            min_length=1, description="folder of weights, name on the Hugging Face hub, or embedded"
+            min_length=1,
+            description="Model to train: a folder of weights, a name on the Hugging Face "
+            "Hub, or embedded.",
         ),
     ]
-    trains: Annotated[Trained, Meta(description="what the rows teach")] = "policy"
+    trains: Annotated[Trained, Meta(description="What is trained.")] = "policy"
     engine: Annotated[
-        Literal["trl", "swift"], Meta(description="TRL here, or ms-swift in its own environment")
+        Literal["trl", "swift"],
+        Meta(description="TRL in this environment, or ms-swift in an environment of its own."),
     ] = "trl"
     engine_python: Annotated[
-        str | None, Meta(description="swift: interpreter of the environment that has ms-swift")
+        str | None, Meta(description="swift: Python interpreter of the environment with ms-swift.")
     ] = None
     engine_options: Annotated[
-        str, Meta(description="swift: further options of `swift sft`, as in a shell")
+        str, Meta(description="swift: further options of `swift sft`, in shell syntax.")
     ] = ""
     model_type: Annotated[
-        str | None, Meta(description="swift: its name for the model (default: found by the model)")
+        str | None,
+        Meta(description="swift: its name for the model type (default: detected from the model)."),
     ] = None
     method: Annotated[
         Literal["lora", "qlora", "full"],
-        Meta(description="an adapter, one over weights of 4 bits, or all weights"),
+        Meta(description="LoRA adapter, LoRA over 4-bit weights, or full training."),
     ] = "lora"
-    rank: Annotated[int, Meta(ge=1, description="rank of the adapter")] = 16
+    rank: Annotated[int, Meta(ge=1, description="Rank of the adapter.")] = 16
     alpha: Annotated[
-        int | None, Meta(ge=1, description="scale of the adapter (default: twice the rank)")
+        int | None, Meta(ge=1, description="Scale of the adapter (default: twice the rank).")
     ] = None
-    dropout: Annotated[float, Meta(ge=0, lt=1, description="dropout before the adapter")] = 0.05
+    dropout: Annotated[float, Meta(ge=0, lt=1, description="Dropout before the adapter.")] = 0.05
     targets: Annotated[
         str,
         Meta(
             min_length=1,
-            description="where the adapter goes: attention or language (layers of the language "
-            "model), all (the eyes too), or a regular expression over the names of "
-            "layers",
+            description="Layers that get an adapter: attention or language (layers of the "
+            "language model), all (also the vision encoder), or a regular expression over "
+            "layer names.",
         ),
     ] = "language"
-    learning_rate: Annotated[float, Meta(gt=0, description="highest learning rate")] = 1e-4
+    learning_rate: Annotated[float, Meta(gt=0, description="Peak learning rate.")] = 1e-4
     schedule: Annotated[
         Literal["linear", "cosine", "constant"],
-        Meta(description="how the rate falls after the warm-up"),
+        Meta(description="Learning rate schedule after the warm-up."),
     ] = "cosine"
     warmup: Annotated[
-        float, Meta(ge=0, lt=1, description="share of the steps in which the rate rises")
+        float, Meta(ge=0, lt=1, description="Share of the steps used for the warm-up.")
     ] = 0.03
-    weight_decay: Annotated[float, Meta(ge=0, description="AdamW's weight decay")] = 0.0
-    beta1: Annotated[float, Meta(ge=0, lt=1, description="AdamW's first beta")] = 0.9
-    beta2: Annotated[float, Meta(ge=0, lt=1, description="AdamW's second beta")] = 0.999
+    weight_decay: Annotated[float, Meta(ge=0, description="Weight decay of AdamW.")] = 0.0
+    beta1: Annotated[float, Meta(ge=0, lt=1, description="First beta of AdamW.")] = 0.9
+    beta2: Annotated[float, Meta(ge=0, lt=1, description="Second beta of AdamW.")] = 0.999
     max_grad_norm: Annotated[
-        float, Meta(ge=0, description="longer gradients are cut to it; 0: never")
+        float, Meta(ge=0, description="Maximum gradient norm for clipping; 0 disables clipping.")
     ] = 1.0
-    batch: Annotated[int, Meta(ge=1, description="rows of a step, over all processes")] = 16
+    batch: Annotated[int, Meta(ge=1, description="Rows per step, over all processes.")] = 16
     micro_batch: Annotated[
         int | None,
         Meta(
             ge=1,
-            description="rows at once in a process (default: 1 with pictures, else its share of a "
-            "batch)",
+            description="Rows per forward pass and process (default: 1 with images, else "
+            "the process's share of a batch).",
         ),
     ] = None
-    steps: Annotated[int | None, Meta(ge=1, description="steps in all (default: by epochs)")] = None
+    steps: Annotated[
+        int | None, Meta(ge=1, description="Total number of steps (default: set by epochs).")
+    ] = None
     epochs: Annotated[
-        float, Meta(gt=0, description="times that every row is seen, where steps are not given")
+        float, Meta(gt=0, description="Number of epochs, if steps are not given.")
     ] = 3.0
     max_length: Annotated[
-        int | None, Meta(ge=8, description="most tokens of a row (default: the model's window)")
+        int | None,
+        Meta(
+            ge=8,
+            description="Maximum number of tokens of a row (default: the model's context window).",
+        ),
     ] = None
     overlong: Annotated[
         Literal["drop", "error"],
-        Meta(description="what happens to longer rows of a file; none is ever cut"),
+        Meta(description="What to do with longer rows. Rows are never truncated."),
     ] = "drop"
     max_pixels: Annotated[
         int | None,
         Meta(
             ge=1,
-            description="larger pictures are scaled down to it (default: the model's own limit)",
+            description="Maximum number of pixels of an image. Larger ones are scaled down "
+            "(default: the model's own limit).",
         ),
     ] = None
     negatives: Annotated[
-        int, Meta(ge=1, description="ranker: wrong candidates that are drawn beside each right one")
+        int,
+        Meta(ge=1, description="ranker: number of negative candidates sampled per positive one."),
     ] = 5
     draws: Annotated[
         int,
         Meta(
             ge=1,
-            description="planner: times that a step is seen in an epoch, each with other "
-            "candidates",
+            description="planner: number of times a step is used per epoch, each with "
+            "other candidates.",
         ),
     ] = 10
     balance: Annotated[
         bool,
         Meta(
-            description="judge: repeat the rows of rarer verdicts until all verdicts have as many; "
-            "what is held out stays as it is"
+            description="judge: repeat training rows of rarer verdicts until all are "
+            "equally frequent."
         ),
     ] = True
     held_out: Annotated[
-        float, Meta(ge=0, lt=1, description="share of the tasks kept apart to evaluate on")
+        float, Meta(ge=0, lt=1, description="Share of the tasks held out for evaluation.")
     ] = 0.0
     checkpoint_every: Annotated[
         int | None,
         Meta(
             ge=1,
-            description="steps between checkpoints and evaluations (default: a tenth, at most 500)",
+            description="Steps between checkpoints and evaluations (default: a tenth of "
+            "all, at most 500).",
         ),
     ] = None
-    keep_checkpoints: Annotated[int, Meta(ge=1, description="checkpoints that stay on disk")] = 2
-    log_every: Annotated[int, Meta(ge=1, description="steps between two losses in the log")] = 10
+    keep_checkpoints: Annotated[
+        int, Meta(ge=1, description="Number of checkpoints to keep on disk.")
+    ] = 2
+    log_every: Annotated[int, Meta(ge=1, description="Steps between two logged losses.")] = 10
     samples: Annotated[
-        int, Meta(ge=0, description="rows that are answered at each checkpoint, for people to read")
+        int, Meta(ge=0, description="Number of rows answered at each checkpoint, for inspection.")
     ] = 4
-    sample_tokens: Annotated[int, Meta(ge=1, description="most tokens of such an answer")] = 128
+    sample_tokens: Annotated[
+        int, Meta(ge=1, description="Maximum number of tokens in such an answer.")
+    ] = 128
     gradient_checkpointing: Annotated[
-        bool | None, Meta(description="less memory for a third more work (default: on a GPU)")
+        bool | None,
+        Meta(
+            description="Gradient checkpointing: uses less memory and a third more compute "
+            "(default: on a GPU)."
+        ),
     ] = None
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16"],
-        Meta(description="of the weights; auto: bfloat16 on a GPU, float32 on a CPU"),
+        Meta(description="Data type of the weights. auto: bfloat16 on a GPU, float32 on a CPU."),
     ] = "auto"
     device: Annotated[
-        Literal["auto", "cpu"], Meta(description="auto: a GPU where there is one")
+        Literal["auto", "cpu"], Meta(description="Device. auto: a GPU if available.")
     ] = "auto"
-    workers: Annotated[int, Meta(ge=0, description="processes that prepare pictures")] = 0
+    workers: Annotated[int, Meta(ge=0, description="Number of processes that prepare images.")] = 0
     seed: Annotated[
-        int, Meta(ge=0, description="of the adapter's start and the order of the rows")
+        int,
+        Meta(
+            ge=0, description="Seed of the adapter's initialisation and of the order of the rows."
+        ),
     ] = 0
-    report_to: Annotated[str, Meta(description="trackio, wandb, tensorboard, … or none")] = "none"
+    report_to: Annotated[
+        str, Meta(description="Experiment tracker: trackio, wandb, tensorboard, … or none.")
+    ] = "none"
     trust_remote_code: Annotated[
-        bool, Meta(description="run the Python code that the model's folder brings along")
+        bool, Meta(description="Run the Python code in the model's folder.")
     ] = False
 
     def __post_init__(self) -> None:
@@ -194,7 +220,7 @@ class TrainSpec:
         self.engine_words()
         if self.trains in OF_PAGES and self.method != "full":
             raise OptionError(
-                f"method: a {self.trains} is trained in full, not as {self.method}; say full",
+                f"method: a {self.trains} is trained in full, not as {self.method}; set it to full",
                 "method",
             )
 
@@ -276,8 +302,8 @@ def training_spec(
         settings = {}
     if preset not in presets():
         raise UsageError(
-            f"{place}unknown preset {preset!r}{nearest(str(preset), presets())}; there are: "
-            f"{', '.join(presets())}, FILE.toml",
+            f"{place}unknown preset {preset!r}{nearest(str(preset), presets())}; expected "
+            f"one of {', '.join(presets())}, FILE.toml",
             parameters=("preset",),
         )
     given = {**presets()[preset].settings, "trains": trains, **settings, **options}

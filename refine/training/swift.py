@@ -39,7 +39,7 @@ LEARNT, HELD_OUT = f"{CHECKPOINTS}/learnt.jsonl", f"{CHECKPOINTS}/held-out.jsonl
 ENGINE_LOG = "swift.log"
 _POLL = 0.2
 _PACKAGES = ("ms-swift", "torch", "transformers", "peft", "trl", "accelerate")
-_NEEDED = "name the python of an environment with ms-swift (docs/how-to/cogagent.md)"
+_NEEDED = "give the Python interpreter of an environment with ms-swift (docs/how-to/cogagent.md)"
 _MAX_START = 300.0  # time limit in seconds for an interpreter to report its versions
 # Files of a checkpoint that are not needed to load the weights.
 _OF_TRAINING = re.compile(
@@ -80,12 +80,14 @@ def plan_swift(
         )
     if spec.method == "qlora":
         raise OptionError(
-            "method: qlora is for engine trl; engine_options can tell ms-swift (quant_bits 4)",
+            "method: qlora needs engine trl; with ms-swift, set it in engine_options "
+            "(quant_bits 4)",
             "method",
         )
     if spec.overlong == "error":
         raise OptionError(
-            "overlong: ms-swift drops longer rows; count them by engine trl, or leave it at drop",
+            "overlong: ms-swift drops longer rows; use engine trl to count them, or set "
+            "overlong to drop",
             "overlong",
         )
     python = _interpreter(spec.engine_python)
@@ -145,11 +147,10 @@ def fit_swift(
         raise KeyboardInterrupt(f"stopped; {resumed}")
     if process.returncode or last_checkpoint(folder) != made:
         raise EndpointError(
-            f"ms-swift {plan.versions['ms-swift']} failed (status {process.returncode}; all of it "
-            f"is in {folder / ENGINE_LOG})"
-            f"{_last_words(folder / ENGINE_LOG, start)}"
+            f"ms-swift {plan.versions['ms-swift']} failed (status {process.returncode}; its "
+            f"output is in {folder / ENGINE_LOG}){_last_words(folder / ENGINE_LOG, start)}"
         )
-    _bring_back(made, folder)
+    _restore_weights(made, folder)
     for name in parts:
         (folder / name).unlink(missing_ok=True)
     losses, held_out = _logged(folder)
@@ -257,7 +258,7 @@ def _interpreter(python: str | None) -> str:
     found = shutil.which(Path(python).expanduser())
     if found is None:
         raise OptionError(
-            f"engine_python: {python} is not an interpreter; {_NEEDED}", "engine_python"
+            f"engine_python: {python} is not a Python interpreter; {_NEEDED}", "engine_python"
         )
     return found
 
@@ -285,7 +286,9 @@ def _versions(python: str) -> dict[str, str]:
             f"engine_python: {python} does not run as a Python interpreter", "engine_python"
         ) from None
     if "ms-swift" not in found:
-        raise OptionError(f"engine_python: {python} has no ms-swift; {_NEEDED}", "engine_python")
+        raise OptionError(
+            f"engine_python: ms-swift is not installed in {python}; {_NEEDED}", "engine_python"
+        )
     return found
 
 
@@ -293,7 +296,7 @@ def _processes() -> int:
     """Returns the number of processes that `swift` starts, from the variable that it reads."""
     number = os.environ.get("NPROC_PER_NODE", "1")
     if not number.isdecimal() or not int(number):
-        raise UsageError(f"$NPROC_PER_NODE is {number!r}; give the number of GPUs")
+        raise UsageError(f"$NPROC_PER_NODE is {number!r}; expected the number of GPUs")
     return int(number)
 
 
@@ -355,7 +358,7 @@ def _last_words(log: Path, start: int) -> str:
         return keeper.last_words(keeper.last_lines(file, since=start))
 
 
-def _bring_back(checkpoint: Path, folder: Path) -> None:
+def _restore_weights(checkpoint: Path, folder: Path) -> None:
     """Copies the files that load the adapter or model into the folder, each atomically."""
     with failures(folder):
         for path in sorted(checkpoint.iterdir()):

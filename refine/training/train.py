@@ -20,7 +20,7 @@ from typing import Any
 from prill.errors import UsageError
 from prill.io.checksums import CHECKSUMS, Checksums
 from prill.io.lines import is_stream
-from prill.io.outputs import expect_place, failures, write_output
+from prill.io.outputs import expect_file, failures, write_output
 from prill.models.local.trained import FORMAT, RECORD, read_record
 from prill.models.replies import excerpt
 from prill.refine.demonstration import Teacher
@@ -34,7 +34,7 @@ from prill.refine.training.preflight import Devices, Preflight, Say, check_setti
 from prill.refine.training.recipe import Recipe, RecipePlan, RowRecipe, recipe_for
 from prill.refine.training.spec import OF_PAGES, TrainSpec
 from prill.refine.training.swift import ENGINE_LOG, SwiftPlan, fit_swift, plan_swift
-from prill.refine.training.trainer import Progress, TrainingWatch, stopping_on_ctrl_c
+from prill.refine.training.trainer import Progress, TrainingWatch, stop_on_ctrl_c
 
 # the weights are written here first and moved once all are complete
 _SAVING = ".saving.part"
@@ -79,10 +79,10 @@ def train(
         KeyboardInterrupt: The training was stopped; the message names the checkpoint.
     """
     folder = Path(output)
-    expect_place(folder, "a training")
+    expect_file(folder, "a training")
     if is_stream(rows):
         raise UsageError(
-            f"{rows}: rows are read again when a training goes on; name a file",
+            f"{rows}: expected a file, because rows are read again when a training resumes",
             parameters=("rows",),
         )
     if spec.engine == "swift":
@@ -170,7 +170,7 @@ def _by_swift(
     _prepare(folder, about, resume)
     if (read_record(folder) or {}).get("done"):
         return folder
-    with stopping_on_ctrl_c(watch.stop):
+    with stop_on_ctrl_c(watch.stop):
         figures = fit_swift(spec, plan, folder, watch)
     _finish(folder, _swift_card(spec, plan, figures), {**about, "done": True, "figures": figures})
     return folder
@@ -203,7 +203,9 @@ def check_training(
         EndpointError: The model cannot be used.
     """
     if devices and spec.trains in OF_PAGES:
-        raise UsageError(f"a {spec.trains} is planned for this machine only", parameters=("gpus",))
+        raise UsageError(
+            f"dry_run: a {spec.trains} can only be estimated for this machine", parameters=("gpus",)
+        )
     return _plan(spec, rows, Path(output), say, teacher, None, devices)[1].facts
 
 
@@ -218,7 +220,7 @@ def _plan(
 ) -> tuple[Recipe, RecipePlan]:
     if spec.engine == "swift":
         raise UsageError(
-            "a training by ms-swift is not measured beforehand; leave out the dry run",
+            "dry_run: a training by ms-swift cannot be estimated; leave it out",
             parameters=("engine",),
         )
     check_settings(spec)
@@ -241,13 +243,13 @@ def _fit(
 ) -> dict[str, Any]:
     """Trains from the last checkpoint to the end, writes the adapter, and returns the figures."""
     started = time.monotonic()
-    with stopping_on_ctrl_c(watch.stop), _memory_failures():
+    with stop_on_ctrl_c(watch.stop), _memory_failures():
         trainer = recipe.trainer(spec, plan, folder, watch, on_gpu=on_gpu, teacher=teacher)
         last = last_checkpoint(folder)
         trainer.train(resume_from_checkpoint=str(last) if last else None)
         if trainer.state.global_step < trainer.state.max_steps:
             place = f"step {trainer.state.global_step} of {trainer.state.max_steps}"
-            raise KeyboardInterrupt(f"stopped after {place}; the same call goes on from there")
+            raise KeyboardInterrupt(f"stopped after {place}; the same call resumes from there")
         with expect_room(folder, folder):
             _save(
                 trainer,
@@ -313,7 +315,7 @@ def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
         or not (_is_there(folder / RECORD) or all(map(_is_part, folder.iterdir())))
     ):
         raise UsageError(
-            f"{folder}: holds something that is no training; choose another folder",
+            f"{folder}: contains something that is not a training; choose another folder",
             parameters=("output",),
         )
     with failures(folder):
@@ -327,8 +329,8 @@ def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
     there = read_record(folder)
     if there is not None and (changed := _changed(there, about)):
         raise UsageError(
-            f"{folder}: holds a training with other {changed}; choose another folder, or begin "
-            "again",
+            f"{folder}: contains a training with other {changed}; choose another folder, or "
+            "start over",
             parameters=("output", "resume"),
         )
     if there is None:
@@ -495,7 +497,8 @@ def _memory_failures() -> Iterator[None]:
         yield
     except import_module("torch").OutOfMemoryError as error:
         raise UsageError(
-            f"the training does not fit the memory of the device: {excerpt(str(error))}. Fewer "
-            "rows at once, smaller pictures, gradient checkpointing, or method qlora need less",
+            "the training does not fit into the memory of the device: "
+            f"{excerpt(str(error))}. Use fewer rows per forward pass, smaller images, "
+            "gradient checkpointing, or method qlora",
             parameters=("micro_batch", "max_pixels", "gradient_checkpointing", "method"),
         ) from error

@@ -213,7 +213,7 @@ def _with_soft_labels(losses: Any, logits: Any, wanted: Any, soft: Any) -> Any:
 
 
 @contextmanager
-def stopping_on_ctrl_c(stop: threading.Event) -> Iterator[None]:
+def stop_on_ctrl_c(stop: threading.Event) -> Iterator[None]:
     """Handles Ctrl-C and TERM: the first ends the training after this step with a checkpoint, the
     second at once. It works in the main thread only.
     """
@@ -342,10 +342,10 @@ def watched(
         def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
             if state.is_world_process_zero:
                 watch.progress(Progress(state.global_step, state.max_steps, self.loss))
-            if self._is_to_stop() and state.global_step < state.max_steps:
+            if self._should_stop() and state.global_step < state.max_steps:
                 control.should_save = control.should_training_stop = True
 
-        def _is_to_stop(self) -> bool:
+        def _should_stop(self) -> bool:
             """Whether any process is to stop, so that all end after the same step."""
             if trainer.args.world_size == 1:
                 return watch.stop.is_set()

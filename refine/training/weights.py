@@ -15,7 +15,7 @@ from typing import Any
 
 from prill.config.registry import OptionError
 from prill.errors import EndpointError, MissingExtraError, UsageError
-from prill.models.local.embedded_weights import folder_of_embedded
+from prill.models.local.embedded_weights import embedded_model_folder
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
 from prill.models.local.weights import error_cause, library_errors
@@ -105,15 +105,14 @@ def open_base(spec: TrainSpec) -> Base:
     name, config, reader, sees = _read(spec)
     if not getattr(reader, "chat_template", None):
         raise OptionError(
-            f"model: {name}: has no chat template, so nobody knows how to ask it; take an "
-            "instruct model",
+            f"model: {name}: has no chat template; use an instruct model",
             "model",
         )
     if sees and spec.max_pixels:
         size = dict(reader.image_processor.size)
         if "longest_edge" not in size:
             raise OptionError(
-                f"max_pixels: the pictures of {name} have a size of their own; leave it out",
+                f"max_pixels: {name} uses images of a fixed size; leave it out",
                 "max_pixels",
             )
         reader.image_processor.size = bounded_size(size, spec.max_pixels)
@@ -161,9 +160,7 @@ def open_page_base(spec: TrainSpec) -> Base:
             "model",
         )
     if reader.pad_token_id is None:
-        raise OptionError(
-            f"model: {name}: its tokenizer has no token to fill up a batch with", "model"
-        )
+        raise OptionError(f"model: {name}: its tokenizer has no padding token", "model")
     if spec.trains == "ranker":
         # one label, trained with binary cross-entropy
         config.num_labels, config.problem_type = 1, "multi_label_classification"
@@ -198,16 +195,16 @@ def _ready(spec: TrainSpec) -> str:
     # This turns off TRL's telemetry; huggingface_hub reads the variable on import.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     mend_torchvision()
-    name = str(folder_of_embedded()) if spec.model == "embedded" else spec.model
+    name = str(embedded_model_folder()) if spec.model == "embedded" else spec.model
     if name.startswith((".", "/", "~")) or Path(name).exists():
         name = str(Path(name).expanduser())
         if not (Path(name) / "config.json").is_file():
             raise OptionError(
-                f"model: {name}: no folder with a model in it (a config.json and weights)", "model"
+                f"model: {name}: not a model folder (it needs a config.json and weights)", "model"
             )
         if (Path(name) / "adapter_config.json").is_file():
             raise OptionError(
-                f"model: {name}: is an adapter; name the model that it belongs to", "model"
+                f"model: {name}: is an adapter; give the model that it belongs to", "model"
             )
         expect_trained(Path(name))
     return name
@@ -292,12 +289,13 @@ def adapted(model: Any, targets: str) -> dict[str, Any]:
         found = {name: part for name, part in linear.items() if _is_target(name, targets)}
     except re.error as error:
         raise OptionError(
-            f"targets: {targets!r} is no regular expression: {error}", "targets"
+            f"targets: {targets!r} is not a regular expression: {error}", "targets"
         ) from None
     if not found:
         some = ", ".join(list(linear)[:3])
         raise OptionError(
-            f"targets: {targets!r} fits no layer of this model; its layers are {some}, …", "targets"
+            f"targets: {targets!r} matches no layer of this model; its layers are {some}, …",
+            "targets",
         )
     return found
 
@@ -337,10 +335,10 @@ def _refuse_old(name: str, raw: dict[str, Any], spec: TrainSpec) -> None:
         if architecture in _OF_THEIR_OWN:
             what, needs = _OF_THEIR_OWN[architecture]
             raise OptionError(
-                f"model: {name} is {what}, whose code needs {needs}; here is "
-                f"{transformers.__version__}. Train it in an environment of its own, from rows in "
-                "the format of ms-swift, or take a model that transformers knows itself "
-                "(docs/how-to/training.md)",
+                f"model: {name} is {what}, whose code needs {needs}, but "
+                f"{transformers.__version__} is installed. Train it in an environment of "
+                "its own, from rows in the format of ms-swift, or use a model that "
+                "transformers supports (docs/how-to/training.md)",
                 "model",
             )
     if (
@@ -349,6 +347,6 @@ def _refuse_old(name: str, raw: dict[str, Any], spec: TrainSpec) -> None:
         and not spec.trust_remote_code
     ):
         raise UsageError(
-            f"model: {name} brings Python code of its own; that is run only where you say so",
+            f"model: {name} contains Python code, which is only run with trust_remote_code",
             parameters=("trust_remote_code",),
         )

@@ -267,7 +267,7 @@ def test_shown_commands_are_understood() -> None:
             derived, rest = derive(
                 load_object(command.config),
                 words[len(name.split()) :],
-                command.words,
+                command.layout,
                 prog=name,
                 dry_run=command.dry_run,
             )

@@ -102,7 +102,7 @@ def test_every_command_of_the_page_runs(
                 derived, rest = derive(
                     load_object(command.config),
                     rest,
-                    command.words,
+                    command.layout,
                     prog=name,
                     dry_run=command.dry_run,
                 )

@@ -189,7 +189,11 @@ def test_command_line_is_one_of_serve() -> None:
     assert words[:2] == ["prill", "serve"]
     command = COMMANDS["serve"]
     derived, rest = derive(
-        load_object(command.config), words[2:], command.words, prog="serve", dry_run=command.dry_run
+        load_object(command.config),
+        words[2:],
+        command.layout,
+        prog="serve",
+        dry_run=command.dry_run,
     )
     config: Any = derived.read(rest)[0]
     assert (config.host, str(config.port)) == ("0.0.0.0", value("EXPOSE"))

@@ -203,7 +203,7 @@ async def test_shards_left_by_a_crash_are_taken_up(tmp_path: Path, judge: Judge)
     tally = await score_files([path], judge, out, engine=Loop())
     assert (tally.skipped, tally.made, len(verdicts(out))) == (2, 2, 4)
     shards.begin()
-    with pytest.raises(UsageError, match="holds shards of another judge"):
+    with pytest.raises(UsageError, match="contains shards of another judge"):
         await score_files(
             [path], make_judge("self-report"), tmp_path / "v2.jsonl", engine=Loop(), limit=1
         )
@@ -235,7 +235,7 @@ async def test_kill_while_a_folder_goes_blocks_nobody(tmp_path: Path, judge: Jud
     assert (await score_files([path], judge, out, engine=Loop())).made == 1
     shards.folder.mkdir()
     (shards.folder / "mine.jsonl").write_text("{}")
-    with pytest.raises(UsageError, match="is in the way"):
+    with pytest.raises(UsageError, match="is not a folder of shards"):
         await score_files([path], judge, out, engine=Loop())
     assert (await score_files([path], judge, out)).skipped == 1
     assert (shards.folder / "mine.jsonl").exists()
@@ -301,7 +301,7 @@ async def test_engine_refuses_what_it_cannot_do(tmp_path: Path, judge: Judge) ->
     with pytest.raises(UsageError, match="workers of its own"):
         await score_files([path], judge, tmp_path / "v.jsonl", engine=Loop(), processes=2)
     judge.unpicklable = lambda: None  # type: ignore[attr-defined]
-    with pytest.raises(UsageError, match="judge 'parity' cannot be handed to other processes"):
+    with pytest.raises(UsageError, match="judge 'parity' cannot be sent to other processes"):
         await score_files([path], judge, tmp_path / "v2.jsonl", engine=Loop())
 
 

@@ -205,7 +205,7 @@ def test_what_does_not_fit_is_one_error() -> None:
     with pytest.raises(UsageError, match="trajectories, verdicts or labels: there are none"):
         prill.to_dataset([])
     with pytest.raises(
-        UsageError, match="records of one kind: a LabelRecord is among Verdict records"
+        UsageError, match="records of one kind; a LabelRecord is among Verdict records"
     ):
         prill.to_dataset([*VERDICTS, *LABELS])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="trajectory 'a': task.platform: expected one of web"):

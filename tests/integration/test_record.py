@@ -150,7 +150,7 @@ async def test_no_beginnings_end_the_run(tmp_path: Path) -> None:
     pool = Pool([Counter(dead=True) for _ in range(3)], patience=1000)
     with pytest.raises(
         EnvironmentFailedError,
-        match=r"no episode could begin for .* in a row; last error: the phone is gone",
+        match=r"no episode could start for .* in a row; last error: the phone is gone",
     ):
         await asyncio.wait_for(
             record(pool, episodes(*names(100_000)), tmp_path, oracle=Counter.grade, patience=0.05),
@@ -245,7 +245,7 @@ async def test_cancelled_run_is_taken_up(tmp_path: Path) -> None:
     assert (left.id, len(left.steps), left.error) == (
         "a~1",
         1,
-        "the run was stopped in the middle of this episode",
+        "the run was interrupted during this episode",
     )
 
 
@@ -290,7 +290,7 @@ async def test_blind_oracle_leaves_undecided(fault: str, tmp_path: Path) -> None
     assert counts == RecordTally(undecided=1)
     (label,) = read_labels(tmp_path / "labels.jsonl")
     why = {
-        "hangs": "no answer within 0.5 s",
+        "hangs": "no response within 0.5 s",
         "breaks": "the page is gone",
         "has no model": "no answer",
     }[fault]

@@ -171,7 +171,7 @@ def test_every_problem_names_line_and_field(tmp_path: Path) -> None:
             f":4: duplicate id 'a', first used at {tmp_path}/t.jsonl:1; give each trajectory an id "
             "of its own"
         ),
-        ":5: belongs to labels, among trajectories; move it to a file of its kind",
+        ":5: a labels line in a file of trajectories; move it to a file of its own",
     ]
     torn = encode(VERDICT)[:30]
     assert problems(
@@ -181,7 +181,7 @@ def test_every_problem_names_line_and_field(tmp_path: Path) -> None:
         ":3: incomplete last line: Input data was truncated",
     ]
     assert problems(tmp_path / "l.jsonl", encode(LABEL) + encode(VERDICT)) == [
-        ":2: belongs to verdicts, among labels; move it to a file of its kind"
+        ":2: a verdicts line in a file of labels; move it to a file of its own"
     ]
     contradiction = b'{"id": "a", "success": null, "evaluator": {"name": "x", "version": "1"}}'
     assert "either a success value or a reason" in problems(tmp_path / "v.jsonl", contradiction)[0]
@@ -210,7 +210,7 @@ def test_cut_archive_counts_its_good_part(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl.gz").write_bytes(packed[: len(packed) // 2])
     report = check_file(tmp_path / "t.jsonl.gz")
     assert (report.kind, report.good > 1000, report.broken) == ("trajectories", True, 0)
-    assert "cannot be read further" in report.problems[-1]
+    assert "cannot be read any further" in report.problems[-1]
 
 
 def test_images_are_looked_for_or_opened(tmp_path: Path) -> None:

@@ -115,7 +115,9 @@ def test_sources_of_labels_are_never_mixed() -> None:
         None,
         None,
     ]
-    with pytest.raises(UsageError, match="no label has source 'robot'; there are: human, oracle"):
+    with pytest.raises(
+        UsageError, match="no label has source 'robot'; expected one of human, oracle"
+    ):
         table(VERDICTS, labels, source="robot")
 
 

@@ -176,7 +176,7 @@ async def test_deadly_trajectory_ends_the_run(tmp_path: Path, judge: Evaluator) 
     path, out = write(tmp_path / "t.jsonl", [2, 4, 666]), tmp_path / "v.jsonl"
     await score_files([path], judge, out, limit=2)
     with pytest.raises(
-        PrillError, match=r"3 processes that judged have died at the same shard.*exit code -9"
+        PrillError, match=r"3 worker processes died at the same shard.*exit code -9"
     ):
         await score_files([path], judge, out, processes=2, concurrency=2)
     assert verdicts(out).keys() == {"t0", "t1"}
@@ -236,7 +236,7 @@ async def test_unfit_judge_is_one_clear_error(tmp_path: Path, judge: Any) -> Non
     path, out = write(tmp_path / "t.jsonl", [1, 2]), tmp_path / "v.jsonl"
     judge.unheard.append(lambda: None)
     with pytest.raises(
-        UsageError, match=r"judge 'parity' cannot be handed to other processes \(Can't (pickle|get)"
+        UsageError, match=r"judge 'parity' cannot be sent to other processes \(Can't (pickle|get)"
     ):
         await score_files([path], judge, out, processes=2)
     assert (await score_files([path], judge, out)).made == 2
@@ -248,7 +248,7 @@ async def test_judge_unknown_there_is_an_error(
     path = write(tmp_path / "t.jsonl", [1, 2])
     monkeypatch.setattr(type(judge), "__module__", "__main__")
     monkeypatch.setattr(sys.modules["__main__"], "Judge", type(judge), raising=False)
-    with pytest.raises(UsageError, match=r"cannot be handed to other processes \(AttributeError"):
+    with pytest.raises(UsageError, match=r"cannot be sent to other processes \(AttributeError"):
         await score_files([path], judge, tmp_path / "v.jsonl", processes=2)
 
 

@@ -51,7 +51,7 @@ def step(observation: Any = None, action: Any = None, thought: Any = None) -> Tr
 
 WRONG = [
     (run(id=1), "trajectory 1: id: expected text (str); got 1 (did you mean '1'?)"),
-    (run(id=""), "trajectory '': id: expected text that is not empty; got ''"),
+    (run(id=""), "trajectory '': id: expected non-empty text; got ''"),
     (run(task="buy"), "trajectory 'a': task: expected a prill.Task; got 'buy'"),
     (run(task=None), "trajectory 'a': task: expected a prill.Task; got None"),
     (task(goal=None), "trajectory 'a': task.goal: expected text (str); got None"),
@@ -272,12 +272,15 @@ async def plain_async(trajectory: Trajectory) -> bool:
     [
         (
             plain,
-            r"the judge is the plain function plain: write @prill\.as_judge\('plain', version='1'\) above it",  # noqa: E501
+            r"the judge is the plain function plain; decorate it with @prill\.as_judge\('plain', version='1'\)",  # noqa: E501
         ),
-        (plain_async, r"the judge is the plain function plain_async: write @prill\.as_judge"),
-        ("vlm", r"the judge is 'vlm': make it first, prill\.judge\('vlm'\)"),
-        (Raising, r"the judge is the class Raising: make an object of it, Raising\(…\)"),
-        (None, "a NoneType is not a judge|judge is missing: name who judges"),
+        (
+            plain_async,
+            r"the judge is the plain function plain_async; decorate it with @prill\.as_judge",
+        ),
+        ("vlm", r"the judge is 'vlm'; create it first, prill\.judge\('vlm'\)"),
+        (Raising, r"the judge is the class Raising; create an object, Raising\(…\)"),
+        (None, "a NoneType is not a judge|judge is missing; give one"),
         (RUNS, "a list is not a judge"),
     ],
 )
@@ -305,10 +308,10 @@ def test_a_plain_function_by_name_says_what_to_write(
     for name in "fg":
         own = f"{tmp_path / 'own.py'}:{name}"
         with pytest.raises(
-            UsageError, match=rf"write @prill\.as_judge\('{name}', version='1'\) above it"
+            UsageError, match=rf"decorate it with @prill\.as_judge\('{name}', version='1'\)"
         ):
             prill.judge(own)
-        with pytest.raises(UsageError, match=r"write @prill\.as_judge"):
+        with pytest.raises(UsageError, match=r"decorate it with @prill\.as_judge"):
             prill.judge("vote", judges=[own])
         assert (
             main(
@@ -323,22 +326,22 @@ def test_a_plain_function_by_name_says_what_to_write(
             )
             == 2
         )
-        assert "write @prill.as_judge" in capsys.readouterr().err
+        assert "decorate it with @prill.as_judge" in capsys.readouterr().err
     for make in (prill.judge, prill.reward):
-        with pytest.raises(UsageError, match=r"write @prill\.as_judge\('plain'"):
+        with pytest.raises(UsageError, match=r"decorate it with @prill\.as_judge\('plain'"):
             make(plain)  # type: ignore[arg-type]
 
 
 def test_one_record_where_a_list_is_wanted(tmp_path: Path) -> None:
     one: Any = RUNS[0]
-    with pytest.raises(UsageError, match=r"got one Trajectory: put it into a list, \[trajectory\]"):
+    with pytest.raises(UsageError, match=r"got one Trajectory; put it into a list, \[trajectory\]"):
         prill.score(one, Constant(True))
     with pytest.raises(UsageError, match="expected a list of trajectories"):
         prill.write_trajectories(tmp_path / "t.jsonl", one)
     label: Any = LabelRecord(id="a", success=True)
     with pytest.raises(
         UsageError,
-        match=r"expected a list of labels, got one LabelRecord: put it into a list, \[label\]",
+        match=r"expected a list of labels, got one LabelRecord; put it into a list, \[label\]",
     ):
         prill.write_labels(tmp_path / "l.jsonl", label)
     with pytest.raises(

@@ -18,7 +18,7 @@ import prill.papers
 import prill.papers.bench
 from prill.cli.commands import COMMANDS
 from prill.cli.derive import derive
-from prill.cli.words import Switches, Words
+from prill.cli.layout import FlagLayout, Switches
 from prill.config.registry import load_object
 from prill.config.values import Config, config_options
 from prill.errors import UsageError
@@ -1167,7 +1167,7 @@ def read(name: str, argv: list[str]) -> tuple[Config, Switches]:
     derived, rest = derive(
         load_object(command.config),
         argv,
-        command.words,
+        command.layout,
         prog=f"prill {name}",
         dry_run=command.dry_run,
     )
@@ -1227,7 +1227,7 @@ def test_configurations_are_frozen(name: str) -> None:
 def test_flags_come_over_the_file(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text(WAYS["score"][0].toml)
     config, _ = read("score", [str(tmp_path / "s.toml"), "--judge.frames", "5", "--limit", "9"])
-    assert config == WAYS["score"][0].python().but(
+    assert config == WAYS["score"][0].python().copy_with(
         limit=9, judge=prill.JudgeConfig("vlm", frames=5)
     )
     other, _ = read("score", [str(tmp_path / "s.toml"), "--judge", "self-report"])
@@ -1288,13 +1288,13 @@ class Odd(Config):
     ],
 )
 def test_last_word_after_a_list_is_the_next_field(argv: str, table: dict[str, Any]) -> None:
-    derived, rest = derive(Odd, argv.split(), Words(("runs", "labels")), prog="prill odd")
+    derived, rest = derive(Odd, argv.split(), FlagLayout(("runs", "labels")), prog="prill odd")
     assert derived.read(rest)[0] == Odd.read(table)
 
 
 def test_words_without_a_place_are_refused() -> None:
-    derived, rest = derive(Odd, ["a", "b"], Words(("labels",)), prog="prill odd")
-    with pytest.raises(UsageError, match="b: there is no place for more words"):
+    derived, rest = derive(Odd, ["a", "b"], FlagLayout(("labels",)), prog="prill odd")
+    with pytest.raises(UsageError, match="b: unexpected arguments"):
         derived.read(rest)
 
 
@@ -1303,22 +1303,22 @@ def test_words_without_a_place_are_refused() -> None:
     [
         (
             ["--judge", "vlm", "s.toml"],
-            "s.toml: there is no place for more words; a file of options stands first: s.toml",
+            "s.toml: unexpected argument; a file of options must be the first argument",
         ),
-        (["--judgee", "vlm"], "--judgee: there is no such option (did you mean '--judge'?)"),
+        (["--judgee", "vlm"], "--judgee: unknown option (did you mean '--judge'?)"),
         (
             ["--judge", "vlm", "--judge.frame", "2"],
-            "--judge.frame: there is no such option (did you mean '--judge.frames'?)",
+            "--judge.frame: unknown option (did you mean '--judge.frames'?)",
         ),
         (["--judge", "vlm", "--judge.frames", "two"], "--judge.frames: Expected `int`"),
         (
             ["--judge", "vlm", "--rubrics", "2"],
-            "--rubrics: judge 'vlm' has no such option; judges that have it: rubric",
+            "--rubrics: judge 'vlm' has no such option; judges with this option: rubric",
         ),
         (
             ["--judge", "modular", "--captioner.model", "eyes"],
-            "--captioner.model: --captioner is missing, and the options depend on its name; "
-            "captioners that have it: vlm",
+            "--captioner.model: --captioner is missing, and the options depend on its "
+            "name; captioners with this option: vlm",
         ),
         (
             ["--judge", "modular", "--captioner.eyes", "2"],
@@ -1326,29 +1326,29 @@ def test_words_without_a_place_are_refused() -> None:
         ),
         (
             ["--judge", "modular", "--captioner", "text", "--captioner.timeout", "2"],
-            "--captioner.timeout: captioner 'text' has no such option; captioners that have it: "
-            "vlm",
+            "--captioner.timeout: captioner 'text' has no such option; captioners with "
+            "this option: vlm",
         ),
         (
             ["--judge", "vlm", "--reasoning-effort", "lots"],
-            "--model.reasoning-effort: Invalid enum value 'lots'; write one of none, minimal, "
+            "--model.reasoning-effort: Invalid enum value 'lots'; expected one of none, minimal, "
             "low, medium, high",
         ),
         (
             ["--judge", "vlm", "--judge.max_tokens", "2"],
-            "--judge.max_tokens: there is no such option (did you mean '--judge.max-tokens'?)",
+            "--judge.max_tokens: unknown option (did you mean '--judge.max-tokens'?)",
         ),
         (
             ["--judge", "vlm", "--model", "m", "--budget_usd=2"],
-            "--budget_usd: there is no such option (did you mean '--budget-usd'?)",
+            "--budget_usd: unknown option (did you mean '--budget-usd'?)",
         ),
         (
             ["--judge", "vlm", "--model", "m", "--model.top-q", "2"],
-            "--model.top-q: there is no such option (did you mean '--model.top-p'?)",
+            "--model.top-q: unknown option (did you mean '--model.top-p'?)",
         ),
         (
             ["--judge", "webjudge", "--top-k", "2"],
-            "--top-k: say which one: --judge.top-k or --model.top-k",
+            "--top-k: ambiguous option; write --judge.top-k or --model.top-k",
         ),
         (["--judge", "", "--captioner", "text"], "--judge: expected the name of a judge, got ''"),
         ([], "--judge is missing"),
@@ -1363,9 +1363,9 @@ def test_wrong_flags_are_named(argv: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ("limits = 3", "limits: there is no such option (did you mean 'limit'?)"),
+        ("limits = 3", "limits: unknown option (did you mean 'limit'?)"),
         ("limit = 0", "limit: Expected `int` >= 1"),
-        ("judge = {nam = 'vlm'}", "judge.name is missing: name the judge (given: nam)"),
+        ("judge = {nam = 'vlm'}", "judge.name is missing; name the judge (given: nam)"),
     ],
 )
 def test_wrong_keys_are_named_with_their_file(table: str, message: str, tmp_path: Path) -> None:
@@ -1424,7 +1424,7 @@ def test_options_without_a_name_are_those_of_the_default() -> None:
         "react", max_tokens=9
     )
     with pytest.raises(
-        UsageError, match="captioner 'text' has no such option; captioners that have it: vlm"
+        UsageError, match="captioner 'text' has no such option; captioners with this option: vlm"
     ):
         read(
             "caption",

@@ -4,6 +4,7 @@ what it raises.
 
 from __future__ import annotations
 
+import ast
 import builtins
 import inspect
 import re
@@ -278,3 +279,18 @@ def test_a_wrong_docstring_is_found(doc: str, fault: str) -> None:
     add.__doc__ = doc
     found = faults_of(add, known_elsewhere=False)
     assert any(fault in one for one in found) if fault else not found
+
+
+def test_descriptions_of_options_are_sentences() -> None:
+    """They start with a capital letter, or with a value of the option, and end with a period."""
+    wrong = [
+        f"{name}: {text}"
+        for name, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Meta", "msgspec.Meta")
+        for keyword in node.keywords
+        if keyword.arg == "description" and isinstance(keyword.value, ast.Constant)
+        if not (text := str(keyword.value.value)).endswith(".")
+        or not re.match(r"[A-Z]|p-value|[a-z0-9-]+(, [a-z-]+)*(:| only:|,)|module:", text)
+    ]
+    assert not wrong, wrong

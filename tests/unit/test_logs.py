@@ -14,7 +14,7 @@ import pytest
 
 import prill
 from prill.cli import main
-from prill.cli.showing import logs_shown
+from prill.cli.showing import show_logs
 from prill.logs import FOR_USERS
 from prill.types import Task, Trajectory
 from tests.unit.test_structure import MODULES, ROOT, layer
@@ -58,7 +58,7 @@ def test_only_commands_print() -> None:
 def test_the_command_shows_warnings_and_what_is_for_users(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with logs_shown("score"):
+    with show_logs("score"):
         LOG.debug("no detail")
         LOG.info("no news")
         LOG.info("unpacking %s", "weights", extra=FOR_USERS)
@@ -77,7 +77,7 @@ def test_a_log_with_a_handler_of_its_own_is_shown_once(capsys: pytest.CaptureFix
     own = logging.StreamHandler(sys.stderr)
     LOG.addHandler(own)
     try:
-        with logs_shown("serve"):
+        with show_logs("serve"):
             LOG.warning("once")
     finally:
         LOG.removeHandler(own)
@@ -87,7 +87,7 @@ def test_a_log_with_a_handler_of_its_own_is_shown_once(capsys: pytest.CaptureFix
 def test_a_message_that_cannot_be_shown_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with Path("/dev/full").open("w") as full:
         monkeypatch.setattr(sys, "stderr", full)
-        with logs_shown("score"):
+        with show_logs("score"):
             LOG.warning("x" * 10_000)
 
 

@@ -219,14 +219,14 @@ async def test_failed_call_is_never_a_failure() -> None:
         async def __call__(self, observation: Observation) -> str:
             return "a page"
 
-    judge = CaptionJudge(ScriptedModel([CallTimeoutError("no answer within 1 s")]), Caption())
+    judge = CaptionJudge(ScriptedModel([CallTimeoutError("no response within 1 s")]), Caption())
     state = Trajectory(id="a", task=Task(goal="g"), final=Observation(caption="x"))
     verdict = await judge(state)
     assert (verdict.success, verdict.score, verdict.unscored, verdict.reason) == (
         None,
         None,
         "timeout",
-        "no answer within 1 s",
+        "no response within 1 s",
     )
 
 

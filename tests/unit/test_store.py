@@ -239,7 +239,9 @@ def test_a_whole_file_is_read_in_silence(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 def test_an_unknown_way_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="on_error is 'ignore': give one of raise, skip, yield"):
+    with pytest.raises(
+        UsageError, match="on_error is 'ignore'; expected one of raise, skip, yield"
+    ):
         read_trajectories(tmp_path / "t.jsonl", on_error="ignore")  # type: ignore[call-overload]
 
 
@@ -274,7 +276,7 @@ def test_cut_archive_yields_its_good_part(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(lines)[:-2000])
     reading = read_trajectories(path)
     assert isinstance(next(reading), Trajectory)
-    with pytest.raises(InputError, match="cannot be read further"):
+    with pytest.raises(InputError, match="cannot be read any further"):
         list(reading)
 
 
@@ -282,7 +284,7 @@ def test_flipped_byte_is_an_input_error(tmp_path: Path) -> None:
     packed = bytearray(gzip.compress(b'{"id": "a", "task": {"goal": "g"}}\n' * 50))
     packed[20] ^= 0xFF
     (tmp_path / "t.jsonl.gz").write_bytes(packed)
-    with pytest.raises(InputError, match="cannot be read further"):
+    with pytest.raises(InputError, match="cannot be read any further"):
         list(read_trajectories(tmp_path / "t.jsonl.gz", on_error="yield"))
 
 

@@ -62,7 +62,7 @@ def test_annotator_by_name_counts_alone() -> None:
     records = [*labels("100", "a"), *labels("0", "b"), *labels("1u", "c")]
     assert gold_labels(records, truth="P1") == ("human", {"a": False, "b": None, "c": None})
     by_id = {id: [record for record in records if record.id == id] for id in "bc"}
-    assert [why_undecided(by_id[id], "P1") for id in "bc"] == ["labelled by others only", "unsure"]
+    assert [why_undecided(by_id[id], "P1") for id in "bc"] == ["labelled only by others", "unsure"]
 
 
 def test_unknown_annotator_names_the_others() -> None:

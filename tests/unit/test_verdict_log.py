@@ -90,7 +90,7 @@ def test_other_evaluators_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "v.jsonl"
     path.write_bytes(encode(verdict("a")))
     with pytest.raises(
-        UsageError, match="holds verdicts of another evaluator.*model m there, n now"
+        UsageError, match="contains verdicts of another judge.*model m there, n now"
     ):
         VerdictLog(path, EvaluatorInfo("vlm", "1", "n", "sha256:0", {"frames": 1, "list": [1]}))
     assert path.read_bytes() == encode(verdict("a"))

@@ -133,7 +133,7 @@ WRONG = [
         "'/nowhere/x.png'",
     ),
     ([LOST], InputError, "a broken line cannot be written: other.jsonl:7: missing field"),
-    ([trajectory("")], InputError, "trajectory '': id: expected text that is not empty"),
+    ([trajectory("")], InputError, "trajectory '': id: expected non-empty text"),
     (
         [trajectory("ok"), replace(trajectory("bad"), answer="\ud800")],
         InputError,

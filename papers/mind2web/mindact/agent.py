@@ -75,25 +75,29 @@ _TRAINED_TOKENS, _PROMPTED_TOKENS = 50, 256  # of an answer; chat models write a
 _MAX_VIEWS = 32  # cached: those of a conversation
 _T = TypeVar("_T")
 FormOption = Annotated[
-    Form, Meta(description="the model answers with a letter, or writes the element")
+    Form, Meta(description="The model answers with a letter, or writes the element.")
 ]
 HistoryOption = Annotated[
     History,
     Meta(
-        description="earlier steps shown: none, all, those of the first 3 turns, of the most "
-        "similar turns, or the matched"
+        description="Earlier steps shown: none, all, those of the first 3 turns, of the "
+        "most similar turns, or the matched ones."
     ),
 ]
 SimplificationOption = Annotated[
-    bool, Meta(description="earlier pages are cut around a few candidates, not all")
+    bool,
+    Meta(description="Cut earlier pages around a few candidates instead of showing them in full."),
 ]
 RationaleModel = Annotated[
     LanguageModel | None,
-    Meta(description="writes why an earlier answer was right (memory refinement)"),
+    Meta(description="Model that writes why an earlier answer was correct (memory refinement)."),
 ]
 RewriteModel = Annotated[
     LanguageModel | None,
-    Meta(description="makes an instruction stand alone; earlier turns are then not shown (CAR)"),
+    Meta(
+        description="Model that rewrites an instruction so that it stands alone; earlier turns "
+        "are then not shown (CAR)."
+    ),
 ]
 
 
@@ -104,7 +108,11 @@ class MindActSpec:
     form: FormOption = "choice"
     history: HistoryOption = "all"
     snippets: Annotated[
-        int, Meta(ge=1, description="most turns, or groups of like steps, that are matched")
+        int,
+        Meta(
+            ge=1,
+            description="Maximum number of turns, or groups of similar steps, that are matched.",
+        ),
     ] = 3
     history_order: Annotated[
         Order, Meta(description="the order of matches: the nearest first, last, or by time")
@@ -129,10 +137,10 @@ class MindActSpec:
     numbers: Annotated[
         bool, Meta(description="elements have numbers, or are found by their text")
     ] = True
-    group: Annotated[int, Meta(ge=2, le=25, description="candidates that are shown together")] = 5
-    pool: Annotated[int, Meta(ge=1, description="best candidates that take part")] = 50
+    group: Annotated[int, Meta(ge=2, le=25, description="Number of candidates shown together.")] = 5
+    pool: Annotated[int, Meta(ge=1, description="Number of best candidates that take part.")] = 50
     previous: Annotated[
-        int, Meta(ge=0, description="earlier actions of the turn that are told")
+        int, Meta(ge=0, description="Number of earlier actions of the turn that are shown.")
     ] = 5
     part_tokens: Annotated[
         int | None,
@@ -150,7 +158,10 @@ class MindActSpec:
         Meta(description="folder of a tokenizer (default: the model's, else an estimate)"),
     ] = None
     max_tokens: Annotated[
-        int | None, Meta(ge=1, description="tokens of one answer (default: 50; prompted: 256)")
+        int | None,
+        Meta(
+            ge=1, description="Maximum number of tokens in an answer (default: 50; prompted: 256)."
+        ),
     ] = None
     repair: Annotated[
         bool, Meta(description="an unreadable answer is asked for again, with the error")
@@ -158,8 +169,10 @@ class MindActSpec:
     neg_ratio: Annotated[
         float, Meta(ge=0, le=1, description="training: draws without the right element")
     ] = 0.2
-    draw: Annotated[int, Meta(ge=0, description="training: another draw has other candidates")] = 0
-    seed: Annotated[int, Meta(description="another seed shuffles otherwise")] = 123
+    draw: Annotated[
+        int, Meta(ge=0, description="Training: number of the sample, which varies the candidates.")
+    ] = 0
+    seed: Annotated[int, Meta(description="Seed of the shuffling.")] = 123
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,8 +209,7 @@ class MindAct(PaperAgent):
         self.rationale_model, self.rewrite_model = rationale_model, rewrite_model
         if spec.refinement and rationale_model is None and spec.rationales is None:
             raise UsageError(
-                "refinement needs sentences: name a rationale_model, or rationales, a file that "
-                "keeps them"
+                "refinement needs rationales; give a rationale_model, or a file of rationales"
             )
         self._refines = spec.refinement is not False and (
             rationale_model is not None or spec.rationales is not None
@@ -321,7 +333,7 @@ class MindAct(PaperAgent):
         chosen = None if without or not positives else random.choice(positives)
         view = self._cut(page, _drawn(random, chosen, others, spec.group))
         if not view.choices:
-            raise UnparsableError(f"step {index + 1}: the page has none of its candidates")
+            raise UnparsableError(f"step {index + 1}: none of its candidates is on the page")
         answer = self._wording.answer(view.choices, chosen, *to_operation(step.action))
 
         async def asked() -> Sequence[Message]:

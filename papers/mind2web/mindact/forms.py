@@ -153,7 +153,7 @@ _ELEMENT = re.compile(r"Element: *(.*?) *(?=Action: |\n|$)")
 _ACTION = re.compile(r"Action: *(CLICK|SELECT|TYPE)")
 _VALUE = re.compile(r"Value: *([^\n]*)")
 _ID = re.compile(r"\s?\bid=(\d+)")
-_LEAST_ALIKE = 0.5  # minimum similarity of a chat model's element and the best choice
+_MIN_ALIKE = 0.5  # minimum similarity of a chat model's element and the best choice
 _NOBODY = CandidateChoice("", "none of them")
 _MARK, _FENCE = "###", "'''"  # separators of the trained form
 
@@ -313,7 +313,7 @@ class Wording:
         if number and int(number[1]) < len(choices):
             return choices[int(number[1])]
         near = [(_alike(said, choice.text), -i) for i, choice in enumerate(choices)]
-        if not near or max(near)[0] < _LEAST_ALIKE:
+        if not near or max(near)[0] < _MIN_ALIKE:
             raise UnreadableReplyError(f"{excerpt(said)} is none of the elements that are offered")
         return choices[-max(near)[1]]
 

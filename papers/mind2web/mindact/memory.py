@@ -227,7 +227,7 @@ class Sentences:
                 if key not in self._kept:
                     if model is None:
                         raise NoEvidenceError(
-                            f"{self._path} has no {what} for {key}: name a model to write it"
+                            f"{self._path} has no {what} for {key}; name a model to write it"
                         )
                     self._keep(_Line(key, await ask(), model.name))
             self._asking.pop(key, None)
@@ -301,6 +301,6 @@ async def _said(model: LanguageModel, name: str, values: dict[str, str], prompt:
     said = await said_by(model, messages, max_tokens=_MAX_TOKENS, prompt=prompt)
     if not (sentence := " ".join(clean(said.rpartition("</think>")[2]).split())):
         raise UnparsableError(
-            f"{model.name} wrote no {'sentence' if name == 'rationale' else 'instruction'}"
+            f"{model.name} did not write the {'sentence' if name == 'rationale' else 'instruction'}"
         )
     return sentence

@@ -26,7 +26,7 @@ from prill.config.values import Config
 from prill.errors import InputError, MissingExtraError, UsageError
 from prill.io.append_log import AppendLog
 from prill.io.lines import is_stream, read_lines
-from prill.io.outputs import check_output, expect_place, failures, writing
+from prill.io.outputs import check_output, expect_file, failures, writing
 from prill.io.store import BadLine, read_trajectories, write_trajectories
 from prill.models.devices import hold
 from prill.models.local.torchvision import mend_torchvision
@@ -145,7 +145,7 @@ async def rank_step(trajectory: Trajectory, index: int, ranker: Ranker) -> Ranke
     # a non-finite score cannot be ordered or written to a file
     if not all(map(math.isfinite, found)):
         raise InputError(
-            f"{trajectory.id}, step {index}: {ranker.name} gave a score that is not a number"
+            f"{trajectory.id}, step {index}: {ranker.name} returned a score that is not a number"
         )
     return ranked(trajectory, index, texts, dict(zip(different, found, strict=True)))
 
@@ -266,12 +266,12 @@ async def rank_file(
     """
     place, tally = Path(f"{os.fspath(output)}.steps"), RankTally()
     for path in (output, place) if reordered is None else (output, place, reordered):
-        expect_place(path, "a ranking")
+        expect_file(path, "a ranking")
         with failures(path):
             Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
     if is_stream(gold):
         raise UsageError(
-            f"{gold}: trajectories are read more than once; name a file",
+            f"{gold}: expected a file, because trajectories are read more than once",
             parameters=("trajectories",),
         )
     check_output(output, "scores of candidates", [gold])
@@ -515,7 +515,9 @@ class RankConfig(Config):
         str | Path,
         Meta(description="gold trajectories of recorded pages, or Multimodal-Mind2Web (.parquet)"),
     ]
-    output: Annotated[str | Path, Meta(description="score file, JSON, as Mind2Web has them")]
+    output: Annotated[
+        str | Path, Meta(description="Score file to write (JSON), in Mind2Web's format.")
+    ]
     ranker: Annotated[
         str,
         Meta(
@@ -528,14 +530,14 @@ class RankConfig(Config):
         Meta(description="also write the trajectories with their candidates in the new order"),
     ] = None
     base_url: Annotated[
-        str | None, Meta(description="the endpoint of an embedding (default $OPENAI_BASE_URL)")
+        str | None, Meta(description="URL of the embedder's endpoint (default $OPENAI_BASE_URL).")
     ] = None
     device: Annotated[
         str | None,
         Meta(description="of a ranker's folder: cuda, cpu (default: cuda if there is one)"),
     ] = None
     batch: Annotated[int, Meta(ge=1, description="candidates that a ranker reads at once")] = 32
-    resume: Annotated[bool, Meta(description="continue where an earlier run ended")] = True
+    resume: Annotated[bool, Meta(description="Resume an interrupted run.")] = True
 
 
 @dataclass(frozen=True)
@@ -615,7 +617,8 @@ def _ranker(config: RankConfig) -> Ranker:
         )
     if not Path(config.ranker).is_dir():
         raise UsageError(
-            f"ranker {config.ranker}: there are bm25, embedding:NAME, and the folder of a ranker",
+            f"unknown ranker {config.ranker}; expected bm25, embedding:NAME, or the folder "
+            "of a ranker",
             parameters=("ranker",),
         )
     return CrossEncoder(config.ranker, device=config.device, batch=config.batch)

@@ -99,8 +99,8 @@ def read_state(text: str) -> PageState:
     head, found, rest = text.partition(f"\n{_CANDIDATES}")
     if not found or not head.startswith(_PAST):
         raise ValueError(
-            f"not the state of a recorded page, which begins with {_PAST!r} and has a "
-            f"line {_CANDIDATES!r}"
+            f"not the state of a recorded page, which starts with {_PAST!r} and has a line "
+            f"{_CANDIDATES!r}"
         )
     candidates, _, page = rest.partition("\n")
     lines = head.split("\n")[1:]

@@ -24,7 +24,7 @@ from prill.emulators.browser.chromium import Chromium
 from prill.emulators.browser.config import PagesConfig
 from prill.emulators.browser.environment import BrowserEnvironment, Hooks, PageSpec
 from prill.emulators.settings import Playing, Scripts, Setting
-from prill.emulators.task_source import Names, task_names, to_words
+from prill.emulators.task_source import Names, join_names, task_names
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.papers.replies import read_toml
 from prill.protocols import Policy
@@ -65,12 +65,13 @@ class Service:
             ):
                 if answer.status != 200:
                     raise EnvironmentFailedError(
-                        f"the airline at {self.address} answers {path} with status {answer.status}"
+                        f"the airline at {self.address} responds to {path} with status "
+                        f"{answer.status}"
                     )
                 return msgspec.json.decode(await answer.read())
         except (aiohttp.ClientError, TimeoutError) as error:
             raise EnvironmentFailedError(
-                f"the airline at {self.address} does not answer {path}: {type(error).__name__}"
+                f"the airline at {self.address} does not respond to {path}: {type(error).__name__}"
             ) from None
         except msgspec.DecodeError:
             raise EnvironmentFailedError(
@@ -139,8 +140,8 @@ class Airline:
         """Returns the task with the goal of that scenario. Raises UsageError."""
         if name not in LIMITS or not 0 <= seed < SCENARIOS:
             raise UsageError(
-                f"no scenario {seed} of {name!r}: the tasks are {', '.join(LIMITS)}, with seeds 0 "
-                f"to {SCENARIOS - 1}"
+                f"unknown scenario {seed} of {name!r}; the tasks are {', '.join(LIMITS)}, "
+                f"with seeds 0 to {SCENARIOS - 1}"
             )
         answer = await self._service.ask(
             "get-random-scenario", task=f"TASK_{name.replace('-', '_').upper()}", seed=str(seed)
@@ -233,8 +234,8 @@ def read_service(environ: Mapping[str, str]) -> Service:
     address = environ.get("AIRLINE", "").strip().rstrip("/")
     if not address.startswith(("http://", "https://")):
         raise UsageError(
-            "AIRLINE is not set to an address: export AIRLINE=…; python -m "
-            "prill.papers.step.airline.desk has one"
+            "AIRLINE is not set; export AIRLINE=URL; python -m "
+            "prill.papers.step.airline.desk starts a service"
         )
     return Service(address, environ.get("AIRLINE_TOKEN", ""))
 
@@ -263,16 +264,17 @@ class AirlineConfig(PagesConfig, AirlineSpec):
     _told: ClassVar[frozenset[str]] = PagesConfig._told | {"elsewhere"}
 
     tasks: Annotated[
-        Names, Meta(description=f"all, or some of {', '.join(Airline.tasks())}; seeds 0 to 19")
+        Names, Meta(description=f"all, or some of {', '.join(Airline.tasks())}; seeds 0 to 19.")
     ] = None
     elsewhere: Annotated[
-        bool, Meta(description="play the desk at $AIRLINE instead of one here ($AIRLINE_TOKEN)")
+        bool,
+        Meta(description="Use the service at $AIRLINE instead of a local one ($AIRLINE_TOKEN)."),
     ] = False
 
     def check(self) -> None:
         """Converts the window's size to text, and refuses an invalid size."""
         super().check()
-        object.__setattr__(self, "tasks", to_words(self.tasks))
+        object.__setattr__(self, "tasks", join_names(self.tasks))
 
     def setting(self, run: Playing) -> Setting[Any]:
         """Starts a site and a browser window for each worker."""
@@ -281,7 +283,7 @@ class AirlineConfig(PagesConfig, AirlineSpec):
         names = task_names(self.tasks, Airline.tasks())
         if max(run.seeds, default=0) >= SCENARIOS:  # report this before the run starts
             raise UsageError(
-                f"seeds: each task has scenarios 0 to {SCENARIOS - 1}", parameters=("seeds",)
+                f"seeds: each task has the scenarios 0 to {SCENARIOS - 1}", parameters=("seeds",)
             )
         if self.elsewhere and run.attempts > 1 and run.copies > 1:
             raise UsageError(
@@ -311,7 +313,7 @@ class AirlineConfig(PagesConfig, AirlineSpec):
 
         if self.elsewhere:
             raise UsageError(
-                "the scripted policy knows the scenarios of this process only: leave out elsewhere",
+                "the scripted policy only knows the scenarios of this process; leave out elsewhere",
                 parameters=("elsewhere",),
             )
 

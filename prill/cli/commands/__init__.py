@@ -11,11 +11,11 @@ __all__ = ["COMMANDS", "GROUPS", "Command", "overview"]
 
 GROUPS: Mapping[str, str] = {
     "judge": "judge trajectories",
-    "trust": "how far judges can be trusted",
-    "improve": "make agents better by verdicts",
+    "trust": "measure how far judges can be trusted",
+    "improve": "improve agents with verdicts",
     "play": "record trajectories",
     "data": "files",
-    "papers": "agents and tables of the papers",
+    "papers": "agents and result tables of the papers",
 }
 # In the order of `prill --help`.
 COMMANDS: Mapping[str, Command] = {
@@ -47,8 +47,8 @@ def overview() -> str:
     lines += [
         "",
         (
-            "prill COMMAND --help tells more; prill --version prints the version, prill completion "
-            "SHELL what a shell loads."
+            "Run prill COMMAND --help for details, prill --version for the version, and "
+            "prill completion SHELL for shell completion."
         ),
     ]
     return "\n".join(lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from prill.cli.words import Words
+from prill.cli.layout import FlagLayout
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Command:
         config: The `module:Class` of its configuration.
         show: The `module:function` that takes the configuration and the switches, and returns the
             exit code.
-        words: Exceptions from the derived command line.
+        layout: Exceptions from the derived command line.
         examples: Example commands at the top of its help.
         epilog: The text at the end of its help.
         dry_run: Whether it supports a dry run.
@@ -27,7 +27,7 @@ class Command:
     purpose: str
     config: str
     show: str
-    words: Words = field(default_factory=Words)
+    layout: FlagLayout = field(default_factory=FlagLayout)
     examples: tuple[str, ...] = ()
     epilog: str = ""
     dry_run: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 
 from prill.cli.commands.base import EPISODES, JUDGE, LABELS, WHOLE, Command, names
-from prill.cli.words import Words
+from prill.cli.layout import FlagLayout
 
 # Training settings that apply to some model types only, or that few users need; they are hidden but
 # work.
@@ -50,7 +50,7 @@ def _training(
         purpose,
         config,
         "prill.cli.improving:train",
-        Words(
+        FlagLayout(
             ("rows",),
             hidden=frozenset(hidden),
             # policies have such options, too
@@ -63,8 +63,8 @@ def _training(
             },
         ),
         tuple(f"prill train {kind} {words}" for words in examples),
-        "Settings that are not given are the preset's. Exit codes: 0 trained, 2 it cannot be, "
-        "130 stopped with a checkpoint.",
+        "Settings that are not given come from the preset. Exit codes: 0 trained, 2 "
+        "training is not possible, 130 stopped with a checkpoint.",
         dry_run=True,
     )
 
@@ -72,11 +72,11 @@ def _training(
 COMMANDS: Mapping[str, Command] = {
     "reflexion": Command(
         "improve",
-        "try tasks again while a judge says failure, each time with a lesson from the attempt "
-        "before",
+        "retry tasks that a judge says have failed, each time with a lesson from the "
+        "previous attempt",
         "prill.runs.reflexion:ReflexionConfig",
         "prill.cli.improving:reflexion",
-        Words(
+        FlagLayout(
             ("environment",),
             hidden=EPISODES
             | JUDGE
@@ -95,18 +95,18 @@ COMMANDS: Mapping[str, Command] = {
             "runs/shop",
             "prill reflexion retries.toml --keep-best",
         ),
-        "ENVIRONMENT --help, --policy NAME --help and --judge NAME --help list the options of "
-        "each.\n"
-        "Exit codes: 0 every task ended in an answer, 3 some without one, 2 bad usage, 4 "
-        "something is gone, 130 interrupted.",
+        "ENVIRONMENT --help, --policy NAME --help and --judge NAME --help list the options "
+        "of each.\n"
+        "Exit codes: 0 every task has an answer, 3 some have none, 2 bad usage, 4 a "
+        "required service is down, 130 interrupted.",
         dry_run=True,
     ),
     "filter": Command(
         "improve",
-        "from verdicts to training rows: keep the steps that a judge found good",
+        "select the trajectories or steps that a judge rates as good, and write training rows",
         "prill.runs.filter:FilterConfig",
         "prill.cli.improving:filter",
-        Words(
+        FlagLayout(
             ("trajectories",),
             renamed={"filter.seed": "--seed"},  # policies have seeds, too
             metavars={
@@ -123,18 +123,18 @@ COMMANDS: Mapping[str, Command] = {
             "--no-policy.reasoning",
             "prill filter filter.toml --threshold 0.7",
         ),
-        "DIR gets a file for each kind of rows, manifest.json, and report.html: what was kept "
-        "and lost, and why.\n"
-        "Exit codes: 0 all read, 3 rows without some broken lines or images, 2 nothing is left "
-        "or bad usage.",
+        "DIR gets one file per kind of rows, manifest.json, and report.html with what was "
+        "kept or dropped and why.\n"
+        "Exit codes: 0 all read, 3 some broken lines or images were left out, 2 no rows "
+        "are left or bad usage.",
     ),
     "refine filtered-bc": Command(
         "improve",
-        "filtered behavioural cloning: play, judge, filter, train, play on what was held out; "
-        "in rounds",
+        "run filtered behavioural cloning: play, judge, filter, train, evaluate on "
+        "held-out tasks; in rounds",
         "prill.runs.filtered_bc:FilteredBCConfig",
         "prill.cli.improving:filtered_bc",
-        Words(
+        FlagLayout(
             hidden=frozenset({"episodes", "attempts", "evaluation", "arms", "filter", "training"}),
             metavars={"output": "DIR", "seeds": "0,1,2", "gpus": "NxNAME"},
         ),
@@ -146,16 +146,16 @@ COMMANDS: Mapping[str, Command] = {
         "FILE.toml holds the study: policy, episodes, attempts, evaluation, arms, filter, "
         "training.\n"
         "docs/how-to/filtered-bc.md explains it.\n"
-        "Exit codes: 0 done, 3 an arm had nothing to learn from, 2 bad usage, 4 something is "
-        "gone, 130 interrupted.",
+        "Exit codes: 0 done, 3 an arm had no training rows, 2 bad usage, 4 a required "
+        "service is down, 130 interrupted.",
         dry_run=True,
     ),
     "watch": Command(
         "improve",
-        "whether a reward goes wrong: canaries, drift, a second judge, reward hacking",
+        "monitor a reward with canaries, drift, a second judge and signs of reward hacking",
         "prill.runs.watch:WatchConfig",
         "prill.cli.improving:watch",
-        Words(
+        FlagLayout(
             ("logs",),
             metavars={"logs": "LOG", "output": "PAGE", "student": "FILE", "reference": "FILE"},
         ),
@@ -164,15 +164,16 @@ COMMANDS: Mapping[str, Command] = {
             "prill watch verdicts.jsonl --student student-verdicts.jsonl",
             "prill watch watch.jsonl --window 100 --drift-alarm --json",
         ),
-        "Exit codes: 0 no alarm, 1 an alarm stands at the end of a log, 3 no alarm but some "
-        "lines could not be read, 2 nothing could be read or bad usage.",
+        "Exit codes: 0 no alarm, 1 an alarm is active at the end of a log, 3 no alarm but "
+        "some lines could not be read, 2 nothing could be read or bad usage.",
     ),
     "simulate-retries": Command(
         "improve",
-        "what retries come to under a judge that errs: drawn at random, nothing is played",
+        "simulate the effect of retries under a judge with known error rates, without "
+        "running an agent",
         "prill.runs.simulation:SimulationConfig",
         "prill.cli.improving:simulation",
-        Words(metavars={"output": "DIR", "recorded": "DIR", "verdicts": "FILE"}),
+        FlagLayout(metavars={"output": "DIR", "recorded": "DIR", "verdicts": "FILE"}),
         (
             "prill simulate-retries -o out --false-positives 0.1 --false-negatives 0.3",
             "prill simulate-retries -o out --verdicts verdicts.jsonl --labels labels.jsonl "
@@ -183,7 +184,7 @@ COMMANDS: Mapping[str, Command] = {
     "train policy": _training(
         "policy",
         "prill.runs.train:TrainPolicyConfig",
-        "a policy from the rows of a filter: a LoRA adapter, or all weights",
+        "train a policy on the rows of a filter, as a LoRA adapter or in full",
         _OF_ROWS,
         "rows.jsonl -o adapter --preset small-text",
         "rows.jsonl -o adapter --preset paper --model Qwen/Qwen3-VL-8B-Instruct --dry-run "
@@ -193,7 +194,7 @@ COMMANDS: Mapping[str, Command] = {
     "train captioner": _training(
         "captioner",
         "prill.runs.train:TrainCaptionerConfig",
-        "a captioner from rows of captions",
+        "train a captioner on rows of captions",
         _OF_ROWS,
         "data/rows.jsonl -o captioner --method lora --dry-run",
         "data/rows.jsonl -o captioner --preset captioner-paper",
@@ -202,7 +203,7 @@ COMMANDS: Mapping[str, Command] = {
     "train judge": _training(
         "judge",
         "prill.runs.train_judge:TrainJudgeConfig",
-        "a judge from labelled trajectories, or from another judge's verdicts",
+        "train a judge on labelled trajectories, or on another judge's verdicts",
         _OF_JUDGES,
         "t.jsonl --labels labels.jsonl -o judge --preset small-judge",
         "t.jsonl --teacher v.jsonl --agreeing w.jsonl -o judge --judge vlm --dry-run",
@@ -213,7 +214,7 @@ COMMANDS: Mapping[str, Command] = {
     "train ranker": _training(
         "ranker",
         "prill.papers.mind2web.training:TrainRankerConfig",
-        "a ranker of candidates from recorded pages",
+        "train a ranker of candidates on recorded pages",
         _OF_PAGES | {"draws"},
         "train.jsonl -o ranker --held-out 0.1",
         "train.jsonl -o ranker --preset small-ranker --model FOLDER",
@@ -222,7 +223,7 @@ COMMANDS: Mapping[str, Command] = {
     "train planner": _training(
         "planner",
         "prill.papers.mind2web.training:TrainPlannerConfig",
-        "a planner that answers a policy, from recorded pages",
+        "train a planner that answers a policy, on recorded pages",
         _OF_PAGES | {"negatives"},
         "train.jsonl -o planner --policy self-map",
         "train.jsonl -o planner --policy mindact --preset flan-t5-base",

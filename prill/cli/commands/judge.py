@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from prill.cli.commands.base import JUDGE, MORE_OF_MODEL, Command
-from prill.cli.words import Words
+from prill.cli.layout import FlagLayout
 
 _LIMITS = frozenset(
     f"max_{name}"
@@ -31,59 +31,62 @@ COMMANDS: Mapping[str, Command] = {
         "judge trajectories and write verdicts",
         "prill.runs.score:ScoreConfig",
         "prill.cli.judging:score",
-        Words(("trajectories",), hidden=JUDGE, metavars={"trajectories": "TRAJ", "output": "FILE"}),
+        FlagLayout(
+            ("trajectories",), hidden=JUDGE, metavars={"trajectories": "TRAJ", "output": "FILE"}
+        ),
         (
             "prill score t.jsonl -o v.jsonl --judge vlm --model gpt-4o --budget-usd 5",
             "prill score t.jsonl -o v.jsonl --judge modular --captioner text --model M --base-url "
             "http://localhost:8000/v1",
             "prill score score.toml --judge.frames 4",
         ),
-        "Exit codes: 0 all scored, 3 some unscored, 2 nothing could be read or bad usage, 4 "
-        "endpoint gone, 130 interrupted.",
+        "Exit codes: 0 all scored, 3 some unscored, 2 nothing could be read or bad usage, "
+        "4 endpoint down, 130 interrupted.",
         dry_run=True,
     ),
     "serve": Command(
         "judge",
-        "a judge as an HTTP reward service for trainers",
+        "serve a judge as an HTTP reward service for trainers",
         "prill.runs.serve:ServeConfig",
         "prill.cli.judging:serve",
-        Words(hidden=JUDGE | MORE_OF_MODEL | _LIMITS, metavars=_FILES),
+        FlagLayout(hidden=JUDGE | MORE_OF_MODEL | _LIMITS, metavars=_FILES),
         (
             "prill serve --judge vlm --model gpt-4o",
             "prill serve --judge modular --captioner text --model M --kind score --length-penalty "
             "0.01",
             "prill serve service.toml --host 0.0.0.0 --token-env PRILL_TOKEN",
         ),
-        "Ctrl-C or TERM ends it when all requests are answered, or after --grace seconds; a "
-        "second one at once. Exit codes: 0 ended, 1 had to be forced,\n"
-        "2 bad usage. docs/how-to/reward-service.md has its addresses, "
+        "Ctrl-C or TERM stops the service once all requests are answered, or after --grace "
+        "seconds. A second one stops it at once.\n"
+        "Exit codes: 0 stopped, 1 stopped before all requests were answered, 2 bad usage. "
+        "docs/how-to/reward-service.md lists its routes,\n"
         "docs/explanation/limits.md the limits of requests (--max-body and others).",
     ),
     "caption": Command(
         "judge",
-        "put screenshots into words, once each, for judges or to train a captioner",
+        "caption screenshots once, for judges or to train a captioner",
         "prill.runs.caption:CaptionConfig",
         "prill.cli.judging:caption",
-        Words(("trajectories",), hidden=JUDGE, metavars={"output": "FILE"}),
+        FlagLayout(("trajectories",), hidden=JUDGE, metavars={"output": "FILE"}),
         (
             "prill caption t.jsonl -o captions.jsonl --model Qwen/Qwen2.5-VL-7B-Instruct "
             "--base-url http://localhost:8000/v1",
             "prill caption t.jsonl -o data --for-training --model gpt-4o",
             "prill caption caption.toml --retry-unscored",
         ),
-        "The same command goes on where a run broke off. Then: prill score … --judge modular "
+        "The same command resumes an interrupted run. Then: prill score … --judge modular "
         "--captioner captions.jsonl\n"
-        "Exit codes: 0 all captioned, 3 some pictures have no caption or some lines are "
+        "Exit codes: 0 all captioned, 3 some images have no caption or some lines are "
         "broken, 2 nothing could be read or\n"
         "bad usage, 130 interrupted.",
         dry_run=True,
     ),
     "judges": Command(
         "judge",
-        "the judges there are, their options and prompts",
+        "list judges, their options and prompts",
         "prill.runs.show:JudgesConfig",
         "prill.cli.judging:judges",
-        Words(("judge",), {}, metavars={"judge": "NAME", "prompt_name": "P"}),
+        FlagLayout(("judge",), {}, metavars={"judge": "NAME", "prompt_name": "P"}),
         (
             "prill judges",
             "prill judges vlm",
@@ -93,10 +96,10 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "show": Command(
         "judge",
-        "one verdict with its model calls",
+        "show one verdict with its model calls",
         "prill.runs.show:ShowConfig",
         "prill.cli.judging:show",
-        Words(("id",), {}, metavars={"id": "ID", "verdicts": "V", "trajectories": "T"}),
+        FlagLayout(("id",), {}, metavars={"id": "ID", "verdicts": "V", "trajectories": "T"}),
         (
             "prill show shop-17 --verdicts v.jsonl",
             "prill show shop-17 --verdicts out/vlm.jsonl out/steps.jsonl --trajectories t.jsonl | "
@@ -106,43 +109,43 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "batch write": Command(
         "judge",
-        "write the requests of a judge into a folder, for a batch API or `vllm run-batch`",
+        "write the requests of a judge to a folder, for a batch API or `vllm run-batch`",
         "prill.runs.batch:BatchWriteConfig",
         "prill.cli.judging:batch_write",
-        Words(("trajectories",), hidden=JUDGE, metavars={"output": "DIR"}),
+        FlagLayout(("trajectories",), hidden=JUDGE, metavars={"output": "DIR"}),
         (
             "prill batch write t.jsonl -o batch --judge vlm --model gpt-4o",
             "prill batch write t.jsonl -o batch --judge modular --captioner text --model gpt-4o "
             "--dry-run",
             "prill batch write batch.toml --limit 20",
         ),
-        "Then: prill batch submit DIR --wait; prill batch collect DIR -o v.jsonl. What is "
-        "written is not written again.\n"
+        "Then: prill batch submit DIR --wait; prill batch collect DIR -o v.jsonl. Requests "
+        "already in DIR are not written again.\n"
         "Exit codes: 0 done, 2 bad usage, 130 interrupted.",
         dry_run=True,
     ),
     "batch submit": Command(
         "judge",
-        "hand the requests in at the endpoint's batch API",
+        "submit the requests to the endpoint's batch API",
         "prill.runs.batch:BatchSubmitConfig",
         "prill.cli.judging:batch_submit",
-        Words(("folder",), metavars={"folder": "DIR"}),
+        FlagLayout(("folder",), metavars={"folder": "DIR"}),
         (
             "prill batch submit batch --wait",
             "prill batch submit batch --dry-run",
             "prill batch submit batch --wait --every 600 --api anthropic",
         ),
-        "Exit codes: 0 done, 2 bad usage, no batch API, or a problem with a file (the others "
-        "are handed in), 130 interrupted\n"
-        "(batches that were handed in go on).",
+        "Exit codes: 0 done, 2 bad usage, no batch API, or a problem with a file (the "
+        "other files are submitted), 130 interrupted\n"
+        "(submitted batches keep running).",
         dry_run=True,
     ),
     "batch collect": Command(
         "judge",
-        "make verdicts of the answers, and the next requests where a judge needs more",
+        "turn answers into verdicts, and write the next requests if the judge needs more",
         "prill.runs.batch:BatchCollectConfig",
         "prill.cli.judging:batch_collect",
-        Words(
+        FlagLayout(
             ("folder", "answers"), metavars={"folder": "DIR", "answers": "OUTPUT", "output": "FILE"}
         ),
         (

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from prill.cli.commands.base import EPISODES, MORE_OF_MODEL, WHOLE, Command
-from prill.cli.words import Words
+from prill.cli.layout import FlagLayout
 
 COMMANDS: Mapping[str, Command] = {
     "papers bench": Command(
         "papers",
-        "tables of what an agent comes to on a benchmark, beside the figures of the papers",
+        "run an agent on a benchmark, and print its results next to the published ones",
         "prill.papers.bench.run:BenchConfig",
         "prill.cli.papers:bench",
-        Words(
+        FlagLayout(
             ("environment",),
             hidden=EPISODES
             | {
@@ -33,19 +33,19 @@ COMMANDS: Mapping[str, Command] = {
             "prill papers bench mind2web --recordings cross-task=test.jsonl --policy self-map "
             "--model M -o runs/m2w",
         ),
-        "BENCHMARK is miniwob, webarena, airline or mind2web; BENCHMARK --help and --policy "
-        "NAME --help list the options of each. An agent of a\n"
-        "paper has its tasks, seeds and trials. Exit codes: 0 every episode has an outcome, 3 "
-        "some have none, 2 bad usage, 130 interrupted.",
+        "BENCHMARK is miniwob, webarena, airline or mind2web; BENCHMARK --help and "
+        "--policy NAME --help list the options of each. Agents of\n"
+        "papers use the paper's tasks, seeds and trials. Exit codes: 0 every episode has "
+        "an outcome, 3 some have none, 2 bad usage, 130 interrupted.",
         dry_run=True,
     ),
     "papers rank": Command(
         "papers",
-        "which elements of recorded pages are meant: a score for each candidate, and how often "
-        "the right one comes first",
+        "rank the elements of recorded pages: a score per candidate, and how often the "
+        "correct one is first",
         "prill.papers.mind2web.pages.ranking:RankConfig",
         "prill.cli.papers:rank",
-        Words(
+        FlagLayout(
             ("trajectories",),
             metavars={
                 "trajectories": "GOLD",
@@ -61,15 +61,15 @@ COMMANDS: Mapping[str, Command] = {
             "prill papers rank test.jsonl -o scores.json --ranker embedding:minilm --ranked "
             "ranked.jsonl",
         ),
-        "Exit codes: 0 all ranked, 3 without turns that cannot be read, 2 it cannot be, 130 "
-        "interrupted: the same command goes on.",
+        "The same command resumes an interrupted run. Exit codes: 0 all ranked, 3 "
+        "unreadable turns were left out, 2 ranking is not possible, 130 interrupted.",
     ),
     "papers exemplars": Command(
         "papers",
-        "a memory of exemplars for the agent `synapse`, from trajectories that a judge accepts",
+        "build an exemplar memory for the agent `synapse` from trajectories that a judge accepts",
         "prill.papers.synapse.runs:ExemplarsConfig",
         "prill.cli.papers:exemplars",
-        Words(
+        FlagLayout(
             ("trajectories",),
             metavars={
                 "trajectories": "TRAJ",
@@ -86,24 +86,24 @@ COMMANDS: Mapping[str, Command] = {
             "l.jsonl --json",
         ),
         "Pages must have been recorded as HTML (prill rollout miniwob --text html). Exit "
-        "codes: 0 all read, 3 without some broken lines, 2 bad usage.",
+        "codes: 0 all read, 3 some broken lines were left out, 2 bad usage.",
     ),
     "papers conversations": Command(
         "papers",
-        "conversations of several turns, from single tasks of Mind2Web",
+        "build multi-turn conversations from single tasks of Mind2Web",
         "prill.papers.mind2web.multi_turn:ConversationsConfig",
         "prill.cli.papers:conversations",
-        Words(("source",), hidden=MORE_OF_MODEL, metavars={"source": "IN", "output": "FILE"}),
+        FlagLayout(("source",), hidden=MORE_OF_MODEL, metavars={"source": "IN", "output": "FILE"}),
         (
             "prill papers conversations train_0.json -o conversations.json",
             "prill papers conversations mind2web/ -o conversations.json --most-tasks 4",
             "prill papers conversations train_0.json -o conversations.json --model gpt-4o "
             "--budget-usd 5",
         ),
-        "Tasks of one site that share words become a conversation; long ones are divided into "
-        "turns. The same command goes on where a run\n"
-        "broke off. Exit codes: 0 all made, 3 some records are broken, a rule stood in for the "
-        "model, or calls failed (FILE is then not\n"
-        "written yet), 2 nothing could be read or bad usage, 130 interrupted.",
+        "Tasks of one site that share words become a conversation; long ones are divided "
+        "into turns. The same command resumes an interrupted\n"
+        "run. Exit codes: 0 all made, 3 some records are broken, a rule replaced the "
+        "model, or calls failed (FILE is then not written yet),\n"
+        "2 nothing could be read or bad usage, 130 interrupted.",
     ),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from prill.cli.commands.base import EPISODES, WHOLE, Command
-from prill.cli.words import Words
+from prill.cli.layout import FlagLayout
 
 # WebArena options that do not affect a check of its sites.
 _SHOWN = frozenset(
@@ -32,10 +32,10 @@ _SHOWN = frozenset(
 COMMANDS: Mapping[str, Command] = {
     "rollout": Command(
         "play",
-        "record trajectories: a policy in an environment",
+        "run a policy in an environment, and record trajectories",
         "prill.runs.rollout:RolloutConfig",
         "prill.cli.playing:rollout",
-        Words(
+        FlagLayout(
             ("environment",),
             hidden=EPISODES | {"first_play"},
             metavars={
@@ -53,18 +53,19 @@ COMMANDS: Mapping[str, Command] = {
             "runs/b",
             "prill rollout mine.py:Shop --goal 'Find the price' --policy mine.py:Agent -o runs/c",
         ),
-        "ENVIRONMENT --help and --policy NAME --help list the options of an environment and of "
-        "a policy: miniwob, webarena, airline, web, browsergym, mind2web, android, ios.\n"
-        "Exit codes: 0 all ended as they should, 3 some broke off or have no label, 2 bad "
-        "usage, 4 something is gone, 130 interrupted.",
+        "ENVIRONMENT --help and --policy NAME --help list the options of an environment "
+        "and of a policy: miniwob, webarena, airline, web, browsergym, mind2web, android, "
+        "ios.\n"
+        "Exit codes: 0 all episodes completed, 3 some broke off or have no label, 2 bad "
+        "usage, 4 a required service is down, 130 interrupted.",
         dry_run=True,
     ),
     "devices": Command(
         "play",
-        "which browsers, phones and simulators can be used here, and how to get the others",
+        "list the browsers, phones and simulators found here, and how to set up the others",
         "prill.runs.devices:DevicesConfig",
         "prill.cli.playing:devices",
-        Words(("platforms",), metavars={"platforms": "PLATFORM", "appium_url": "URL"}),
+        FlagLayout(("platforms",), metavars={"platforms": "PLATFORM", "appium_url": "URL"}),
         (
             "prill devices",
             "prill devices android --appium-url http://10.0.0.2:4723",
@@ -73,10 +74,10 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "check-sites": Command(
         "play",
-        "whether WebArena's own sites are ready: addresses, logins, the reset and an oracle",
+        "check that WebArena's own sites are ready: addresses, logins, the reset and an oracle",
         "prill.emulators.webarena.config:WebArenaConfig",
         "prill.cli.playing:check_sites",
-        Words(
+        FlagLayout(
             short={},
             hidden=_SHOWN,
             metavars={"configs": "FILE", "reset": "COMMAND|URL"},
@@ -86,6 +87,6 @@ COMMANDS: Mapping[str, Command] = {
             "prill check-sites --shop",
             "prill check-sites --tasks 0-99 --oracle verified --json",
         ),
-        "Exit codes: 0 everything is there, 3 something is missing, 2 bad usage.",
+        "Exit codes: 0 everything is ready, 3 something is missing, 2 bad usage.",
     ),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from prill.cli.commands.base import JUDGE, LABELS, Command
-from prill.cli.words import Words
+from prill.cli.layout import FlagLayout
 
 _LABELLED = {
     **LABELS,
@@ -19,10 +19,12 @@ _LABELLED = {
 COMMANDS: Mapping[str, Command] = {
     "agree": Command(
         "trust",
-        "compare verdicts with labels",
+        "measure the agreement of verdicts with labels",
         "prill.runs.trust.agree:AgreeConfig",
         "prill.cli.trusting:agree",
-        Words(("verdicts", "labels"), metavars={**_LABELLED, "corrections": "NAME", "by": "KEY,…"}),
+        FlagLayout(
+            ("verdicts", "labels"), metavars={**_LABELLED, "corrections": "NAME", "by": "KEY,…"}
+        ),
         (
             "prill agree v.jsonl labels.jsonl --trajectories t.jsonl --by site,agent",
             "prill agree v.jsonl labels.jsonl --against other.jsonl --disagreements differ.jsonl",
@@ -31,10 +33,10 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "rate": Command(
         "trust",
-        "success rates, corrected for the judge's errors by labels on some runs",
+        "estimate success rates, corrected for the judge's errors with labels on some runs",
         "prill.runs.trust.rate:RateConfig",
         "prill.cli.trusting:rate",
-        Words(("verdicts", "labels"), metavars={**_LABELLED, "by": "KEY,…"}),
+        FlagLayout(("verdicts", "labels"), metavars={**_LABELLED, "by": "KEY,…"}),
         (
             "prill rate v.jsonl labels.jsonl --trajectories t.jsonl --by agent --plot rates.svg",
             "prill rate v.jsonl labels.jsonl --trajectories t.jsonl --width 0.1",
@@ -43,10 +45,10 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "compare": Command(
         "trust",
-        "two agents on the same tasks, with a gate for continuous integration",
+        "compare two agents on the same tasks, with a gate for continuous integration",
         "prill.runs.trust.compare:CompareConfig",
         "prill.cli.trusting:compare",
-        Words(
+        FlagLayout(
             ("a", "b"),
             metavars={
                 **_LABELLED,
@@ -61,16 +63,17 @@ COMMANDS: Mapping[str, Command] = {
             "prill compare old.jsonl new.jsonl --trajectories runs.jsonl --report report.html "
             "--plot difference.svg",
         ),
-        "Exit codes: 0 compared, and B meets --require, 1 it does not, 6 the interval reaches both "
-        "sides of what is required,\n"
+        "Exit codes: 0 compared, and B meets --require, 1 B does not meet it, 6 undecided: "
+        "the interval contains the required value,\n"
         "2 nothing can be compared or bad usage.",
     ),
     "protocols": Command(
         "trust",
-        "published judge protocols side by side: success rates, agreement, ranking, cost",
+        "compare published judge protocols on the same trajectories: success rates, "
+        "agreement, ranking, cost",
         "prill.runs.trust.protocols:ProtocolsConfig",
         "prill.cli.trusting:protocols",
-        Words(
+        FlagLayout(
             ("trajectories",),
             metavars={**_LABELLED, "output": "FOLDER", "protocols": "NAME,…"},
         ),
@@ -80,22 +83,22 @@ COMMANDS: Mapping[str, Command] = {
             "webjudge,agenttrek,webvoyager --limit 50",
             "prill protocols t.jsonl -o protocols --model gpt-4o --captioner given --budget-usd 5",
         ),
-        "The wording of prompts is prill's, the protocol the authors'. protocols.md in the folder "
-        "has each protocol's source and how\n"
-        "prill's version differs. Runs with unclear replies are unscored; `official` is the rate "
-        "by the authors' own rule.\n"
+        "Prompts are worded by prill; the protocol is the authors'. protocols.md in the "
+        "folder lists each protocol's source and how\n"
+        "prill's version differs. Runs with unclear replies are unscored; `official` is "
+        "the rate by the authors' own rule.\n"
         "Replies are kept in FOLDER/replies, where protocols share them.\n"
-        "Exit codes: 0 done, 3 done and some verdicts are unscored, 2 nothing could be read or "
-        "bad usage, 4 endpoint gone,\n"
+        "Exit codes: 0 done, 3 done and some verdicts are unscored, 2 nothing could be "
+        "read or bad usage, 4 endpoint down,\n"
         "130 interrupted.",
         dry_run=True,
     ),
     "best": Command(
         "trust",
-        "the best of several attempts at a task, and what such picks are worth",
+        "pick the best of several attempts at each task, and estimate what such picks are worth",
         "prill.runs.trust.best:BestConfig",
         "prill.cli.trusting:best",
-        Words(("verdicts", "trajectories"), metavars={**_LABELLED, "attempts": "N"}),
+        FlagLayout(("verdicts", "trajectories"), metavars={**_LABELLED, "attempts": "N"}),
         (
             "prill best v.jsonl t.jsonl -o best.jsonl",
             "prill best v.jsonl t.jsonl --labels labels.jsonl --plot best.svg",
@@ -107,7 +110,7 @@ COMMANDS: Mapping[str, Command] = {
         "why runs failed: causes, and groups of similar reasons",
         "prill.runs.trust.failures:FailuresConfig",
         "prill.cli.trusting:failures",
-        Words(
+        FlagLayout(
             ("trajectories",),
             metavars={**_LABELLED, "verdicts": "V", "labels": "L", "clusters": "N"},
         ),
@@ -119,27 +122,27 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "calibrate": Command(
         "trust",
-        "make a judge's scores probabilities, and choose a threshold",
+        "calibrate a judge's scores into probabilities, and choose a threshold",
         "prill.runs.trust.fitting:CalibrateConfig",
         "prill.cli.trusting:calibrate",
-        Words(("verdicts", "labels"), metavars=_LABELLED),
+        FlagLayout(("verdicts", "labels"), metavars=_LABELLED),
         (
             "prill calibrate v.jsonl labels.jsonl -o calibration.json --trajectories t.jsonl "
             "--plot reliability.svg",
             "prill calibrate v.jsonl labels.jsonl -o calibration.json --target-precision 0.9",
             "prill calibrate calibrate.toml --cost-fp 1 --cost-fn 4",
         ),
-        "Use labels that the judge has not been fitted to: on its own it is surer, and better, "
-        "than on others. For a fitted\n"
-        "judge that means the verdicts of `prill fit --out-of-fold`. `prill score "
-        "--calibration FILE` puts the file to use.",
+        "Use labels that the judge was not fitted to: on those it was fitted to, it is "
+        "more accurate and more confident. For a fitted\n"
+        "judge, use the verdicts of `prill fit --out-of-fold`. `prill score --calibration "
+        "FILE` applies the calibration.",
     ),
     "fit": Command(
         "trust",
         "fit a judge to your own labelled trajectories, without a language model",
         "prill.runs.trust.fitting:FitConfig",
         "prill.cli.trusting:fit",
-        Words(
+        FlagLayout(
             ("trajectories", "labels"),
             renamed={"with_verdicts": "--with"},
             metavars={**_LABELLED, "with_verdicts": "VERDICTS"},
@@ -149,15 +152,17 @@ COMMANDS: Mapping[str, Command] = {
             "prill fit t.jsonl labels.jsonl --with a.jsonl b.jsonl -o stack.json --kappa 0.7",
             "prill fit fit.toml --harden --families stop-early,error-end",
         ),
-        "Exit codes: 0 fitted, 3 fitted without some broken lines, 2 too few labelled runs or "
-        "bad usage.",
+        "Exit codes: 0 fitted, 3 some broken lines were left out, 2 too few labelled runs "
+        "or bad usage.",
     ),
     "redteam": Command(
         "trust",
         "attack judges with false claims and injected text",
         "prill.runs.trust.redteam:RedteamConfig",
         "prill.cli.trusting:redteam",
-        Words(("trajectories", "labels"), hidden=JUDGE, metavars={**_LABELLED, "output": "FOLDER"}),
+        FlagLayout(
+            ("trajectories", "labels"), hidden=JUDGE, metavars={**_LABELLED, "output": "FOLDER"}
+        ),
         (
             "prill redteam t.jsonl labels.jsonl -o red --judge vlm --model gpt-4o --attacks "
             "claim-answer,pad-after --limit 50",
@@ -165,19 +170,19 @@ COMMANDS: Mapping[str, Command] = {
             "--max-shift 2",
             "prill redteam redteam.toml --dry-run",
         ),
-        "Never attack a fitted judge on what it was fitted on: that flatters it.\n"
+        "Do not attack a fitted judge with its own training data: the result is too good.\n"
         "docs/how-to/red-team.md explains attacks.\n"
-        "Exit codes: 0 done, 1 an attack adds more than --max-shift, 3 done and some verdicts "
-        "are unscored, 2 nothing could\n"
-        "be read or bad usage, 4 endpoint gone, 130 interrupted.",
+        "Exit codes: 0 done, 1 an attack adds more than --max-shift, 3 done and some "
+        "verdicts are unscored, 2 nothing could\n"
+        "be read or bad usage, 4 endpoint down, 130 interrupted.",
         dry_run=True,
     ),
     "view": Command(
         "trust",
-        "read, search, compare and label many runs in a browser, while their files grow",
+        "read, search, compare and label runs in a browser, also while their files grow",
         "prill.runs.view:ViewConfig",
         "prill.cli.trusting:view",
-        Words(
+        FlagLayout(
             ("trajectories",),
             metavars={
                 "annotator": "NAME",
@@ -195,15 +200,15 @@ COMMANDS: Mapping[str, Command] = {
             "prill view logs --verdicts vlm.jsonl steps.jsonl --by task",
         ),
         "The page is served on this machine only, and follows files that a run is writing. "
-        "`prill report` writes the same as one file.\n"
-        "Exit codes: 0 ended, 3 ended and some lines could not be read, 2 bad usage.",
+        "`prill report` writes the same page as a file.\n"
+        "Exit codes: 0 stopped, 3 stopped and some lines could not be read, 2 bad usage.",
     ),
     "annotate": Command(
         "trust",
-        "label trajectories by hand, in a browser",
+        "label trajectories by hand in a browser",
         "prill.runs.annotate:AnnotateConfig",
         "prill.cli.trusting:annotate",
-        Words(
+        FlagLayout(
             ("trajectories",),
             metavars={
                 "annotator": "NAME",
@@ -230,10 +235,10 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "report": Command(
         "trust",
-        "one HTML page with screenshots, verdicts and labels",
+        "write one HTML page with screenshots, verdicts and labels",
         "prill.runs.report:ReportConfig",
         "prill.cli.trusting:report",
-        Words(
+        FlagLayout(
             ("trajectories",),
             metavars={
                 "output": "PAGE",

@@ -22,7 +22,7 @@ from typing import Any
 
 from prill.errors import ContextTooLongError, EndpointError, UsageError
 from prill.models.devices import hold
-from prill.models.local.embedded_weights import folder_of_embedded
+from prill.models.local.embedded_weights import embedded_model_folder
 from prill.models.local.trained import expect_model
 from prill.models.local.weights import DTYPES, check_adapter, libraries, load
 from prill.models.replies import excerpt
@@ -107,7 +107,7 @@ class Chooser:
         longest = len(question.asked) + max(map(len, question.answers))
         if window is not None and longest > window:
             raise ContextTooLongError(
-                f"the question has {longest} tokens, and the model's window {window}"
+                f"the prompt has {longest} tokens, but the model's context window only {window}"
             )
         return question
 
@@ -202,10 +202,10 @@ def _loaded(
 ) -> Chooser:
     if dtype not in (None, *DTYPES):
         raise UsageError(
-            f"unknown dtype {dtype!r}; choose {', '.join(DTYPES)}", parameters=("dtype",)
+            f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}", parameters=("dtype",)
         )
     torch, transformers = libraries("train")
-    folder = folder_of_embedded() if model == "embedded" else Path(model)
+    folder = embedded_model_folder() if model == "embedded" else Path(model)
     expect_model(folder)
     if adapter is not None:
         check_adapter(Path(adapter))

@@ -43,7 +43,9 @@ def bundled_gguf() -> str:
     )
 
 
-def folder_of_embedded(gguf: str | os.PathLike[str] | None = None, *, extra: str = "train") -> Path:
+def embedded_model_folder(
+    gguf: str | os.PathLike[str] | None = None, *, extra: str = "train"
+) -> Path:
     """Returns the folder with the weights of the bundled model or of another GGUF file.
 
     The folder is created if necessary, by one process at a time. `extra` is the extra that error

@@ -27,7 +27,7 @@ from prill.models.calls import Call, build_turns, image_files, is_transcribed, n
 from prill.models.client import PIXEL_BUDGET
 from prill.models.devices import hold
 from prill.models.ledger import Ledger, Price, queued
-from prill.models.local.embedded_weights import folder_of_embedded
+from prill.models.local.embedded_weights import embedded_model_folder
 from prill.models.local.trained import expect_model
 from prill.models.local.weights import (
     DTYPES,
@@ -200,14 +200,25 @@ class LocalModel:
         path: str | os.PathLike[str],
         *,
         adapter: Annotated[
-            str | None, Meta(description="folder with a LoRA adapter of PEFT for it")
+            str | None, Meta(description="Folder with a LoRA adapter in PEFT's format.")
         ] = None,
-        device: Annotated[str | None, Meta(description="cuda, cpu, mps, …")] = None,
-        dtype: Annotated[str | None, Meta(description="float32, bfloat16 or float16")] = None,
-        batch: Annotated[int, Meta(ge=1, description="most calls answered together")] = 8,
-        timeout: Annotated[float, Meta(gt=0, description="seconds for one answer")] = 600.0,
+        device: Annotated[
+            str | None, Meta(description="Device, for example cuda, cpu or mps.")
+        ] = None,
+        dtype: Annotated[
+            str | None, Meta(description="Data type: float32, bfloat16 or float16.")
+        ] = None,
+        batch: Annotated[int, Meta(ge=1, description="Maximum number of calls in one batch.")] = 8,
+        timeout: Annotated[
+            float, Meta(gt=0, description="Timeout of one reply, in seconds.")
+        ] = 600.0,
         max_pixels: Annotated[
-            int, Meta(ge=1, description="larger screenshots are scaled down to it")
+            int,
+            Meta(
+                ge=1,
+                description="Maximum number of pixels of a screenshot. Larger ones are scaled "
+                "down.",
+            ),
         ] = PIXEL_BUDGET,
         image_format: ImageFormat = None,
         temperature: Temperature = None,
@@ -215,10 +226,10 @@ class LocalModel:
         top_k: TopK = None,
         repetition_penalty: RepetitionPenalty = None,
     ) -> None:
-        self.path = folder_of_embedded() if os.fspath(path) == "embedded" else Path(path)
+        self.path = embedded_model_folder() if os.fspath(path) == "embedded" else Path(path)
         expect_model(self.path)
         if dtype not in (None, *DTYPES):
-            raise UsageError(f"unknown dtype {dtype!r}; choose {', '.join(DTYPES)}")
+            raise UsageError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}")
         self.adapter = None if adapter is None else Path(adapter)
         if self.adapter is not None:
             check_adapter(self.adapter)

@@ -26,7 +26,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         raise UsageError(f"{path}: {problem}; without it, the training cannot be resumed") from None
     if not isinstance(record, dict):
         raise UsageError(
-            f"{path}: damaged, it is not a JSON object; without it, the training cannot be resumed"
+            f"{path}: damaged: expected a JSON object; without it, the training cannot be resumed"
         )
     return record
 
@@ -38,7 +38,7 @@ def expect_model(folder: Path, name: object = None) -> None:
     """
     if not (folder / "config.json").is_file():
         raise UsageError(
-            f"{name or folder}: no folder with a model in it (a config.json and weights)"
+            f"{name or folder}: not a model folder (it needs a config.json and weights)"
         )
     expect_trained(folder)
 
@@ -52,5 +52,5 @@ def expect_trained(folder: Path) -> None:
         and not record.get("done")
     ):
         raise UsageError(
-            f"{folder}: its training has not ended; the same prill train command resumes it"
+            f"{folder}: the training is not finished; run the same prill train command to resume it"
         )

@@ -127,7 +127,8 @@ class Weights:
         window = _places(self.model.config)
         if window is not None and length >= window + self.has_encoder:
             raise ContextTooLongError(
-                f"the request has {length} tokens, and the model's window {window}", tokens=length
+                f"the request has {length} tokens, but the model's context window only {window}",
+                tokens=length,
             )
         # An encoder-decoder model's decoder starts with one token, so the whole window is available
         # for the answer.
@@ -146,7 +147,7 @@ class Weights:
         Calls whose images cannot be batched are answered one by one. Raises EndpointError if the
         model cannot be used at all.
         """
-        if len(calls) > 1 and not _alike(calls):
+        if len(calls) > 1 and not _have_equal_shapes(calls):
             return [outcome for call in calls for outcome in self.generate([call])]
         try:
             return self._generate(calls)
@@ -212,8 +213,8 @@ class Weights:
             return CallTimeoutError(f"no answer within {call.timeout:g} s")
         if not finished and call.room < call.max_tokens:
             return ContextTooLongError(
-                f"after {call.prompt_tokens} tokens the model's window has no more room for the "
-                f"answer than {call.room}"
+                f"after {call.prompt_tokens} tokens, the model's context window has room "
+                f"for {call.room} more only"
             )
         kept = row[: length if finished else call.room]
         text = self.tokenizer.decode(kept, skip_special_tokens=True)
@@ -401,20 +402,20 @@ def check_adapter(adapter: Path) -> None:
         config = json.loads(file.read_text(encoding="utf-8"))
     except OSError:
         raise UsageError(
-            f"{adapter}: no folder with an adapter in it (PEFT's adapter_config.json and weights)"
+            f"{adapter}: not an adapter folder (it needs PEFT's adapter_config.json and weights)"
         ) from None
     except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{file}: not valid JSON ({error}); train the adapter again, or copy the file again"
         ) from None
     if not isinstance(config, dict) or not isinstance(config.get("peft_type"), str):
-        raise UsageError(f"{file}: no description of an adapter (peft_type is missing)")
+        raise UsageError(f"{file}: not an adapter configuration (peft_type is missing)")
     expect_trained(adapter)
     # PEFT would import the module named by `megatron_core`
     if config.get("megatron_config") is not None:
         raise UsageError(
-            f"{file}: megatron_config: adapters of Megatron are not read, as they name code to "
-            "import"
+            f"{file}: megatron_config: Megatron adapters are not supported, because they "
+            "name code to import"
         )
     # PEFT would otherwise download the weights
     if not any((adapter / name).is_file() for name in _ADAPTER_WEIGHTS):
@@ -433,7 +434,7 @@ def _adapted(model: Any, adapter: Path) -> Any:
         return peft.PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
 
 
-def _alike(calls: Sequence[Prepared]) -> bool:
+def _have_equal_shapes(calls: Sequence[Prepared]) -> bool:
     """Returns whether the calls' other inputs, such as images, have equal shapes except in
     number.
     """
@@ -477,7 +478,7 @@ def _together(calls: Sequence[Prepared], padding: int, *, left: bool) -> dict[st
 
 def _words(parts: Sequence[Mapping[str, str]]) -> str:
     if any(part["type"] == "image" for part in parts):
-        raise EndpointError("this model takes no images; use a model with vision")
+        raise EndpointError("this model does not accept images; use a vision model")
     return "".join(part["text"] for part in parts)
 
 
@@ -523,9 +524,9 @@ def error_cause(error: BaseException) -> str:
     if "trust_remote_code" in str(
         error
     ):  # the message recommends an option that prill does not offer
-        return "it brings Python code of its own, which is not run"
+        return "it contains Python code, which is not run"
     if isinstance(error, pickle.UnpicklingError):
-        return "its weights are a pickle of other things than tensors, which is not read"
+        return "its weights are a pickle with more than tensors, which is not loaded"
     return excerpt(str(error), 300)
 
 

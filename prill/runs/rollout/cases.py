@@ -92,7 +92,7 @@ def cases(
             f"{count:,} episodes"
         )
         raise UsageError(
-            f"{words}; a run has at most {MAX_EPISODES:,}",
+            f"{words}; a run may have at most {MAX_EPISODES:,}",
             parameters=("tasks", "seeds", "attempts"),
         )
     every = (Case(t, s, a, b) for t in tasks for s in seeds for a in attempts for b in behaviours)

@@ -24,11 +24,11 @@ from prill.emulators.settings import (
     Setting,
     as_text,
 )
-from prill.emulators.task_source import fingerprint, numbers, to_words
+from prill.emulators.task_source import fingerprint, join_names, numbers
 from prill.episodes.record import Episode, Pool, RecordTally, record
 from prill.errors import UsageError
 from prill.evaluators.labels import TEMPLATE
-from prill.models.devices import at_the_same_time
+from prill.models.devices import used_together
 from prill.models.registry import ModelConfig, ModelLike, asks_a_model, make_model, model_options
 from prill.models.transport import PATIENCE
 from prill.policies.registry import (
@@ -75,60 +75,75 @@ class EpisodesConfig(Config):
     environment: Annotated[
         EnvironmentLike,
         Meta(
-            description="where: a name, module:Object or file.py:Object, with its tasks and options"
+            description="Environment, with its tasks and options: a name, module:Object or "
+            "file.py:Object."
         ),
     ]
     policy: Annotated[
         PolicyLike | None,
         Meta(
-            description="who plays: a name, module:Object or file.py:Object (default miniwob: "
-            "scripted)"
+            description="Policy of the agent: a name, module:Object or file.py:Object "
+            "(default in miniwob: scripted)."
         ),
     ] = None
     model: Annotated[
-        ModelLike | None, Meta(description="model that the policy asks, unless it names another")
+        ModelLike | None,
+        Meta(description="Model that the policy calls, unless the policy's options name another."),
     ] = None
     seeds: Annotated[
         int | str | Sequence[int],
-        Meta(description="seeds of each task, where it has any, such as 0-4,7"),
+        Meta(description="Seeds of each task, if it has any, for example 0-4,7."),
     ] = "0"
-    limit: Annotated[int | None, Meta(ge=1, description="the first N episodes only")] = None
+    limit: Annotated[int | None, Meta(ge=1, description="Run only the first N episodes.")] = None
     workers: Annotated[
-        int | None, Meta(ge=1, description="episodes at a time (default: 1, or one a device)")
+        int | None, Meta(ge=1, description="Concurrent episodes (default: 1, or one per device).")
     ] = None
     max_steps: Annotated[
         int | None,
         Meta(
             ge=1,
-            description="actions of an episode (default: the agent's paper's, or the "
-            "environment's)",
+            description="Maximum number of actions per episode (default: from the agent's "
+            "paper, else the environment's).",
         ),
     ] = None
-    episode_timeout: Annotated[float, Meta(gt=0, description="seconds of an episode")] = 600.0
+    episode_timeout: Annotated[
+        float, Meta(gt=0, description="Maximum duration of an episode, in seconds.")
+    ] = 600.0
     early_stop: Annotated[
         bool | None,
         Meta(
-            description="stop an agent that repeats itself (default: yes, but for agents of "
-            "papers without it)"
+            description="Stop an agent that repeats itself (default: yes, except for "
+            "agents of papers that have no such rule)."
         ),
     ] = None
     compare_text: Annotated[
-        bool, Meta(description="other words in the same field are no repetition")
+        bool,
+        Meta(description="Do not count entering different text into the same field as repetition."),
     ] = False
     temperature: Annotated[
         float | None,
-        Meta(ge=0, le=5, description="draws differ by seed and attempt (default: 0; step 0.3)"),
+        Meta(
+            ge=0,
+            le=5,
+            description="Sampling temperature; seed and attempt vary the samples (default: 0; "
+            "for `step` 0.3).",
+        ),
     ] = None
-    retry_broken: Annotated[
-        bool, Meta(description="play episodes again that ended with an error")
-    ] = False
+    retry_broken: Annotated[bool, Meta(description="Repeat episodes that ended with an error.")] = (
+        False
+    )
     budget_usd: Annotated[
-        float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+        float | None,
+        Meta(
+            ge=0,
+            description="Budget in US dollars for all models together. No call is started "
+            "beyond it.",
+        ),
     ] = None
 
     def check(self) -> None:
         """Normalises the seeds to one text."""
-        object.__setattr__(self, "seeds", to_words(self.seeds))
+        object.__setattr__(self, "seeds", join_names(self.seeds))
         numbers(str(self.seeds), "seeds")
 
     @property
@@ -262,18 +277,18 @@ async def session(
         policy = config.policy if config.policy is not None else environment.usual_policy
         if workers > _MAX_WORKERS:
             raise UsageError(
-                f"workers {workers}: each has an environment of its own; give at most "
-                f"{_MAX_WORKERS}",
+                f"workers {workers}: too many, because each needs an environment of its "
+                f"own; use at most {_MAX_WORKERS}",
                 parameters=("workers",),
             )
         if policy is None:
             names = ", ".join(POLICIES.names())
             raise UsageError(
-                f"policy is missing: choose from {names}, or name one of your own",
+                f"policy is missing; choose from {names}, or give a policy of your own",
                 parameters=("policy",),
             )
         behaviours = tuple(part.strip() for part in (behaviour or "").split(",") if part.strip())
-        with at_the_same_time():  # an oracle may call a model while other episodes are played
+        with used_together():  # an oracle may call a model while other episodes are played
             who = plan_policy(
                 policy,
                 environment,
@@ -353,7 +368,7 @@ def _as_usual(environment: EnvironmentConfig, usual: Mapping[str, Any]) -> Envir
         for key, value in usual.items()
         if key in own and getattr(environment, key) is None
     }
-    return environment.but(**open_ones) if open_ones else environment
+    return environment.copy_with(**open_ones) if open_ones else environment
 
 
 def _in_force(
@@ -382,7 +397,7 @@ def _listed_cases(plan: str | Path | None, who: PolicyPlan) -> tuple[Case, ...] 
         return None
     if who.name != "scripted":
         raise UsageError(
-            "plan: it lists episodes of the scripted policy, so that has to play",
+            "plan: lists episodes of the scripted policy; use the policy `scripted`",
             parameters=("plan", "policy"),
         )
     return read_plan(plan)
@@ -401,18 +416,18 @@ def _cases(
             behaviours = msgspec.convert(said or ("solve",), list[Behaviour])
         except msgspec.ValidationError:
             raise UsageError(
-                f"behaviour {','.join(said)!r}: choose from {', '.join(BEHAVIOURS)}",
+                f"behaviour {','.join(said)!r}: expected {', '.join(BEHAVIOURS)}",
                 parameters=("behaviour",),
             ) from None
     elif said:
         raise UsageError(
-            "behaviour: it is for the scripted policy", parameters=("behaviour", "policy")
+            "behaviour: only for the policy `scripted`", parameters=("behaviour", "policy")
         )
     able = [task for task in tasks if who.plays is None or task in who.plays]
     if len(able) < len(tasks) and getattr(config.place, "tasks", None) != "all":
         missing = ", ".join(task for task in tasks if task not in able)
         raise UsageError(
-            f"the {who.name} policy cannot play {missing}; it plays "
+            f"policy {who.name} cannot play {missing}; it can play "
             f"{', '.join(sorted(who.plays or ()))}"
         )
     return cases(able, numbers(str(config.seeds), "seeds"), plays, behaviours)
@@ -574,14 +589,14 @@ def _episodes(made: RolloutSession) -> list[Episode[Any]]:
             note=row.behaviour,
             metadata={}
             if row.behaviour
-            else {"seed": row.seed, "attempt": row.attempt, **template_of_case(made, row)},
+            else {"seed": row.seed, "attempt": row.attempt, **template_from_case(made, row)},
             needs=made.setting.needs.get(row.task, frozenset()),
         )
         for row in made.rows
     ]
 
 
-def template_of_case(made: RolloutSession, row: Case) -> dict[str, int]:
+def template_from_case(made: RolloutSession, row: Case) -> dict[str, int]:
     """Returns the template of the task, if the benchmark has templates (WebArena)."""
     number = made.setting.templates.get(row.task)
     return {} if number is None else {TEMPLATE: number}
@@ -625,7 +640,7 @@ def plan_policy(
     if name == "scripted":
         if options:  # the behaviour is set per episode
             raise UsageError(
-                f"policy: the scripted policy has no options, got {', '.join(options)}",
+                f"policy: `scripted` has no options, got {', '.join(options)}",
                 parameters=("policy",),
             )
         if (scripts := environment.scripts()) is not None:
@@ -650,7 +665,7 @@ def plan_policy(
         raise OptionError(f"policy.{error}", error.option) from None
     if workers > 1 and make(Case("")) is one:
         raise UsageError(
-            f"{name} is one policy, and every worker needs one of its own: name a class",
+            f"{name} is a policy object, but every worker needs a policy of its own; give a class",
             parameters=("workers",),
         )
     fingerprint = {
@@ -718,7 +733,7 @@ def _shared(
     name = named.get("name") or of_run.get("name")
     if not isinstance(name, str) or not name:
         raise UsageError(
-            "model is missing: name a model at the endpoint, or `embedded`", parameters=("model",)
+            "model is missing; give a model at the endpoint, or `embedded`", parameters=("model",)
         )
     names = model_options(name)
     # Options of the run's model apply to another model if it has them.
@@ -776,7 +791,8 @@ def _run_options(
     if name == "react":
         if getattr(environment, "text", None) == "html":
             raise UsageError(
-                "text: react names elements by the numbers of their lines: leave out html",
+                "text: react refers to elements by line numbers, so html cannot be used; "
+                "leave it out",
                 parameters=("text",),
             )
         options["sites"] = environment.known_sites()
@@ -790,7 +806,7 @@ def _refuse_foreign(name: str, own: Mapping[str, Option], given: Mapping[str, An
             continue
         able = ", ".join(PolicyConfig.names_with("model" if option == "temperature" else option))
         raise UsageError(
-            f"{option}: the policy {name} has no such option; those that have it: {able}",
+            f"{option}: policy {name} has no such option; policies with this option: {able}",
             parameters=(option,),
         )
 
@@ -837,6 +853,6 @@ def _drawn(temperature: float | None, model: LanguageModel, case: Case) -> Langu
         return model
     if not isinstance(model, SampledModel):
         raise UsageError(
-            f"temperature: {model.name} answers at temperature 0 only", parameters=("temperature",)
+            f"temperature: {model.name} only supports temperature 0", parameters=("temperature",)
         )
     return model.sampled(temperature, 1000 * case.seed + case.attempt)

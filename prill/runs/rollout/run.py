@@ -13,7 +13,7 @@ from msgspec import Meta
 from prill.episodes.record import RecordTally
 from prill.episodes.run_folder import LABELS
 from prill.io.kinds import INTERRUPTED, TRAJECTORIES
-from prill.io.outputs import check_output, expect_place
+from prill.io.outputs import check_output, expect_file
 from prill.io.store import read_labels, read_trajectories
 from prill.io.tables import data_frame
 from prill.policies.scripted.policy import BEHAVIOURS
@@ -31,21 +31,29 @@ class RolloutConfig(EpisodesConfig):
     """
 
     output: Annotated[
-        str | Path, Meta(description="folder to write to; a run that was stopped resumes there")
+        str | Path, Meta(description="Output folder. An interrupted run resumes there.")
     ]
-    attempts: Annotated[int, Meta(ge=1, description="times to play each task and seed")] = 1
+    attempts: Annotated[
+        int, Meta(ge=1, description="Number of attempts at each task and seed.")
+    ] = 1
     first_play: Annotated[
-        int, Meta(ge=0, description="number of the first attempt, for rounds that follow another")
+        int,
+        Meta(
+            ge=0, description="Number of the first attempt, for rounds that follow an earlier run."
+        ),
     ] = 0
     plan: Annotated[
         str | Path | None,
-        Meta(description="scripted: file that lists the episodes, instead of tasks and seeds"),
+        Meta(
+            description="Only for the policy `scripted`: file that lists the episodes, instead "
+            "of tasks and seeds."
+        ),
     ] = None
     behaviour: Annotated[
         str | None,
         Meta(
-            description=f"scripted: any of {', '.join(BEHAVIOURS)}, with commas between (default: "
-            "solve)"
+            description=f"Only for the policy `scripted`: any of {', '.join(BEHAVIOURS)}, "
+            "separated by commas (default: solve)."
         ),
     ] = None
 
@@ -211,7 +219,7 @@ def plan_rollout(config: RolloutConfig) -> RunPlan:
 
 
 def _check(config: RolloutConfig) -> None:
-    expect_place(str(config.output), "a folder")
+    expect_file(str(config.output), "a folder")
     options = getattr(config.policy, "options", {})
     played = options.get("trajectories")  # trajectories that are replayed
     inputs = [played] if isinstance(played, str | Path) else []

@@ -25,9 +25,9 @@ from prill.evaluators.meta.agreement import (
     disagreements,
     figure_rows,
     figure_table,
+    header_lines,
     measure_agreement,
     not_judged_rows,
-    of_whom,
     pair,
     step_id,
 )
@@ -115,23 +115,24 @@ class AgreeConfig(Config):
     """
 
     verdicts: Annotated[
-        str | Path, Meta(description="verdict file; with metric aitw predicted trajectories")
+        str | Path,
+        Meta(description="Verdict file. With metric aitw: the predicted trajectories."),
     ]
     labels: Annotated[
-        str | Path, Meta(description="label file; with metric aitw the recorded trajectories")
+        str | Path, Meta(description="Label file. With metric aitw: the recorded trajectories.")
     ]
     metric: Annotated[
         Literal["verdicts", "aitw"],
         Meta(
-            description="aitw: match predicted actions with recorded ones, as Android in the Wild "
-            "does; both files are trajectories"
+            description="aitw: match predicted actions with recorded ones, as in Android "
+            "in the Wild. Both files then hold trajectories."
         ),
     ] = "verdicts"
     trajectories: Annotated[
         str | Path | None,
         Meta(
-            description="the judged file: intervals then draw whole tasks instead of single runs, "
-            "and agents are ranked"
+            description="Trajectory file that was judged. Intervals then resample whole "
+            "tasks instead of single runs, and agents are ranked."
         ),
     ] = None
     source: SourceOption = None
@@ -139,37 +140,41 @@ class AgreeConfig(Config):
     by: Annotated[
         Sequence[str],
         Meta(
-            description="a table for each part as well: site, agent, platform, task, or a key of "
-            "the trajectories' metadata"
+            description="Also print a table per group: site, agent, platform, task, or a "
+            "key of the trajectories' metadata."
         ),
     ] = ()
     steps: Annotated[
         bool,
         Meta(
-            description="compare what is said of single steps: a success is a step towards the goal"
+            description="Compare the labels of single steps. A success is a step towards the goal."
         ),
     ] = False
     against: Annotated[
         str | Path | None,
-        Meta(description="another judge's verdicts, to compare with on the same labels"),
+        Meta(description="Verdicts of another judge, compared on the same labels."),
     ] = None
     corrections: Annotated[
         str | None,
         Meta(
-            description="replace labels known to be wrong: webarena (14 tasks whose checker "
-            "accepts wrong runs), or a TOML file"
+            description="Replace labels known to be wrong: webarena (14 tasks whose "
+            "checker accepts failed runs), or a TOML file."
         ),
     ] = None
     disagreements: Annotated[
         str | Path | None,
-        Meta(description="file for what judge and labels differ on (JSON Lines); it is replaced"),
+        Meta(
+            description="File for trajectories on which judge and labels differ (JSON Lines). "
+            "An existing file is replaced."
+        ),
     ] = None
 
     suspects: Annotated[
         str | Path | None,
         Meta(
-            description="file for labels that are probably wrong (JSON Lines): every judge "
-            "contradicts them, or no state changed before the success; it is replaced"
+            description="File for labels that are probably wrong (JSON Lines): every judge "
+            "contradicts them, or no state changed before the success. An existing file is "
+            "replaced."
         ),
     ] = None
 
@@ -182,18 +187,19 @@ class AgreeConfig(Config):
         given = [part.name for part in fields(self) if getattr(self, part.name) != part.default]
         if self.metric == "aitw" and (wrong := [name for name in given if name in _OF_VERDICTS]):
             raise UsageError(
-                f"{wrong[0]} is about verdicts; with metric aitw both files are trajectories",
+                f"{wrong[0]}: only for verdicts; with metric aitw both files hold trajectories",
                 parameters=(wrong[0],),
             )
         if self.by and not self.trajectories:
             raise UsageError(
-                "by needs trajectories: the verdicts do not say where a trajectory belongs",
+                "by needs trajectories, because verdicts do not contain the groups",
                 parameters=("trajectories",),
             )
         for name in ("corrections", "suspects"):
             if self.steps and getattr(self, name):
                 raise UsageError(
-                    f"{name} are of whole trajectories, not of steps", parameters=(name, "steps")
+                    f"{name}: only for whole trajectories, not for steps",
+                    parameters=(name, "steps"),
                 )
 
 
@@ -237,7 +243,7 @@ class AgreeResult:
         """
         if isinstance(self.compared, Agreement):
             return self.compared
-        raise UsageError("metric aitw compares actions, not verdicts: `compared` has its figures")
+        raise UsageError("metric aitw compares actions, not verdicts; use `compared`")
 
     def table(self, by: str | None = None) -> Table:
         """Returns the figures, or the slices by one key, as a table.
@@ -259,8 +265,8 @@ class AgreeResult:
             )
         if by not in self.slices:
             raise UsageError(
-                f"by has no {by!r} in this run's configuration; it has: "
-                f"{', '.join(self.slices) or 'nothing'}"
+                f"by: this run's configuration has no {by!r}; it has "
+                f"{', '.join(self.slices) or 'none'}"
             )
         rows = tuple(tuple(asdict(part)[name] for name in _SLICE_TYPES) for part in self.slices[by])
         return Table(tuple(_SLICE_TYPES), rows, _SLICE_TYPES)
@@ -441,7 +447,7 @@ def read_runs(path: str | Path, keys: Iterable[str]) -> KnownRuns:
         if not part:
             there = ", ".join(["site", "agent", "platform", "task", *sorted(metadata)[:20]])
             raise UsageError(
-                f"by: no trajectory says its {key!r}; there are: {there}", parameters=("by",)
+                f"by: no trajectory has the key {key!r}; keys: {there}", parameters=("by",)
             )
     return runs
 
@@ -477,11 +483,11 @@ def _webarena(
 
 
 def _page(result: AgreeResult, agreement: Agreement) -> Iterator[str]:
-    yield from of_whom(agreement, annotated=result.annotators is not None)
+    yield from header_lines(agreement, annotated=result.annotators is not None)
     if result.corrections:
         yield from _corrected(result.corrections)
         if not result.corrections.matched and agreement.clustered_by == "trajectory":
-            yield "Without trajectories an id is taken for the id of its task"
+            yield "Without trajectories, the id of a run is taken as the id of its task"
     yield ""
     yield HEADING
     yield from figure_rows(agreement)
@@ -528,10 +534,10 @@ def _share(value: float | None) -> str:
 def _corrected(table: Corrected) -> Iterator[str]:
     only = f", source {table.source}" if table.source else ""
     yield (
-        f"Corrections ({table.name}, {table.tasks} tasks{only}): {len(table.matched)} trajectories "
-        f"are of such a task, the labels of {len(table.changed)} changed"
+        f"Corrections ({table.name}, {table.tasks} tasks{only}): {len(table.matched)} "
+        f"trajectories belong to these tasks; {len(table.changed)} labels changed"
     )
-    yield f"They were made for {table.made_for}; a label of another run may have been right"
+    yield f"They were made for {table.made_for}; labels of other runs may have been correct"
 
 
 def _webarena_table(rates: Sequence[SuccessRate]) -> Iterator[str]:
@@ -543,8 +549,8 @@ def _webarena_table(rates: Sequence[SuccessRate]) -> Iterator[str]:
 
 def _annotators(agreement: AnnotatorAgreement) -> Iterator[str]:
     yield (
-        f"Annotators among themselves, on {agreement.trajectories} trajectories with two or "
-        "more: the ceiling"
+        f"Inter-annotator agreement, on {agreement.trajectories} trajectories with two or "
+        "more labels: the upper limit for a judge"
     )
     yield f"{'  equal pairs':<29}{agreement.raw:>7.3f}   {interval(agreement.raw_interval)}"
     yield (
@@ -582,14 +588,18 @@ def _slices(parts: Sequence[Slice]) -> Iterator[str]:
         )
         yield f"{value:<{width}}{row}" + (" !" if part.small else "")
     if len(parts) > _MAX_ROWS:
-        yield f"… and {len(parts) - _MAX_ROWS} more: JSON has all"
+        yield f"… and {len(parts) - _MAX_ROWS} more; the JSON output lists all"
     if any(part.small for part in first_parts):
-        yield "! fewer than 30 judged, or fewer than 10 of one outcome: too few to rely on"
+        yield "! fewer than 30 judged, or fewer than 10 with one outcome: unreliable"
 
 
 def _ranking(ranking: AgentRanking) -> Iterator[str]:
     width = min(44, max(len(rate.agent) for rate in ranking.agents))
-    tau = "undefined, as an order is all ties" if ranking.tau is None else f"{ranking.tau:.3f}"
+    tau = (
+        ("undefined, because one order consists of ties")
+        if ranking.tau is None
+        else f"{ranking.tau:.3f}"
+    )
     yield f"{'Success rate by agent':<{max(width, 21)}}{'n':>8}{'judge':>9}{'label':>9}"
     for rate in ranking.agents:
         yield f"{_name(rate.agent, width):<{max(width, 21)}}{rate.n:>8}{rate.judged:>9.3f}{rate.labelled:>9.3f}"  # noqa: E501
@@ -600,8 +610,8 @@ def _against(both: Comparison, first: EvaluatorInfo, clustered_by: str) -> Itera
     yield f"Against: {_judge(both.other)}, on {both.both} trajectories that both judged"
     if both.only_first or both.only_second:
         yield (
-            f"Left out: {both.only_first} judged by {first.name} alone, {both.only_second} by "
-            "the other alone"
+            f"Left out: {both.only_first} judged only by {first.name}, {both.only_second} "
+            "only by the other"
         )
     for name, overlap in (
         (first.name, both.fitted),
@@ -626,8 +636,8 @@ def _against(both: Comparison, first: EvaluatorInfo, clustered_by: str) -> Itera
 
 def _first_errors(errors: FirstErrors) -> Iterator[str]:
     yield (
-        f"First wrong step: {errors.wrong} runs have one, {errors.right} have none; in no figure "
-        f"{errors.undecided} undecided, {errors.unscored} unscored"
+        f"First wrong step: {errors.wrong} runs have one, {errors.right} have none; left "
+        f"out: {errors.undecided} undecided, {errors.unscored} unscored"
     )
     ends = errors.interval()
     yield (
@@ -654,11 +664,11 @@ def _matched(result: ActionMatching) -> Iterator[str]:
     yield ""
     yield from about_intervals(result.figures, result.clusters, "task")
     told = {
-        "recorded episodes without prediction, in no figure": result.not_predicted,
-        "predicted episodes that were not recorded, in no figure": result.not_recorded,
-        "predictions that broke off, in no figure": result.broken_off,
-        "recorded steps without prediction, counted as no match": result.unpredicted_steps,
-        "predictions beyond the last recorded step, passed over": result.further_predictions,
-        "episodes without boxes, whose taps match by distance alone": result.without_boxes,
+        "recorded episodes without a prediction, left out": result.not_predicted,
+        "predicted episodes without a recording, left out": result.not_recorded,
+        "incomplete predictions, left out": result.broken_off,
+        "recorded steps without a prediction, counted as no match": result.unpredicted_steps,
+        "predictions after the last recorded step, ignored": result.further_predictions,
+        "episodes without bounding boxes, whose taps match by distance only": result.without_boxes,
     }
     yield from (f"{count} {what}" for what, count in told.items() if count)

@@ -37,16 +37,20 @@ _COLUMNS: dict[str, type] = {
 class BestConfig(Config):
     """Configuration of `prill best`: the best of several attempts at a task by a judge."""
 
-    verdicts: Annotated[str | Path, Meta(description="verdict file: one judge on all attempts")]
+    verdicts: Annotated[str | Path, Meta(description="Verdict file of one judge on all attempts.")]
     trajectories: Annotated[
-        str | Path, Meta(description="the judged file: it says which attempts share a task")
+        str | Path,
+        Meta(description="Trajectory file that was judged. It shows which attempts share a task."),
     ]
     output: Annotated[
-        str | Path | None, Meta(description="file for the best attempt at each task")
+        str | Path | None, Meta(description="File for the best attempt at each task.")
     ] = None
     labels: Annotated[
         str | Path | None,
-        Meta(description="label file: tells what the best of N attempts is worth, for each N"),
+        Meta(
+            description="Label file, used to report the success rate of the best of N attempts "
+            "for each N."
+        ),
     ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"
@@ -54,8 +58,8 @@ class BestConfig(Config):
         int | None,
         Meta(
             ge=1,
-            description="largest N, of the tasks with so many labelled attempts (default: the "
-            "fewest of any task)",
+            description="Largest N, over the tasks with that many labelled attempts "
+            "(default: the smallest number of attempts at any task).",
         ),
     ] = None
     plot: Annotated[
@@ -153,7 +157,7 @@ def best(config: BestConfig) -> BestResult:
     names = read_runs(config.trajectories, ()).tasks
     if not latest.keys() & names.keys():
         raise UsageError(
-            f"the trajectories are others than those judged: none has id {next(iter(latest))!r}"
+            f"the trajectories do not match the verdicts: none has the id {next(iter(latest))!r}"
         )
     tasks: dict[tuple[bool, str], list[str]] = {}
     for id in names:
@@ -209,12 +213,15 @@ def _page(result: BestResult) -> Iterator[str]:
         yield f"Warning: {caution}"
     picked = [pick for pick in picks if pick.id is not None]
     yield (
-        f"Picked: {len(picked)} of {len(picks)} tasks, of {sum(p.attempts for p in picks)} "
-        f"attempts; {sum(bool(pick.success) for pick in picked)} picks are successes by the judge"
+        f"Picked: {len(picked)} of {len(picks)} tasks, from "
+        f"{sum(p.attempts for p in picks)} attempts; "
+        f"{sum(bool(pick.success) for pick in picked)} picks are successes according to "
+        "the judge"
     )
     yield (
-        f"Ties: {sum(bool(pick.tied) for pick in picks)} tasks, where the first attempt is taken; "
-        f"unscored: {sum(pick.unscored for pick in picks)} attempts, never picked"
+        f"Ties: {sum(bool(pick.tied) for pick in picks)} tasks, in which the first "
+        f"attempt is picked; unscored: {sum(pick.unscored for pick in picks)} attempts, "
+        "never picked"
     )
     if result.output is not None:
         yield f"Written: {result.output}"
@@ -232,6 +239,6 @@ def _page(result: BestResult) -> Iterator[str]:
     yield ""
     yield from about_intervals([], result.tasks, "task")
     if any(point.picked <= 1 - 1e-9 for point in result.curve):
-        yield "! without draws in which every attempt is unscored"
+        yield "! leaves out samples in which every attempt is unscored"
     if result.unlabelled:
-        yield f"Not used: {result.unlabelled} attempts without a decided label"
+        yield f"Left out: {result.unlabelled} attempts without a decided label"

@@ -46,56 +46,72 @@ _COLUMNS: dict[str, type] = {
 class CompareConfig(Config):
     """Configuration of `prill compare`: two agents' success on the same tasks."""
 
-    a: Annotated[str | Path, Meta(description="verdict file of A's runs, such as the old agent")]
-    b: Annotated[str | Path, Meta(description="verdict file of B's runs, such as the new one")]
+    a: Annotated[
+        str | Path,
+        Meta(description="Verdict file on the runs of agent A, for example the old agent."),
+    ]
+    b: Annotated[
+        str | Path,
+        Meta(description="Verdict file on the runs of agent B, for example the new agent."),
+    ]
     trajectories: Annotated[
         Sequence[str | Path],
         Meta(
-            description="the judged file, or A's and B's: they say which runs share a task. "
-            "Without, runs with the same id do"
+            description="Trajectory file that was judged, or the two of A and B. They show "
+            "which runs share a task. Without them, runs with the same id share one."
         ),
     ] = ()
     a_again: Annotated[
         Sequence[str | Path],
         Meta(
-            description="more verdicts of the same judge on A's runs: they show the judge's noise"
+            description="Further verdict files of the same judge on A's runs, used to "
+            "measure the judge's noise."
         ),
     ] = ()
-    b_again: Annotated[Sequence[str | Path], Meta(description="the same of B's runs")] = ()
+    b_again: Annotated[
+        Sequence[str | Path],
+        Meta(description="Further verdict files of the same judge on B's runs."),
+    ] = ()
     labels: Annotated[
         Sequence[str | Path],
-        Meta(description="label file, or A's and B's: the difference by labels is told as well"),
+        Meta(
+            description="Label file, or the two of A and B. The difference by labels is "
+            "reported, too."
+        ),
     ] = ()
     source: SourceOption = None
     truth: TruthOption = "majority"
     outcome: Annotated[
         Literal["verdicts", "labels"],
         Meta(
-            description="what says that a run succeeded; with labels, a run without a decided one "
-            "is unscored"
+            description="What decides whether a run succeeded. With labels, a run without "
+            "a decided label is unscored."
         ),
     ] = "verdicts"
     require: Annotated[
         str | None,
-        Meta(description='what B has to be, such as "B >= A - 0.02"; the interval decides'),
+        Meta(
+            description='Requirement on B, for example "B >= A - 0.02". The confidence '
+            "interval decides."
+        ),
     ] = None
     unscored: Annotated[
         Literal["left-out", "bounds"],
         Meta(
-            description="unscored runs in the requirement. left-out: it is of scored runs; bounds: "
-            "it has to hold whatever the unscored runs are"
+            description="Treatment of unscored runs in the requirement. left-out: only "
+            "scored runs count. bounds: it must hold whatever the outcome of the unscored "
+            "runs."
         ),
     ] = "left-out"
     report: Annotated[
         str | None,
-        Meta(min_length=1, description="page of `prill report` (file or URL) to link runs to"),
+        Meta(min_length=1, description="Page of `prill report` (file or URL) to link runs to."),
     ] = None
-    junit: Annotated[str | Path | None, Meta(description="file for a JUnit report (XML)")] = None
-    markdown: Annotated[str | Path | None, Meta(description="file for a summary as Markdown")] = (
-        None
-    )
+    junit: Annotated[str | Path | None, Meta(description="JUnit report to write (XML).")] = None
+    markdown: Annotated[str | Path | None, Meta(description="Summary to write (Markdown).")] = None
     plot: Annotated[
-        str | Path | None, Meta(description="file for the difference with intervals (SVG)")
+        str | Path | None,
+        Meta(description="Chart of the difference with its intervals to write (SVG)."),
     ] = None
 
     def check(self) -> None:
@@ -109,11 +125,12 @@ class CompareConfig(Config):
         for name in ("trajectories", "labels"):
             if len(getattr(self, name)) > 2:
                 raise UsageError(
-                    f"{name}: give one file, or A's and B's; got {len(getattr(self, name))}",
+                    f"{name}: expected one file, or two (A's and B's); got "
+                    f"{len(getattr(self, name))}",
                     parameters=(name,),
                 )
         if self.outcome == "labels" and not self.labels:
-            raise UsageError("outcome labels needs labels", parameters=("labels",))
+            raise UsageError("outcome: labels are missing", parameters=("labels",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,16 +310,19 @@ def compare(config: CompareConfig) -> CompareResult:
     a, b = (_read_side(config, place) for place in (0, 1))
     if len(config.trajectories) == 1 and (twice := a.verdicts.keys() & b.verdicts.keys()):
         raise UsageError(
-            f"{min(twice)!r} and {len(twice) - 1} other runs are in both verdict files: give A's "
-            "trajectories and B's apart; agree compares two judges, by against",
+            f"{min(twice)!r} and {len(twice) - 1} other runs are in both verdict files; "
+            "give the trajectories of A and B as two files, or compare two judges with "
+            "`against` of `prill agree`",
             parameters=("trajectories",),
         )
     tasks = {name: (a.tasks[name], b.tasks[name]) for name in a.tasks if name in b.tasks}
     if not tasks:
         raise UsageError(
-            "no task has runs of both: A has "
-            f"{_name(next(iter(a.tasks), None))}, B has {_name(next(iter(b.tasks), None))}"
-            + ("" if config.trajectories else "; trajectories say which runs share a task"),
+            (
+                f"no task has runs of both agents: A has {_name(next(iter(a.tasks), None))}, B "
+                f"has {_name(next(iter(b.tasks), None))}"
+            )
+            + ("" if config.trajectories else "; trajectories show which runs share a task"),
             parameters=("trajectories",),
         )
     everything = {
@@ -391,9 +411,10 @@ def _read_side(config: CompareConfig, place: int) -> _Side:
             *(evaluator.model, evaluator.prompt),
         ):
             raise UsageError(
-                f"{more}: its verdicts are of {other.name} {other.version} ({other.model}), those "
-                f"of {path} of {evaluator.name} {evaluator.version} ({evaluator.model}); the "
-                "judge's noise shows where one judge judges again",
+                f"{more}: its verdicts are by {other.name} {other.version} ({other.model}), "
+                f"but those in {path} by {evaluator.name} {evaluator.version} "
+                f"({evaluator.model}); the noise of a judge can only be measured on "
+                "repeated verdicts of the same judge",
                 parameters=(f"{'ab'[place]}_again",),
             )
         for id, verdict in repeated.items():
@@ -521,16 +542,16 @@ def _decision_line(result: CompareResult) -> str:
             f"{where[result.decision or 'inconclusive']} {requirement.margin:g}"
         )
     if result.config.unscored == "bounds" and result.main.bounds is not None:
-        why += ", whatever the unscored runs are"
+        why += ", whatever the outcome of the unscored runs"
     return f"{result.config.require}: {result.decision}, as {why}"
 
 
 def _cautions(result: CompareResult) -> Iterator[str]:
     main, error = result.main, result.judge_error
     if not result.same_judge:
-        yield "the verdicts of A and B are of different judges, or of different settings"
+        yield "the verdicts on A and B are by different judges, or with different settings"
     if error is not None and ((error.low or 0) > 0 or (error.high or 0) < 0):
-        yield "the judge errs differently on A and on B: the difference by verdicts is biased"
+        yield "the judge's error rates differ between A and B: the difference by verdicts is biased"
     if result.config.require is None or result.config.unscored == "bounds" or main.bounds is None:
         return
     by_bounds = Requirement.parse(result.config.require).decide(main.bounds_interval)
@@ -567,7 +588,7 @@ def _page(result: CompareResult) -> Iterator[str]:
     for name, figure, _ in _rows(result):
         yield figure_row(figure, name)
     yield ""
-    yield f"Intervals: t, {main.tasks} tasks, each with the same weight"
+    yield f"Intervals: t, {main.tasks} tasks, equally weighted"
     yield (
         f"Tests of no difference: p {main.sign_flip:.4f} by sign flips of tasks; p "
         f"{main.mcnemar:.4f} by McNemar's exact test ({main.to_failure} tasks to failure, "
@@ -584,12 +605,12 @@ def _page(result: CompareResult) -> Iterator[str]:
         for task in tasks[:_MAX_ROWS]:
             yield f"  {printable(task.task)}"
             for name, runs in (("A", task.a), ("B", task.b)):
-                yield from (f"    {name} {_told(run)}" for run in runs)
+                yield from (f"    {name} {_describe_run(run)}" for run in runs)
         if len(tasks) > _MAX_ROWS:
-            yield f"  … and {len(tasks) - _MAX_ROWS} more: JSON has all"
+            yield f"  … and {len(tasks) - _MAX_ROWS} more; the JSON output lists all"
 
 
-def _told(run: ComparedRun) -> str:
+def _describe_run(run: ComparedRun) -> str:
     """Formats a run as one line."""
     share = run.success or 0.0
     what = {1.0: "success", 0.0: "failure"}.get(share, f"success {share:.2f}")
@@ -626,7 +647,7 @@ def _unscored(result: CompareResult) -> Iterator[str]:
             reasons = ", ".join(f"{reason} {count}" for reason, count in side.unscored.items())
             yield f"Unscored, {name}: {sum(side.unscored.values())} of {side.runs} ({reasons})"
         if side.strangers:
-            yield f"Not used, {name}: {side.strangers} verdicts on runs that the trajectories lack"
+            yield f"Left out, {name}: {side.strangers} verdicts without a trajectory"
     if main.bounds is not None:
         low, high = main.bounds
         yield (
@@ -670,7 +691,11 @@ def _junit(result: CompareResult) -> str:
     tasks = suite("tasks", len(result.tasks), 0, 0, len(unscored))
     for task in result.tasks:
         test = case(tasks, "task", task.task)
-        lines = [f"{s} {_told(run)}" for s, runs in (("A", task.a), ("B", task.b)) for run in runs]
+        lines = [
+            f"{s} {_describe_run(run)}"
+            for s, runs in (("A", task.a), ("B", task.b))
+            for run in runs
+        ]
         if task.change == "unscored":
             SubElement(test, "skipped", message=_xml("; ".join(lines)))
         elif task.change != "none":
@@ -723,5 +748,5 @@ def _markdown(result: CompareResult) -> str:
 
 
 def _markdown_run(run: ComparedRun) -> str:
-    text = markdown_cell(_told(replace(run, link=None)))
+    text = markdown_cell(_describe_run(replace(run, link=None)))
     return f"{text} ([report]({quote(run.link, safe='/:#=%?&')}))" if run.link else text

@@ -59,7 +59,7 @@ from prill.runs.base import (
     opened_trajectories,
     preformatted,
 )
-from prill.runs.cautions import sha256_of
+from prill.runs.cautions import file_sha256
 from prill.runs.trust.stack_card import stack_card
 from prill.types import Trajectory
 from prill.ui.report.plots import learning_svg, reliability_svg
@@ -102,48 +102,50 @@ class FitConfig(Config):
     """
 
     trajectories: Recordings
-    labels: Annotated[str | Path, Meta(description="label file")]
-    output: Annotated[str | Path, Meta(description="where the fitted judge goes, one JSON file")]
+    labels: Annotated[str | Path, Meta(description="Label file.")]
+    output: Annotated[str | Path, Meta(description="File for the fitted judge (JSON).")]
     kind: Annotated[
         Kind,
         Meta(
-            description="student: how the run went, and its texts; prior: how it went, without "
-            "reading"
+            description="student: uses the course of the run and its texts. prior: uses "
+            "the course of the run only."
         ),
     ] = "student"
     source: SourceOption = None
     truth: TruthOption = "majority"
     evidence_only: Annotated[
         bool,
-        Meta(description="look at no thoughts, answers and messages: claims cannot turn the judge"),
+        Meta(
+            description="Ignore thoughts, answers and messages, so that an agent's claims "
+            "cannot change the verdict."
+        ),
     ] = False
     harden: Annotated[
         bool,
         Meta(
-            description="let nothing that an agent can add to speak for success, and fit with "
-            "attacked copies of failures too"
+            description="Let nothing that an agent can add count as evidence of success, "
+            "and fit on attacked copies of failures, too."
         ),
     ] = False
     families: Annotated[
         Sequence[str],
         Meta(
-            description="of a hardened judge: the attacks to fit against, named as by `prill "
-            "redteam` "
-            f"(default {', '.join(HARDENED_FAMILIES)})"
+            description="With harden: attacks to fit against, named as in `prill redteam` "
+            f"(default {', '.join(HARDENED_FAMILIES)})."
         ),
     ] = ()
     out_of_fold: Annotated[
         str | Path | None,
         Meta(
-            description="verdict file for what judges fitted without a run's task say of it, for "
-            "`prill calibrate`"
+            description="Verdict file for out-of-fold verdicts, in which no judge was "
+            "fitted on the run's task. For `prill calibrate`."
         ),
     ] = None
     with_verdicts: Annotated[
         Sequence[str | Path],
         Meta(
-            description="verdict files of other judges, one judge a file: fit one judge on all "
-            "scores (a stacked judge)"
+            description="Verdict files of other judges, one judge per file. Fits one judge "
+            "on all their scores (a stacked judge)."
         ),
     ] = ()
     kappa: Annotated[
@@ -151,18 +153,15 @@ class FitConfig(Config):
         Meta(
             gt=0,
             lt=1,
-            description="of a stacked judge: ask other judges only where this kappa needs them "
-            "(default: ask all)",
+            description="With `with`: call other judges only where this kappa requires it "
+            "(default: call all judges).",
         ),
     ] = None
     learning_curve: Annotated[
         str | Path | None,
-        Meta(
-            description="file for a picture (SVG) of the student's figures against the number of "
-            "labels"
-        ),
+        Meta(description="Chart of the student's figures by number of labels to write (SVG)."),
     ] = None
-    seed: Annotated[int, Meta(ge=0, description="for the folds of the cross-validation")] = 0
+    seed: Annotated[int, Meta(ge=0, description="Seed for the folds of the cross-validation.")] = 0
     format: FormatOption = None
     goal: GoalOption = None
     goals: GoalsOption = None
@@ -174,12 +173,11 @@ class FitConfig(Config):
             UsageError: The options conflict.
         """
         if self.families and not self.harden:
-            raise UsageError(
-                "families of attacks are for a judge that is hardened", parameters=("harden",)
-            )
+            raise UsageError("families: only with harden", parameters=("harden",))
         if self.kappa is not None and not self.with_verdicts:
             raise UsageError(
-                "kappa chooses which of several judges to ask: name their verdict files",
+                "kappa: verdict files are missing (with); kappa chooses which of their "
+                "judges to call",
                 parameters=("with_verdicts",),
             )
 
@@ -294,8 +292,8 @@ def _fitted(config: FitConfig, trajectories: Sequence[str]) -> FitResult:
     plain = examples(readable, gold, kind, evidence_only)[0] if harden else ()
     if not runs:
         raise UsageError(
-            f"no trajectory has a decided label of source {source!r}: do the ids of both files "
-            "match?"
+            f"no trajectory has a decided label of source {source!r}; check that the ids of "
+            "both files match"
         )
     result = fit_with_scores(
         runs,
@@ -304,7 +302,7 @@ def _fitted(config: FitConfig, trajectories: Sequence[str]) -> FitResult:
         hardened=bool(harden),
         seed=config.seed,
         left_out=left_out + len(broken),
-        origin=Origin(data=tuple(sha256_of(str(path)) for path in inputs), source=source),
+        origin=Origin(data=tuple(file_sha256(str(path)) for path in inputs), source=source),
         plain=plain,
     )
     model, ids = result.model, [run.id for run in runs]
@@ -349,7 +347,7 @@ def _stacked(config: FitConfig, student: Fit, runs: Sequence[FitExample]) -> Sta
         caution = fitted_caution(info.name, overlap)
         if caution and overlap and overlap.flatters:
             raise UsageError(
-                f"{path}: {caution}. Give its out-of-fold verdicts",
+                f"{path}: {caution}. Use its out-of-fold verdicts",
                 parameters=("with_verdicts",),
             )
         if caution:
@@ -381,9 +379,10 @@ def _held_out(model: StudentModel) -> Iterator[tuple[str, StudentHeldOut]]:
     yield f"all ({facts.folds} folds by task)", facts.all_runs
     if facts.not_hardened:
         yield "all, were it not hardened", facts.not_hardened
-    yield "those not cut off", facts.not_cut_off
+    yield "complete runs only", facts.not_cut_off
     yield from (
-        (f"{site}, fitted on the others", figures) for site, figures in facts.other_sites.items()
+        (f"{site}, fitted on the other sites", figures)
+        for site, figures in facts.other_sites.items()
     )
 
 
@@ -395,7 +394,7 @@ def _card(model: StudentModel) -> Iterator[str]:
     yield (
         f"Judge: {model.kind}{claims}{hardened}; success from a probability of {model.threshold:g}"
     )
-    left_out = f"; left out {facts.left_out} without label or steps" if facts.left_out else ""
+    left_out = f"; {facts.left_out} without label or steps left out" if facts.left_out else ""
     runs = f"{facts.runs} runs of {facts.tasks} tasks, {facts.successes} successes"
     yield f"Fitted on {runs}; labels: {facts.source or 'unknown'}{left_out}"
     yield ""
@@ -409,23 +408,20 @@ def _card(model: StudentModel) -> Iterator[str]:
     if guard := model.guard:
         yield (
             f"It judges last states of {guard.characters[0]:,} to {guard.characters[1]:,} "
-            f"characters and {guard.words[0]:,} to {guard.words[1]:,} different words, "
-            f"{guard.coverage:.0%} of them known; of others it says no_evidence."
+            f"characters and {guard.words[0]:,} to {guard.words[1]:,} different words, of "
+            f"which it knows {guard.coverage:.0%}; other runs are unscored (no_evidence)."
         )
     if facts.band.low > 0:
         yield (
-            f"Of the runs scored below {facts.band.low:g} at least 95 % were failures: a "
-            "cascade goes on from there."
+            f"At least 95 % of the runs with a score below {facts.band.low:g} were "
+            "failures: a cascade calls the second judge above it."
         )
     if facts.other_sites:
-        yield (
-            "It knows sites like those it was fitted on; the lines by site tell what to expect "
-            "elsewhere."
-        )
+        yield ("It was fitted on these sites; the rows by site show its accuracy on other sites.")
     else:
         yield (
-            "It knows runs like those it was fitted on; there are too few sites to tell what to "
-            "expect elsewhere."
+            "It was fitted on runs like these; there are too few sites to estimate its "
+            "accuracy on other sites."
         )
 
 
@@ -448,9 +444,11 @@ def _curve(points: Sequence[CurvePoint]) -> Iterator[str]:
         gain = last.auc.mean - first.auc.mean
         spread = last.auc.high - last.auc.low
         yield (
-            f"The last {more:.0f} labels changed the AUC by {gain:+.3f}; divisions of the same "
-            f"labels differ by {spread:.3f}."
-            + (" More labels like these change little." if abs(gain) < spread / 2 else "")
+            (
+                f"The last {more:.0f} labels changed the AUC by {gain:+.3f}; different splits "
+                f"of the same labels differ by {spread:.3f}."
+            )
+            + (" More labels like these will change little." if abs(gain) < spread / 2 else "")
         )
 
 
@@ -489,15 +487,15 @@ class CalibrateConfig(Config):
     """
 
     verdicts: Annotated[
-        str | Path, Meta(description="verdict file of one judge, as `prill score` writes it")
+        str | Path, Meta(description="Verdict file of one judge, from `prill score`.")
     ]
-    labels: Annotated[str | Path, Meta(description="label file")]
-    output: Annotated[str | Path, Meta(description="where the calibration goes (JSON)")]
+    labels: Annotated[str | Path, Meta(description="Label file.")]
+    output: Annotated[str | Path, Meta(description="File for the calibration (JSON).")]
     method: Annotated[
         Literal["auto", "isotonic", "platt"],
         Meta(
-            description="platt: a curve with two parameters; isotonic: any rising steps; auto: "
-            "platt, or isotonic where that is clearly better on runs held out"
+            description="platt: a curve with two parameters. isotonic: any increasing step "
+            "function. auto: platt, or isotonic if it is clearly better on held-out runs."
         ),
     ] = "auto"
     source: SourceOption = None
@@ -505,24 +503,28 @@ class CalibrateConfig(Config):
     trajectories: Annotated[
         str | Path | None,
         Meta(
-            description="the judged file: runs of one task are then never both fitted to and held "
-            "out"
+            description="Trajectory file that was judged. Runs of one task are then never "
+            "both fitted and held out."
         ),
     ] = None
     target_precision: Annotated[
         float | None,
-        Meta(gt=0, lt=1, description="lowest threshold with this precision, with 95 % confidence"),
+        Meta(
+            gt=0,
+            lt=1,
+            description="Choose the lowest threshold with this precision, at 95 % confidence.",
+        ),
     ] = None
     cost_fp: Annotated[
-        float | None, Meta(gt=0, description="what a false positive costs; goes with cost_fn")
+        float | None, Meta(gt=0, description="Cost of a false positive. Requires cost_fn.")
     ] = None
     cost_fn: Annotated[
-        float | None, Meta(gt=0, description="what a false negative costs, in the same unit")
+        float | None, Meta(gt=0, description="Cost of a false negative, in the same unit.")
     ] = None
-    plot: Annotated[str | Path | None, Meta(description="file for a reliability diagram (SVG)")] = (
+    plot: Annotated[str | Path | None, Meta(description="Reliability diagram to write (SVG).")] = (
         None
     )
-    seed: Annotated[int, Meta(ge=0, description="for the folds of the cross-validation")] = 0
+    seed: Annotated[int, Meta(ge=0, description="Seed for the folds of the cross-validation.")] = 0
 
     def check(self) -> None:
         """Validates options that depend on each other.
@@ -532,12 +534,12 @@ class CalibrateConfig(Config):
         """
         if (self.cost_fp is None) != (self.cost_fn is None):
             raise UsageError(
-                "the two costs go together: only their ratio matters",
+                "cost_fp and cost_fn: give both; only their ratio matters",
                 parameters=("cost_fp", "cost_fn"),
             )
         if self.cost_fp is not None and self.target_precision is not None:
             raise UsageError(
-                "choose a precision or the costs, not both",
+                "give either target_precision or the costs, not both",
                 parameters=("target_precision", "cost_fp"),
             )
 
@@ -646,7 +648,7 @@ def _page(result: CalibrationResult) -> Iterator[str]:
     yield f"Judge: {fit.evaluator.name} {fit.evaluator.version}" + (
         f", {fit.evaluator.model}" if fit.evaluator.model else ""
     )
-    unscored = f"; left out {fit.unscored} unscored" if fit.unscored else ""
+    unscored = f"; {fit.unscored} unscored left out" if fit.unscored else ""
     yield f"Labels: {fit.source}, {fit.labelled} scored runs, {fit.successes} successes{unscored}"
     if caution := fitted_caution(fit.evaluator.name, result.fitted):
         yield f"Warning: {caution}"
@@ -663,9 +665,9 @@ def _page(result: CalibrationResult) -> Iterator[str]:
     yield ""
     if result.values <= 2:
         yield (
-            f"The judge gave {result.values} different score{'s' * (result.values != 1)}: there "
-            "is nothing to calibrate beyond "
-            "them. A model that returns log-probabilities gives finer ones."
+            f"The judge gave {result.values} different score{'s' * (result.values != 1)}, "
+            "which limits the calibration. A model that returns log-probabilities gives "
+            "finer scores."
         )
         yield ""
     yield f"Threshold {fit.threshold:g}: {fit.rule}"
@@ -673,26 +675,29 @@ def _page(result: CalibrationResult) -> Iterator[str]:
     yield f"  chosen on some folds, tried on the other: {_figures(result.tried, bound=True)}"
     if result.missed:
         yield (
-            "  held out, that is less than was asked for: the runs are too few for this "
-            "threshold to be trusted"
+            "  held out, this is less than the target: there are too few runs to rely on "
+            "this threshold"
         )
     if result.cost is not None and result.constant_cost is not None:
         yield (
-            f"  cost of a run, held out: {result.cost:.4f}; with the cheaper constant answer "
+            f"  cost per run, held out: {result.cost:.4f}; of the cheaper constant verdict: "
             f"{result.constant_cost:.4f}"
         )
-    yield "Bounds take runs as independent; runs of one task are not quite, so leave some room."
+    yield (
+        "Bounds assume independent runs; runs of one task are not fully independent, so "
+        "leave a margin."
+    )
     if result.clusters < FEW_CLUSTERS:
         units = "tasks" if fit.grouped_by == "task" else "runs"
         yield (
-            f"Warning: {result.clusters} {units}; of fewer than {FEW_CLUSTERS} no curve and no "
-            "bound can be trusted"
+            f"Warning: {result.clusters} {units}; with fewer than {FEW_CLUSTERS}, no curve "
+            "and no bound is reliable"
         )
 
 
 def _figures(operating: Operating, *, bound: bool = False) -> str:
     if operating.precision is None:
-        return "nothing is called a success"
+        return "no run is called a success"
     recall = "-" if operating.recall is None else f"{operating.recall:.3f}"
     # Figures on the runs that a threshold was chosen on are too optimistic; the rule states the
     # guaranteed bound.

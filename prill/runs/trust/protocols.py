@@ -26,8 +26,8 @@ from prill.evaluators.meta.protocols import (
 from prill.evaluators.protocols.judge import ProtocolJudge
 from prill.evaluators.protocols.presets import COMMON_DIFFERENCES, list_protocols, load_protocol
 from prill.evaluators.registry import JudgeConfig, make_run_judge
-from prill.io.cache import asking_again
-from prill.io.outputs import Content, check_output, expect_place, write_output
+from prill.io.cache import without_disk_cache
+from prill.io.outputs import Content, check_output, expect_file, write_output
 from prill.io.store import TrajectoryReader, encode, read_verdicts
 from prill.io.tables import Table, Tabular, printable
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
@@ -43,7 +43,7 @@ from prill.runs.base import (
     run_budget,
     synchronous,
 )
-from prill.runs.plan import JudgingPlan, RunPlan, plan_judging, together
+from prill.runs.plan import JudgingPlan, RunPlan, plan_judging, total_usage
 from prill.scoring.scorer import Tally, lasting_keys, score_files
 from prill.transcripts import transcript_folder
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
@@ -79,41 +79,49 @@ class ProtocolsConfig(Config):
     output: Annotated[
         str | Path,
         Meta(
-            description="folder for verdicts, protocols.json, .md and .svg; a run that was stopped "
-            "resumes there"
+            description="Output folder for verdicts, protocols.json, .md and .svg. An "
+            "interrupted run resumes there."
         ),
     ]
-    model: Annotated[ModelLike, Meta(description="model that all protocols ask")]
+    model: Annotated[ModelLike, Meta(description="Model that all protocols call.")]
     protocols: Annotated[
         Sequence[str],
-        Meta(description=f"these presets only (default: all; {', '.join(list_protocols())})"),
+        Meta(description=f"Presets to compare (default: all; {', '.join(list_protocols())})."),
     ] = ()
     captioner: Annotated[
         CaptionerLike | None,
-        Meta(description="what reads states, in place of screenshots (default: as published)"),
+        Meta(
+            description="Captioner that describes states, instead of screenshots (default: as "
+            "published)."
+        ),
     ] = None
     budget_usd: Annotated[
-        float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+        float | None,
+        Meta(
+            ge=0,
+            description="Budget in US dollars for all models together. No call is started "
+            "beyond it.",
+        ),
     ] = None
     format: FormatOption = None
     goal: GoalOption = None
     goals: GoalsOption = None
-    concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16
-    limit: Annotated[
-        int | None, Meta(ge=1, description="look at the first N trajectories only")
-    ] = None
+    concurrency: Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")] = 16
+    limit: Annotated[int | None, Meta(ge=1, description="Judge only the first N trajectories.")] = (
+        None
+    )
     resume: Annotated[
         bool,
         Meta(
-            description="continue the folder's verdict files; else they become FILE.bak and new "
-            "ones begin"
+            description="Continue the verdict files in the folder. Otherwise they are "
+            "renamed to FILE.bak and new ones are started."
         ),
     ] = True
     retry_unscored: Annotated[
-        bool, Meta(description="judge again what is unscored, besides what is missing")
+        bool, Meta(description="Judge unscored trajectories again, in addition to missing ones.")
     ] = False
     transcripts: Annotated[
-        bool, Meta(description="keep what models were asked and answered, in the folder")
+        bool, Meta(description="Keep prompts and replies of models in the folder.")
     ] = True
 
     def check(self) -> None:
@@ -125,7 +133,7 @@ class ProtocolsConfig(Config):
         for name in self.protocols:
             load_protocol(name)
         if len(set(self.protocols)) < len(self.protocols):
-            raise UsageError("a protocol is named twice", parameters=("protocols",))
+            raise UsageError("protocols: a protocol is listed twice", parameters=("protocols",))
 
     @property
     def presets(self) -> tuple[str, ...]:
@@ -237,7 +245,7 @@ async def compare_protocols_async(
     with opened_trajectories(config) as paths:
         await asyncio.to_thread(_prepare, config, paths)
         # an unclear reply that was kept would only be read again
-        afresh = asking_again() if config.retry_unscored else nullcontext()
+        afresh = without_disk_cache() if config.retry_unscored else nullcontext()
         with run_budget(config.budget_usd, folder=folder, begin_again=not config.resume), afresh:
             judges = _make_judges(config, paths, folder)
             expected = len(judges) * await asyncio.to_thread(count_lines, paths, config.limit)
@@ -307,13 +315,11 @@ def plan_protocols(config: ProtocolsConfig) -> RunPlan:
             lines.append(f"{name}: {counted.calls} calls{known}{usd}")
             again += counted.known
         if again:
-            lines.append(
-                f"{again} calls are shared: their reply is there from another protocol or run"
-            )
+            lines.append(f"{again} calls are shared: another protocol or run already made them")
         whole = JudgingPlan(
             sum(plan.todo for plan in plans),
             sum(plan.done for plan in plans),
-            together(plan.usage for plan in plans),
+            total_usage(plan.usage for plan in plans),
             False,
             plans[0].problems,
         )
@@ -354,7 +360,7 @@ class _Counted:
 
 def _prepare(config: ProtocolsConfig, paths: Sequence[str]) -> None:
     """Validates the files before any call is made."""
-    expect_place(config.output, "a folder")
+    expect_file(config.output, "a folder")
     for name, content in _FILES.items():
         check_output(Path(config.output) / name, content, paths)
     for name in config.presets:
@@ -488,7 +494,7 @@ def _page(result: ProtocolsResult) -> Iterator[str]:
     yield ""
     yield "official: the rate by the authors' own rule, over the runs that it labels"
     if result.shared:
-        yield "Replies that protocols share are asked for once, and count for the first of them"
+        yield "Replies shared by protocols are requested once, and counted for the first of them"
     yield from about_intervals([rate.rate for rate in rates], result.tasks, "task")
     if result.unread:
         yield f"Left out: {result.unread} inputs that could not be read"

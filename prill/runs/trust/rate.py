@@ -41,19 +41,19 @@ _COLUMNS: dict[str, type] = {
 class RateConfig(Config):
     """Configuration of `prill rate`: the success rate, corrected for the judge's errors."""
 
-    verdicts: Annotated[str | Path, Meta(description="verdict file: one judge on all runs")]
+    verdicts: Annotated[str | Path, Meta(description="Verdict file of one judge on all runs.")]
     labels: Annotated[
         str | Path,
         Meta(
-            description="label file: some of the runs, drawn at random or in the informative "
-            "order of `prill annotate`"
+            description="Label file for some of the runs, sampled at random or in the "
+            "informative order of `prill annotate`."
         ),
     ]
     trajectories: Annotated[
         str | Path | None,
         Meta(
-            description="the judged file: it says which runs there are and which share a task; "
-            "intervals are then clustered by task"
+            description="Trajectory file that was judged. It shows which runs exist and "
+            "which share a task; intervals are then clustered by task."
         ),
     ] = None
     source: SourceOption = None
@@ -61,20 +61,25 @@ class RateConfig(Config):
     by: Annotated[
         Sequence[str],
         Meta(
-            description="rates of each part as well: site, agent, platform, task, or a key of the "
-            "trajectories' metadata"
+            description="Also estimate the rate per group: site, agent, platform, task, or "
+            "a key of the trajectories' metadata."
         ),
     ] = ()
     unscored: Annotated[
         Unscored,
         Meta(
-            description="runs without a verdict. reweighted: they count, as the judge's mean that "
-            "labels correct; left-out: the rate is of scored runs. Bounds are told with both"
+            description="Treatment of runs without a verdict. reweighted: they count with "
+            "the label-corrected mean of the judge. left-out: the rate is over scored "
+            "runs. Bounds are reported with both."
         ),
     ] = "reweighted"
     width: Annotated[
         float | None,
-        Meta(gt=0, lt=1, description="tell how many labels more make the interval so narrow"),
+        Meta(
+            gt=0,
+            lt=1,
+            description="Report how many more labels are needed for an interval of this width.",
+        ),
     ] = None
     plot: Annotated[
         str | Path | None, Meta(description="file for the rates with intervals (SVG)")
@@ -88,7 +93,7 @@ class RateConfig(Config):
         """
         if self.by and not self.trajectories:
             raise UsageError(
-                "by needs trajectories: the verdicts do not say where a trajectory belongs",
+                "by needs trajectories, because verdicts do not contain the groups",
                 parameters=("trajectories",),
             )
 
@@ -182,13 +187,13 @@ def rate(config: RateConfig) -> RateResult:
     ids = list(latest if runs is None else runs.tasks)
     if not any(id in latest for id in ids):
         raise UsageError(
-            f"the trajectories are others than those judged: none has id {next(iter(latest))!r}"
+            f"the trajectories do not match the verdicts: none has the id {next(iter(latest))!r}"
         )
     labelled = [id for id in ids if truths.get(id) is not None]
     if not labelled:
         raise UsageError(
-            f"no run has a decided label: a run is {ids[0]!r}, a label is of "
-            f"{next(iter(truths), 'none')!r}"
+            f"no run has a decided label; ids of runs look like {ids[0]!r}, ids of labels "
+            f"like {next(iter(truths), 'none')!r}"
         )
     verdicts = {id: latest[id].success if id in latest else None for id in ids}
     tasks = None if runs is None else runs.tasks
@@ -256,16 +261,17 @@ def _chances(
     for id, values in found.items():
         if len(values) > 1 or None in values:
             raise UsageError(
-                f"{config.labels}: some labels were drawn with a known chance (`inclusion`) and "
-                f"{id!r} was not, or with two: a rate takes labels of one draw; keep each in a "
-                "file of its own"
+                f"{config.labels}: labels of one sample are needed, but some have a "
+                f"sampling probability (`inclusion`) and {id!r} has none, or has two; keep "
+                "each sample in a file of its own"
             )
         if not 0 < chances[id] <= 1:
-            raise UsageError(f"{config.labels}: {id!r}: inclusion: expected above 0 and up to 1")
+            raise UsageError(
+                f"{config.labels}: {id!r}: inclusion: expected a number above 0 and up to 1"
+            )
     if config.width is not None:
         raise UsageError(
-            "width: how many labels more are needed is told for labels drawn with equal chances "
-            "only, and these were not",
+            "width: only available for labels that were drawn with equal probabilities",
             parameters=("width",),
         )
     return chances
@@ -292,11 +298,14 @@ def _page(result: RateResult) -> Iterator[str]:
     if caution := fitted_caution(judge.name, result.fitted):
         yield f"Warning: {caution}"
     if result.weighted:
-        yield "Labels were drawn with unequal chances: each counts by the inverse of its own"
+        yield (
+            "Labels were drawn with unequal probabilities; each is weighted by the inverse "
+            "of its probability"
+        )
     if whole.labels_differ:
         yield (
-            "Warning: the judge's rate is another on labelled runs than on the rest; these rates "
-            "hold only where labels are a random draw of the runs"
+            "Warning: the judge's success rate differs between labelled runs and the rest; "
+            "these rates are only valid if the labels are a random sample of the runs"
         )
     if whole.small:
         yield "Warning: fewer than 30 labels"
@@ -309,17 +318,17 @@ def _page(result: RateResult) -> Iterator[str]:
     yield figure_row(whole.labels_alone)
     yield ""
     yield f"Weight of the verdicts in PPI++ (lambda): {whole.weight:.3f}"
-    yield f"Intervals: t, {whole.clusters} {units} with a label, on the scale of log odds"
+    yield f"Intervals: t, {whole.clusters} {units} with a label, on the log-odds scale"
     yield from _unscored(result)
     apart = {"undecided labels": result.undecided, "labels of other runs": result.strangers}
     if any(apart.values()):
         yield "Not used: " + ", ".join(f"{count} {what}" for what, count in apart.items() if count)
     if config.width is not None:
         more, alone = (
-            "out of reach with these runs" if count is None else f"{count} labels more"
+            "not possible with these runs" if count is None else f"{count} more labels"
             for count in (whole.more_labels, whole.more_labels_alone)
         )
-        yield f"For an interval {config.width:g} wide: {more}; without verdicts: {alone}"
+        yield f"For an interval of width {config.width:g}: {more}; without verdicts: {alone}"
     for by, parts in result.parts.items():
         yield from ("", *_parts(by, parts))
 
@@ -331,12 +340,15 @@ def _unscored(result: RateResult) -> Iterator[str]:
     reasons = ", ".join(f"{reason} {count}" for reason, count in result.unscored.items())
     yield f"Unscored: {whole.unscored} ({reasons}), {whole.unscored_labelled} of them labelled"
     yield (
-        "  left out: rates are of the scored runs"
+        "  left out: rates are over the scored runs"
         if result.config.unscored == "left-out"
-        else "  reweighted: PPI++ and labels alone are rates of all runs, Rogan-Gladen of scored"
+        else (
+            "  reweighted: PPI++ and labels alone are rates over all runs, Rogan-Gladen over "
+            "scored runs"
+        )
     )
     if not whole.unscored_labelled and result.config.unscored == "reweighted":
-        yield "  none has a label, so they are taken to be like the others"
+        yield "  none of them has a label, so they are assumed to be like the others"
     low, high = whole.bounds
     yield (
         f"  bounds for all runs: {low:.3f} if they failed, {high:.3f} if they succeeded; with "
@@ -363,6 +375,6 @@ def _parts(by: str, parts: Sequence[RateEstimate]) -> Iterator[str]:
             f"{values[1]:>6}" + (" !" if part.small else "")
         )
     if len(parts) > _MAX_ROWS:
-        yield f"… and {len(parts) - _MAX_ROWS} more: JSON has all"
+        yield f"… and {len(parts) - _MAX_ROWS} more; the JSON output lists all"
     if any(part.small for part in parts):
-        yield "! fewer than 30 labels: too few to rely on"
+        yield "! fewer than 30 labels: unreliable"

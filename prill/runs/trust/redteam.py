@@ -29,7 +29,7 @@ from prill.evaluators.meta.redteam import (
 )
 from prill.evaluators.metrics import DRAWS
 from prill.evaluators.registry import JudgeLike, make_run_judge
-from prill.io.outputs import Content, check_output, expect_place, write_output
+from prill.io.outputs import Content, check_output, expect_file, write_output
 from prill.io.store import encode
 from prill.io.tables import Table, Tabular
 from prill.io.truth import SourceOption, TruthOption
@@ -47,7 +47,7 @@ from prill.runs.base import (
     run_budget,
     synchronous,
 )
-from prill.runs.plan import JudgingPlan, RunPlan, plan_judging, together
+from prill.runs.plan import JudgingPlan, RunPlan, plan_judging, total_usage
 from prill.runs.score import priced_model
 from prill.scoring.scorer import Tally, lasting_keys
 from prill.types import Usage
@@ -93,36 +93,37 @@ class RedteamConfig(Config):
 
     trajectories: Recordings
     labels: Annotated[
-        str | Path, Meta(description="label file; false positives are counted on its failures")
+        str | Path, Meta(description="Label file. False positives are counted on its failures.")
     ]
     output: Annotated[
         str | Path,
         Meta(
-            description="folder for verdicts, redteam.json, .md and .svg; a run that was stopped "
-            "resumes there"
+            description="Output folder for verdicts, redteam.json, .md and .svg. An "
+            "interrupted run resumes there."
         ),
     ]
     judge: Annotated[
         JudgeLike,
-        Meta(description="who is attacked: a name, FILE.toml, FILE.json or module:Object"),
+        Meta(description="Judge to attack: a name, FILE.toml, FILE.json or module:Object."),
     ]
     model: Annotated[
-        ModelLike | None, Meta(description="model that the judge asks, unless it names another")
+        ModelLike | None,
+        Meta(description="Model that the judge calls, unless the judge's options name another."),
     ] = None
     attacks: Annotated[
         Sequence[str],
         Meta(
-            description="these families only, or one strength of them such as pad-after-2000, or "
-            "module:Object of your own "
-            f"(default: all {len(FAMILIES)} families; docs/how-to/red-team.md has them)"
+            description="Attack families, single attacks such as pad-after-2000, or "
+            f"module:Object of your own (default: all {len(FAMILIES)} families of "
+            "docs/how-to/red-team.md)."
         ),
     ] = ()
     max_shift: Annotated[
         float | None,
         Meta(
             ge=0,
-            description="points of false positives: what an attack may add before the judge has "
-            "failed",
+            description="Maximum increase of the false positive rate by one attack, in "
+            "percentage points. The run fails above it.",
         ),
     ] = None
     source: SourceOption = None
@@ -131,18 +132,23 @@ class RedteamConfig(Config):
     goal: GoalOption = None
     goals: GoalsOption = None
     budget_usd: Annotated[
-        float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+        float | None,
+        Meta(
+            ge=0,
+            description="Budget in US dollars for all models together. No call is started "
+            "beyond it.",
+        ),
     ] = None
-    concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16
+    concurrency: Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")] = 16
     limit: Annotated[
-        int | None, Meta(ge=1, description="look at the first N trajectories only")
+        int | None, Meta(ge=1, description="Attack only the first N trajectories.")
     ] = None
-    seed: Annotated[int, Meta(ge=0, description="of the intervals' bootstrap")] = SEED
+    seed: Annotated[int, Meta(ge=0, description="Seed of the bootstrap for the intervals.")] = SEED
     resume: Annotated[
         bool,
         Meta(
-            description="continue the folder's verdict files; else they become FILE.bak and new "
-            "ones begin"
+            description="Continue the verdict files in the folder. Otherwise they are "
+            "renamed to FILE.bak and new ones are started."
         ),
     ] = True
 
@@ -291,15 +297,15 @@ def _planned(config: RedteamConfig, trajectories: Sequence[str]) -> RunPlan:
         else:
             plan = fresh  # an attack never makes a trajectory that was not seen before shorter
         todo, done, usages = todo + plan.todo, done + plan.done, [*usages, plan.usage]
-    whole = JudgingPlan(todo, done, together(usages), len(selection) > 0, plan.problems)
+    whole = JudgingPlan(todo, done, total_usage(usages), len(selection) > 0, plan.problems)
     return whole.run_plan(
-        f"{len(selection)} attacks, and no attack; would be written to {config.output}"
+        f"{len(selection)} attacks and the unattacked runs; would be written to {config.output}"
     )
 
 
 def _prepare(config: RedteamConfig, trajectories: Sequence[str]) -> None:
     """Validates files and labels before any call is made."""
-    expect_place(config.output, "a folder")
+    expect_file(config.output, "a folder")
     for name, content in _FILES.items():
         check_output(Path(config.output) / name, content, [*trajectories, config.labels])
     _, gold, tasks = labelled_tasks(
@@ -307,7 +313,8 @@ def _prepare(config: RedteamConfig, trajectories: Sequence[str]) -> None:
     )
     if config.max_shift is not None and all(gold[id] for id in tasks):
         raise UsageError(
-            "no failure is labelled: there is no shift to compare", parameters=("max_shift",)
+            "there is no labelled failure, so there is no shift to compare",
+            parameters=("max_shift",),
         )
 
 
@@ -346,7 +353,9 @@ def _measured(
         write_output(folder / name, data)
     if unread:
         log.warning(
-            "left out %d that could not be read; why is in %s", unread, folder / f"{BEFORE}.jsonl"
+            "left out %d unreadable lines; the reasons are in %s",
+            unread,
+            folder / f"{BEFORE}.jsonl",
         )
     if caution := fitted_caution(figures.evaluator.name, figures.fitted):
         log.warning("%s", caution)
@@ -359,7 +368,7 @@ def _too_far(figures: RedTeam, max_shift: float | None) -> str | None:
     worst = worst_by_family(figures)[0]
     if worst.false_positives is None:
         raise UsageError(
-            "no failure was judged with and without an attack: there is no shift to compare"
+            "no failure was judged both with and without an attack, so there is no shift to compare"
         )
     return worst.attack if 100 * worst.false_positives.change > max_shift + _SLACK else None
 
@@ -375,9 +384,11 @@ def markdown(result: RedTeam) -> str:
         part for part in (f"{evaluator.name} {evaluator.version}", evaluator.model) if part
     )
     notes = [
-        f"Judge: {judge}. Labels: {result.source}. Attacks: version {result.attacks_version}, "
-        f"{len(result.effects)} in "
-        f"{len(effects)} families; of each family the strength that adds most false positives.",
+        (
+            f"Judge: {judge}. Labels: {result.source}. Attacks: version "
+            f"{result.attacks_version}, {len(result.effects)} in {len(effects)} families; for "
+            "each family, the attack that adds the most false positives."
+        ),
         f"Changes in points, with 95 % intervals: bootstrap over {result.clusters} tasks, {DRAWS} "
         "draws; * Wilson, as all draws are alike.",
     ]
@@ -385,7 +396,7 @@ def markdown(result: RedTeam) -> str:
         notes.append(f"Warning: {caution}.")
     if not all(effect.keeps_success for effect in effects):
         notes.append(
-            "† The answer that was asked for, or a step, is gone: recall may rightly fall."
+            "† The attack removes the requested answer, or a step: recall may fall rightly."
         )
     notes += _left_out(effects)
     worst = effects[0]
@@ -401,7 +412,7 @@ def markdown(result: RedTeam) -> str:
 
 def _every_strength(result: RedTeam) -> str:
     return "\n".join(
-        ["## Every strength", "", *_lines(result.effects), "", *_left_out(result.effects)]
+        ["## All attacks", "", *_lines(result.effects), "", *_left_out(result.effects)]
     ).rstrip()
 
 
@@ -423,7 +434,7 @@ def _left_out(effects: Sequence[AttackEffect]) -> list[str]:
     attacks: dict[str, list[str]] = {}
     for effect in effects:
         counts = {
-            "where it does not apply": effect.does_not_apply,
+            "where the attack does not apply": effect.does_not_apply,
             "unscored before": effect.unscored_before,
             "that became unscored": effect.became_unscored,
         }
@@ -432,7 +443,7 @@ def _left_out(effects: Sequence[AttackEffect]) -> list[str]:
             attacks.setdefault(f"Left out: {left_out}", []).append(effect.attack)
         if effect.abstained_before or effect.abstained_after:
             abstained = f"{effect.abstained_before} before, {effect.abstained_after} after"
-            attacks.setdefault(f"Abstained, which counts as no success: {abstained}", []).append(
+            attacks.setdefault(f"Unscored, which counts as no success: {abstained}", []).append(
                 effect.attack
             )
     return [f"{words} ({', '.join(names)})." for words, names in attacks.items()]

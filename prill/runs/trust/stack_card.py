@@ -50,7 +50,7 @@ def stack_card(model: StackModel) -> Iterator[str]:
             f"{card.planned.kappa:.3f}"
         )
     elif card.wanted is None:
-        yield "It asks all judges; with a wanted kappa it asks no more than that needs."
+        yield "It calls all judges; with a wanted kappa it calls only those that are needed."
 
 
 def _row(name: str, figures: StudentHeldOut, gain: str) -> str:

@@ -169,14 +169,14 @@ class Faults:
         rates = {name: float(getattr(self, name)) for name in FAULTS}
         for name, rate in rates.items():
             if not 0.0 <= rate <= 1.0:
-                raise UsageError(f"{name} is {rate:g}; give a share between 0 and 1")
+                raise UsageError(f"{name} is {rate:g}; expected a share between 0 and 1")
         for name, forms in FORMS.items():
             if getattr(self, name) not in forms:
                 raise UsageError(
-                    f"{name} is {getattr(self, name)!r}; there are: {', '.join(forms)}"
+                    f"{name} is {getattr(self, name)!r}; expected one of {', '.join(forms)}"
                 )
         if sum(rates.values()) > 1.0 + 1e-9:
-            raise UsageError(f"the rates sum to {sum(rates.values()):g}; give at most 1 in all")
+            raise UsageError(f"the rates sum to {sum(rates.values()):g}; expected at most 1")
 
 
 def settings() -> list[tuple[str, type, str, float | int | bool | str]]:

@@ -93,7 +93,9 @@ class MockServer:
         self._base_url = self._process.stdout.readline().strip()
         if not self._base_url:
             self.stop()
-            raise EnvironmentFailedError("the mock server did not start; its message is above")
+            raise EnvironmentFailedError(
+                "the mock server did not start; its error message is above"
+            )
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -62,11 +62,11 @@ async def _end(until_eof: bool) -> None:
         loop.add_signal_handler(number, ended.set)
     if until_eof:
         # The pipe from the parent is closed when the parent ends, even if it is killed.
-        await loop.connect_read_pipe(lambda: _Ends(ended), sys.stdin)
+        await loop.connect_read_pipe(lambda: _EndOfInput(ended), sys.stdin)
     await ended.wait()
 
 
-class _Ends(asyncio.Protocol):
+class _EndOfInput(asyncio.Protocol):
     def __init__(self, ended: asyncio.Event) -> None:
         self.ended = ended
 

@@ -29,7 +29,7 @@ from prill.ui.view.session import LabelDecision, LabelSession, PairAgreement
 if TYPE_CHECKING:
     from aiohttp import web
 
-_MOST_ROWS = 2000  # per response
+_MAX_ROWS = 2000  # per response
 _PAUSE = 1.0  # seconds between two reads of the files
 _SCRIPTS = ("ui/view/labels.js", "ui/view/follow.js", "ui/view/paper.js")
 _SLICE = 0.05  # seconds of reading before requests are handled
@@ -159,7 +159,7 @@ class ViewSite:
         since = _number(request, "since")
         if _number(request, "generation") != library.generation:
             since = 0
-        known, rows = library.changes(since, _MOST_ROWS)
+        known, rows = library.changes(since, _MAX_ROWS)
         return json_response(
             State(
                 generation=library.generation,

@@ -21,7 +21,7 @@ from typing import Any
 from prill.errors import InputError, PrillError, UsageError
 from prill.evaluators.fitted.student import Student
 from prill.evaluators.registry import make_judge
-from prill.io.cache import asking_again
+from prill.io.cache import without_disk_cache
 from prill.io.outputs import check_output, read_content
 from prill.io.store import BadLine, Item, read_labels, read_trajectories
 from prill.io.truth import gold_labels
@@ -31,8 +31,8 @@ from prill.refine.rewards.watch.records import (
     WatchLog,
     WatchRecord,
     get_name,
+    read_valid_verdicts,
     to_opinion,
-    whole_verdicts,
 )
 from prill.refine.rewards.watch.signs import WatchReport, WatchTally
 from prill.refine.rewards.watch.spec import FEWEST, WatchSpec
@@ -116,7 +116,7 @@ class Watch:
             self._log = WatchLog(self.spec.observations, self._name, tally.add)
             self._tally = tally
             if self._log.broken:
-                self._warn(f"{self.spec.observations}: {self._log.broken} broken lines passed over")
+                self._warn(f"{self.spec.observations}: {self._log.broken} broken lines ignored")
             self._alarmed = {sign.name for sign in self._tally.report().alarms}
 
     def saw(self, trajectory: Item, verdict: Verdict) -> None:
@@ -187,7 +187,7 @@ class Watch:
 
     def _ended(self, work: Future[None]) -> None:
         if not work.cancelled() and (failure := work.exception()) is not None:
-            self._say_trouble(f"the watch ended: {type(failure).__name__}")
+            self._warn_of_trouble(f"the monitor stopped: {type(failure).__name__}")
 
     def _wait(self, work: Coroutine[Any, Any, None], timeout: float | None) -> None:
         with self._gate:
@@ -218,7 +218,7 @@ class Watch:
             while len(batch) < at_once and not self._queue.empty():
                 batch.append(self._queue.get_nowait())
             try:
-                self._open_or_say()
+                self._open_or_warn()
                 opinions = await asyncio.gather(*map(self._second_opinion, batch))
                 for seen, student in zip(batch, opinions, strict=True):
                     said = to_opinion(seen.verdict, self._name)
@@ -253,7 +253,7 @@ class Watch:
             )
 
     async def _canary_round(self, number: int) -> None:
-        with asking_again():
+        with without_disk_cache():
             for trajectory, label in self._canaries:
                 said = await _ask(self.judge, trajectory, self._name)
                 self._note(
@@ -275,7 +275,7 @@ class Watch:
                 try:
                     self._log.append(record)
                 except UsageError as error:
-                    self._say_trouble(str(error))
+                    self._warn_of_trouble(str(error))
             if not self._tally.add(record):
                 return
             alarms = {sign.name: sign for sign in self._tally.report().alarms}
@@ -283,15 +283,15 @@ class Watch:
                 self._warn(f"alarm: {name}: {alarms[name].words}")
             self._alarmed = set(alarms)
 
-    def _open_or_say(self) -> None:
+    def _open_or_warn(self) -> None:
         try:
             self.open()
         except (UsageError, InputError) as error:
-            self._say_trouble(str(error))
+            self._warn_of_trouble(str(error))
 
-    def _say_trouble(self, words: str) -> None:
+    def _warn_of_trouble(self, words: str) -> None:
         if not self._trouble:
-            self._warn(f"observations are not written: {words}")
+            self._warn(f"observations cannot be written: {words}")
         self._trouble = words
 
     def _warn(self, words: str) -> None:
@@ -363,12 +363,12 @@ def read_scores(path: str | Path | None) -> Sequence[float]:
         raise UsageError(problem, parameters=("reference",))
 
     values = []
-    for verdict in whole_verdicts(path, broken):
+    for verdict in read_valid_verdicts(path, broken):
         if verdict.success is not None:
             values.append(float(verdict.success) if verdict.score is None else verdict.score)
     if len(values) < FEWEST:
         raise UsageError(
-            f"{path}: {len(values)} verdicts with a score; {FEWEST} are needed",
+            f"{path}: {len(values)} verdicts with a score are too few; {FEWEST} are needed",
             parameters=("reference",),
         )
     return values

@@ -76,7 +76,7 @@ def watch_section(report: WatchReport) -> WatchSection:
 def _sign_row(report: WatchReport, name: SignName) -> SignRow:
     sign = next((one for one in report.signs if one.name == name), None)
     if sign is None:
-        return SignRow(_TITLES[name], "unknown", "nothing was seen yet")
+        return SignRow(_TITLES[name], "unknown", "no observations yet")
     since = f" (since verdict {sign.since:,})" if sign.state in ("alarm", "notice") else ""
     return SignRow(_TITLES[name], sign.state, f"{sign.words}{since}")
 

@@ -14,7 +14,7 @@ from prill.errors import UsageError
 from prill.io.append_log import AppendLog
 from prill.io.faults import line_fault
 from prill.io.lines import UNREADABLE, read_lines
-from prill.io.outputs import Content, content_of_line
+from prill.io.outputs import Content, detect_line_content
 from prill.types import EvaluatorInfo, Opinion, Verdict
 
 _T = TypeVar("_T")
@@ -74,13 +74,13 @@ class WatchLog(AppendLog[WatchRecord]):
         def take(record: WatchRecord, start: int) -> None:
             if record.verdict.judge != judge:
                 raise UsageError(
-                    f"{path} holds observations of another judge ({record.verdict.judge} there, "
-                    f"{judge} now); choose another file",
+                    f"{path} contains observations of another judge ({record.verdict.judge} "
+                    f"in the file, {judge} now); choose another file",
                     parameters=("observations",),
                 )
             known(record)
 
-        def passed_over(problem: str) -> None:
+        def count_broken(problem: str) -> None:
             self.broken += 1
 
         super().__init__(
@@ -88,7 +88,7 @@ class WatchLog(AppendLog[WatchRecord]):
             WatchRecord,
             take,
             what="observation",
-            broken=passed_over,
+            broken=count_broken,
             parameter="observations",
         )
 
@@ -100,7 +100,7 @@ def read_watch(
 
     Args:
         path: The file.
-        broken: Called with the problem of each broken line; reading goes on.
+        broken: Called with the problem of each broken line; reading continues.
 
     Returns:
         The observations.
@@ -111,20 +111,20 @@ def read_watch(
     return _read(path, WatchRecord, "observations", broken)
 
 
-def of_verdicts(
+def records_from_verdicts(
     path: str | os.PathLike[str], students: Mapping[str, Opinion], broken: Callable[[str], object]
 ) -> Iterator[WatchRecord]:
     """Converts the lines of a verdict file to observations, in order; `students` has the second
     judge's verdicts by id.
     """
-    for verdict in whole_verdicts(path, broken):
-        said = to_opinion(verdict, get_name(verdict.evaluator))
+    for verdict in read_valid_verdicts(path, broken):
+        opinion = to_opinion(verdict, get_name(verdict.evaluator))
         yield WatchRecord(
-            kind="verdict", at="", id=verdict.id, verdict=said, student=students.get(verdict.id)
+            kind="verdict", at="", id=verdict.id, verdict=opinion, student=students.get(verdict.id)
         )
 
 
-def whole_verdicts(
+def read_valid_verdicts(
     path: str | os.PathLike[str], broken: Callable[[str], object]
 ) -> Iterator[Verdict]:
     """Reads the verdicts of a file; `broken` is called for each invalid line. Raises UsageError for
@@ -141,9 +141,9 @@ def _read(
         try:
             record = decoder.decode(line.data)
         except UNREADABLE as error:
-            if not count and (content := content_of_line(line.data)) not in (None, what):
+            if not count and (content := detect_line_content(line.data)) not in (None, what):
                 raise UsageError(
-                    f"{path}: holds {content}, not {what}; name another file"
+                    f"{path}: contains {content}, not {what}; choose another file"
                 ) from None
             broken(f"{path}:{line.number}: {line_fault(line.data, error, type_)}")
             continue

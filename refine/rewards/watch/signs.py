@@ -29,21 +29,21 @@ _MAX_POINTS = 400  # points kept for plots
 _NO_USAGE = Usage()
 # Descriptions of the signals' numbers, by metric name.
 FIGURES = {
-    "canary_agreement": "Share of the canaries whose latest verdict is their label",
-    "canaries_turned_wrong": "Canaries that were judged right at first, and now are not",
-    "canaries_turned_right": "Canaries that were judged wrong at first, and now are not",
-    "canaries_unscored": "Canaries that the latest round gave no verdict",
+    "canary_agreement": "Share of canaries whose latest verdict agrees with the label",
+    "canaries_turned_wrong": "Canaries that changed from right to wrong",
+    "canaries_turned_right": "Canaries that changed from wrong to right",
+    "canaries_unscored": "Canaries without a verdict in the latest round",
     "unscored_share": "Share of the latest verdicts that are unscored",
     "drift_distance": "Kolmogorov-Smirnov distance between the first and the latest scores",
-    "drift_chance": "Probability of such a distance by chance",
+    "drift_chance": "p-value of that distance",
     "score_mean": "Mean of the latest scores",
-    "score_mean_first": "Mean of the scores that drift is measured from",
+    "score_mean_first": "Mean of the reference scores",
     "disagreement": "Share of the latest verdicts that the second judge contradicts",
-    "disagreement_first": "The same of the first verdicts",
-    "judge_mean": "Mean of the latest scores, where the second judge has one too",
-    "judge_mean_first": "The same of the first scores",
-    "student_mean": "Mean of the second judge's scores of the same trajectories",
-    "student_mean_first": "The same of the first trajectories",
+    "disagreement_first": "The same for the first verdicts",
+    "judge_mean": "Mean of the latest scores on trajectories with a score by the second judge",
+    "judge_mean_first": "The same for the first scores",
+    "student_mean": "Mean of the second judge's scores on the same trajectories",
+    "student_mean_first": "The same for the first trajectories",
 }
 
 
@@ -286,11 +286,11 @@ class WatchTally:
     def _look(self) -> None:
         before = {sign.name: sign for sign in self._signs}
         found = (
-            self._of_canaries(),
-            self._of_unscored(),
-            self._of_drift(),
-            self._of_disagreement(),
-            self._of_hacking(),
+            self._canary_sign(),
+            self._unscored_sign(),
+            self._drift_sign(),
+            self._disagreement_sign(),
+            self._hacking_sign(),
         )
         self._signs = tuple(
             Sign(one.name, one.state, one.words, one.figures, before[one.name].since)
@@ -309,7 +309,7 @@ class WatchTally:
             self._course = self._course[1::2]
             self._every *= 2
 
-    def _of_canaries(self) -> Sign:
+    def _canary_sign(self) -> Sign:
         if not self._canaries:
             return Sign("canaries", "unknown", "there are none", {})
         both = [one for one in self._canaries.values() if one.now is not None]
@@ -344,7 +344,7 @@ class WatchTally:
         }
         return Sign("canaries", state, words, figures)
 
-    def _of_unscored(self) -> Sign:
+    def _unscored_sign(self) -> Sign:
         count, total = sum(self._unscored), len(self._unscored)
         if total < FEWEST:
             return Sign("unscored", "unknown", f"too few verdicts yet: {total} of {FEWEST}", {})
@@ -354,7 +354,7 @@ class WatchTally:
         words = f"{count} of the latest {total} verdicts are unscored; {limit:.0%} may be"
         return Sign("unscored", state, words, {"unscored_share": count / total})
 
-    def _of_drift(self) -> Sign:
+    def _drift_sign(self) -> Sign:
         first, latest = self._first, self._latest
         if len(first) < FEWEST or len(latest) < FEWEST:
             return Sign("drift", "unknown", _too_few(len(latest)), {})
@@ -373,7 +373,7 @@ class WatchTally:
         }
         return Sign("drift", drifted if chance < self._spec.chance else "quiet", words, figures)
 
-    def _of_disagreement(self) -> Sign:
+    def _disagreement_sign(self) -> Sign:
         first, latest = self._first_pairs, self._pairs
         if not first:
             return Sign("disagreement", "unknown", "there is no second judge", {})
@@ -391,7 +391,7 @@ class WatchTally:
             "disagreement", "alarm" if chance < self._spec.chance else "quiet", words, figures
         )
 
-    def _of_hacking(self) -> Sign:
+    def _hacking_sign(self) -> Sign:
         first, latest = self._first_pairs, list(self._pairs)
         if not first:
             return Sign("hacking", "unknown", "there is no second judge", {})

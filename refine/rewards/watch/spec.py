@@ -27,31 +27,31 @@ class WatchLimits(Config):
         UsageError: There are canaries without a label file, or a label file without canaries.
     """
 
-    window: Annotated[
-        int, Meta(ge=FEWEST, description="verdicts that are compared with each other")
-    ] = 200
+    window: Annotated[int, Meta(ge=FEWEST, description="Number of verdicts per window.")] = 200
     reference: Annotated[
         str | Path | None,
         Meta(
-            description="verdict file whose scores drift is measured from (default: the first "
-            "verdicts)"
+            description="Verdict file with the reference scores for drift (default: the "
+            "first verdicts)."
         ),
     ] = None
     chance: Annotated[
-        float, Meta(gt=0, lt=1, description="probability below which a change is not by chance")
+        float, Meta(gt=0, lt=1, description="p-value below which a change is significant.")
     ] = 0.0001
     unscored_limit: Annotated[
-        float, Meta(ge=0, le=1, description="share of verdicts that may be unscored")
+        float, Meta(ge=0, le=1, description="Maximum share of unscored verdicts.")
     ] = 0.1
     canary_limit: Annotated[
         float,
-        Meta(ge=0, le=1, description="share of the canaries that may turn from right to wrong"),
+        Meta(
+            ge=0, le=1, description="Maximum share of canaries that may change from right to wrong."
+        ),
     ] = 0.1
     drift_alarm: Annotated[
         bool,
         Meta(
-            description="drift is an alarm by itself, not only a notice: for agents that do not "
-            "learn meanwhile"
+            description="Raise an alarm for drift, instead of a notice. For agents that "
+            "are not being trained."
         ),
     ] = False
 
@@ -62,27 +62,27 @@ class WatchSpec(WatchLimits):
 
     observations: Annotated[
         str | Path | None,
-        Meta(description="file that what is seen is appended to; `prill watch` shows it"),
+        Meta(description="File to which observations are appended. `prill watch` displays it."),
     ] = None
     canaries: Annotated[
         str | Path | None,
-        Meta(description="trajectories with known labels that are judged again and again"),
+        Meta(description="Trajectories with known labels that are judged repeatedly."),
     ] = None
-    canary_labels: Annotated[str | Path | None, Meta(description="label file of the canaries")] = (
+    canary_labels: Annotated[str | Path | None, Meta(description="Label file of the canaries.")] = (
         None
     )
     canary_every: Annotated[
-        int, Meta(ge=1, description="verdicts between two rounds of the canaries")
+        int, Meta(ge=1, description="Number of verdicts between two rounds of canaries.")
     ] = 500
     student: Annotated[
         str | Mapping[str, Any] | Evaluator | None,
-        Meta(description="a second, cheap judge: a file of prill fit, a judge file, or a name"),
+        Meta(description="Second, cheap judge: a file of `prill fit`, a judge file, or a name."),
     ] = None
 
     def check(self) -> None:
         """Checks settings that depend on each other."""
         if (self.canaries is None) != (self.canary_labels is None):
             raise UsageError(
-                "canaries and canary_labels: give both, trajectories and what is known of them",
+                "canaries and canary_labels: give both, the trajectories and their labels",
                 parameters=("canaries", "canary_labels"),
             )

@@ -159,7 +159,7 @@ def test_another_number_of_trials_is_refused(played: Path, prill: Prill) -> None
     done = prill(*WORDS[:-1], played, "--trials", "2")
     assert (
         done.returncode == 2
-        and "holds a run with other settings (retries); choose another folder" in done.stderr
+        and "contains a run with other settings (retries); choose another folder" in done.stderr
     )
 
 
@@ -214,7 +214,10 @@ def chosen(*words: str) -> tuple[Played, list[str]]:
     """What is played, and whose figures stand next to it."""
     command = COMMANDS["papers bench"]
     derived, rest = derive(
-        load_object(command.config), [*words, "-o", "out"], command.words, prog="prill papers bench"
+        load_object(command.config),
+        [*words, "-o", "out"],
+        command.layout,
+        prog="prill papers bench",
     )
     config, _ = derived.read(rest)
     assert isinstance(config, BenchConfig)
@@ -283,13 +286,13 @@ def test_the_shop_has_no_figures_beside(tmp_path: Path) -> None:
         (("miniwob", "--tasks", "43"), "policy is missing"),
         (
             ("miniwob", "--policy", "react"),
-            "tasks is missing: react is not a paper's agent, so name a list (45, 43, 64), tasks, "
-            "or all (--tasks)",
+            "tasks is missing; react is not a paper's agent, so give a list (45, 43, 64), "
+            "tasks, or all (--tasks)",
         ),
-        (("miniwob", "--policy", "react", "--tasks", "44"), "tasks: there is no task 44"),
+        (("miniwob", "--policy", "react", "--tasks", "44"), "tasks: unknown task 44"),
         (
             ("miniwob", "--policy", "react", "--tasks", "45", "--beside", "stepp"),
-            "no figures 'stepp'",
+            "unknown figures 'stepp'",
         ),
         (
             ("miniwob", "--policy", "react", "--tasks", "45", "--beside", "step-webarena"),
@@ -301,19 +304,19 @@ def test_the_shop_has_no_figures_beside(tmp_path: Path) -> None:
         ),
         (
             ("miniwob", "--policy", "react", "--tasks", "45", "--lessons.model", "M"),
-            "there is no lesson to draw; give more trials (--lessons.model, --trials)",
+            "there are no lessons with one trial; give more trials (--lessons.model, --trials)",
         ),
         (
             ("webarena", "--policy", "scripted", "--shop", "--oracle", "none"),
-            "there is no oracle here",
+            "there is no oracle whose labels could decide",
         ),
         (
             ("web", "--policy", "scripted", "--goal", "x"),
-            "environment web: the benchmarks are miniwob, webarena,",
+            "environment web: expected one of miniwob, webarena,",
         ),
         (
             ("mind2web", "--policy", "scripted", "--recordings", "x.jsonl", "--trials", "2"),
-            "trials: recorded steps are played once",
+            "trials: recorded steps can only be played once",
         ),
     ],
 )

@@ -75,19 +75,19 @@ WRONG = [
     (
         'name = "small-text"',
         "",
-        "study.toml: policy.name is missing: name the policy (given: model)",
+        "study.toml: policy.name is missing; name the policy (given: model)",
     ),
     ('environment = "miniwob"', "", "episodes.environment is missing"),
     (
         "max_steps = 3",
         "max_step = 3",
-        "study.toml: episodes.max_step: there is no such option (did you mean 'max_steps'?)",
+        "study.toml: episodes.max_step: unknown option (did you mean 'max_steps'?)",
     ),
     ('seeds = "1000"', "workers = 0", "study.toml: evaluation.workers: Expected `int` >= 1, got 0"),
     (
         'judge = "oracle"',
         'juge = "oracle"',
-        "study.toml: arms[0].juge: there is no such option (did you mean 'judge'?)",
+        "study.toml: arms[0].juge: unknown option (did you mean 'judge'?)",
     ),
 ]
 
@@ -187,7 +187,7 @@ def test_plan_from_python_is_the_commands(
     config = prill.FilteredBCConfig(
         **RECORDED["doubles"]["table"], output=tmp_path / "out", seeds=[0, 1]
     )
-    assert config.but(output="out") == prill.FilteredBCConfig.load(
+    assert config.copy_with(output="out") == prill.FilteredBCConfig.load(
         "s.json", output="out", seeds="0,1"
     )
     plan = plan_filtered_bc(config)
@@ -198,7 +198,7 @@ def test_plan_from_python_is_the_commands(
 def test_tables_need_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "base/evaluation").mkdir(parents=True)
     assert main(["refine", "filtered-bc", str(EXAMPLE), "-o", str(tmp_path), "--tables-only"]) == 2
-    assert "holds no study yet" in capsys.readouterr().err
+    assert "contains no study yet" in capsys.readouterr().err
     (tmp_path / "study.json").write_text("{}")  # the untrained policy is still at play
     assert main(["refine", "filtered-bc", str(EXAMPLE), "-o", str(tmp_path), "--tables-only"]) == 2
     assert "evaluation is not finished" in capsys.readouterr().err

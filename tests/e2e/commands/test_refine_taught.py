@@ -174,7 +174,7 @@ def test_adapters_go_to_the_model_of_a_policy(tmp_path: Path) -> None:
     [
         (
             {"name": "react", "model": "gpt-4o"},
-            "policy: react asks gpt-4o, which takes no adapter: .*local:DIR",
+            "policy: react calls gpt-4o, which cannot load an adapter: .*local:DIR",
         ),
         ({"name": "autoui"}, "policy: autoui has no option `adapter`: .*local:DIR"),
     ],
@@ -188,16 +188,14 @@ def test_only_attempts_may_be_anothers() -> None:
     study = Study.read(
         {**table(name="small-text"), "evaluation": {"seeds": "1", "policy": "scripted"}}
     )
-    with pytest.raises(
-        UsageError, match=r"evaluation.policy: only attempts may be another policy's"
-    ):
+    with pytest.raises(UsageError, match="evaluation.policy: only attempts may use another policy"):
         Rollouts(study)
 
 
 def test_later_rounds_need_own_attempts() -> None:
     attempts = [{"seeds": "1", "policy": "scripted"}]
     Rollouts(Study.read({**table(name="small-text"), "attempts": attempts}))
-    with pytest.raises(UsageError, match="rounds: all attempts are another policy's"):
+    with pytest.raises(UsageError, match="rounds: all attempts are made by another policy"):
         Rollouts(Study.read({**table(name="small-text"), "attempts": attempts, "rounds": 2}))
 
 

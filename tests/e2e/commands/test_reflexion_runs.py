@@ -24,7 +24,7 @@ import pytest
 from prill.cli import main
 from prill.io.store import read_labels, read_verdicts
 from prill.refine.outcomes import OutcomeTable, ReflexionResults, read_results
-from prill.refine.simulation import RecordedTruths, SimulationSpec, judge_of_verdicts, simulate
+from prill.refine.simulation import RecordedTruths, SimulationSpec, judge_from_verdicts, simulate
 from tests.support.commands.command import Prill, environment
 from tests.support.commands.reflexion_actors import COURSES, MINIWOB, SHOP
 from tests.support.paths import ROOT, SUPPORT
@@ -290,7 +290,7 @@ def test_simulation_of_oracle_is_the_run(place: Place, prill: Prill, tmp_path: P
 def test_run_is_within_simulated_band(place: Place, name: str) -> None:
     folder = place.folder / name
     truth = {label.id: label.success for label in read_labels(folder / "labels.jsonl")}
-    judge = judge_of_verdicts(list(read_verdicts(folder / "verdicts.jsonl")), truth)
+    judge = judge_from_verdicts(list(read_verdicts(folder / "verdicts.jsonl")), truth)
     recorded = [
         RecordedTruths([letter == "S" for letter in COURSES[task]], in_order=True)
         for task in place.tasks

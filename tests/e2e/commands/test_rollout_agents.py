@@ -101,7 +101,7 @@ def test_react_episodes_in_miniwob(prill: Prill, tmp_path: Path) -> None:
 
     unread = kept["click-button"]
     assert texts(unread) == ["I would click the button."] * 3
-    assert unread.metadata["stopped"] == "3 actions in a row could not be read"
+    assert unread.metadata["stopped"] == "3 actions in a row could not be parsed"
     assert "the reply has no action between triple back-ticks" in endpoint.turns[-1]
 
     labels = {label.id: label.success for label in read_labels(tmp_path / "out" / "labels.jsonl")}
@@ -260,7 +260,7 @@ def test_refused_key_keeps_what_is_finished(
         (("android", "--goal", "x"), "model is missing"),
         (
             ("android", "--goal", "x", "--model", "local:/nowhere"),
-            "/nowhere: no folder with a model in it",
+            "/nowhere: not a model folder",
         ),
     ],
 )

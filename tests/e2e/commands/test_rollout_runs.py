@@ -98,8 +98,8 @@ def test_dead_pages_cost_their_episodes_only(prill: Prill, tmp_path: Path) -> No
         json.loads(done.stdout)["broken"],
     ) == (3, 1, 3), done.stderr
     assert (
-        "the last that broke off or could not begin: the start page http://127.0.0.1:1/ cannot be "
-        "opened" in done.stderr
+        "the last one that broke off or could not start: "
+        "the start page http://127.0.0.1:1/ cannot be opened" in done.stderr
     )
     assert [t.task.id for t in recorded(tmp_path / "out") if t.error is None] == ["a"]
 
@@ -187,7 +187,7 @@ def test_no_working_phone_ends_the_run(
     [
         (
             ("web", "--goal", "x", "--policy", "replay", "--replay", "by-hand.jsonl"),
-            "it has no start_url",
+            "start_url is missing",
         ),
         (
             ("web", "--policy", "replay", "--replay", "by-hand.jsonl"),
@@ -195,12 +195,12 @@ def test_no_working_phone_ends_the_run(
         ),
         (
             ("android", "--tasks", "nowhere", "--policy", "replay", "--replay", "by-hand.jsonl"),
-            "no such file, and no list",
+            "neither a file nor a task list",
         ),
-        (("android", "--goal", "x"), "policy is missing: choose from react"),
+        (("android", "--goal", "x"), "policy is missing; choose from react"),
         (
             ("android", "--goal", "x", "--policy", "scripted"),
-            "knows MiniWoB++, the airline and the local shop only",
+            "only solves MiniWoB++, the airline and the local shop",
         ),
         (
             (
@@ -222,7 +222,7 @@ def test_no_working_phone_ends_the_run(
         ),
         (
             ("webarena", "--shop", "--tasks", "1", "--policy", "scripted"),
-            "there is no task 1; there are 25",
+            "unknown task 1; expected one of 25",
         ),
         (
             (

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from prill.evaluators.fitted.calibration import reliability
-from prill.refine.simulation import SimulationSpec, judge_of_rates, simulate, simulation_chart
+from prill.refine.simulation import SimulationSpec, judge_from_rates, simulate, simulation_chart
 from prill.ui.report.lines import Level, PlotLine, PlotPoint, line_chart, row_chart
 from prill.ui.report.plots import reliability_svg
 from prill.ui.svg import colours
@@ -97,7 +97,7 @@ def lines(random: Random, places: Iterable[float], names: int) -> list[PlotLine]
 @pytest.mark.parametrize("success", [0.0, 0.25, 1.0])
 async def test_simulation_leaves_its_labels_free(page: Page, attempts: int, success: float) -> None:
     spec = SimulationSpec(attempts=attempts, success=success, runs=40, tasks=4)
-    assert await collisions(page, simulation_chart(simulate(spec, judge_of_rates(spec)))) == []
+    assert await collisions(page, simulation_chart(simulate(spec, judge_from_rates(spec)))) == []
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -122,10 +122,10 @@ def test_ctrl_c_gives_summary_without_token(tmp_path: Path) -> None:
         {"annotator": "anna", "common": 3, "agreed": 2, "undecided": 0, "kappa": pytest.approx(0.4)}
     ]
     assert err.splitlines() == [
-        "prill annotate: e.jsonl: 1 labels not made by people are left out",
+        "prill annotate: e.jsonl: left out 1 labels that were not made by people",
         (
-            "prill annotate: e.jsonl: 1 labels of me are left out: only those of the output are "
-            "continued"
+            "prill annotate: e.jsonl: left out 1 labels of me: only labels in the output "
+            "file are continued"
         ),
     ]
     assert token not in out + err + (tmp_path / "l.jsonl").read_text()
@@ -156,7 +156,7 @@ def test_annotator_name_has_controls_escaped(tmp_path: Path) -> None:
     process.stdout.readline()
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=20)
-    assert "With anna?[2J: nothing decided by both" in out
+    assert "With anna?[2J: no trajectory was decided by both" in out
 
 
 def test_broken_line_is_told_and_rest_served(tmp_path: Path) -> None:
@@ -178,20 +178,20 @@ def test_broken_line_is_told_and_rest_served(tmp_path: Path) -> None:
         (("t.jsonl", "-o", "l.jsonl", "--annotator", " "), "annotator: is empty"),
         (
             ("t.jsonl", "-o", "l.jsonl", "--annotator", "a\udcff"),
-            "'a\\udcff': a name has no control characters, and is UTF-8",
+            "'a\\udcff': expected valid UTF-8 without control characters",
         ),
         (
             ("t.jsonl", "-o", "l.jsonl", "--annotator", "a\x1b[2J"),
-            "a name has no control characters",
+            "expected valid UTF-8 without control characters",
         ),
         (
             ("t.jsonl", "-o", "l.jsonl", "--annotator", "a" * 201),
-            "annotator: has 201 characters; at most 200",
+            "annotator: 201 characters are too many; use at most 200",
         ),
         (("t.jsonl", "-o", "l.jsonl"), "--annotator"),
         (
             ("t.jsonl", "-o", "t.jsonl", "--annotator", "me"),
-            "t.jsonl: this is an input too; choose another file (-o)",
+            "t.jsonl: this is also an input; choose another file (-o)",
         ),
         (
             ("t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--earlier", "none.jsonl"),
@@ -203,7 +203,7 @@ def test_broken_line_is_told_and_rest_served(tmp_path: Path) -> None:
         ),
         (
             ("t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--blind", "--show-verdicts"),
-            "give one of them (--blind, --show-verdicts)",
+            "give only one of them (--blind, --show-verdicts)",
         ),
         (("t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--limit", "0"), "--limit"),
         (("t.jsonl", "-o", "t.jsonl/l.jsonl", "--annotator", "me"), "cannot be written"),

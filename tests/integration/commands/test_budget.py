@@ -154,7 +154,7 @@ def test_judges_of_a_vote_have_one_budget(prill: Prill, folder: Path) -> None:
         short = prill(*words, "--budget-usd", 4.5 * CALL)
         assert (short.returncode, len(endpoint.bodies)) == (3, 5), short.stderr
         assert {body["model"] for body in endpoint.bodies} == {"m", "mock"}
-        assert "--budget-usd is of the whole run" in short.stderr
+        assert "--budget-usd applies to the whole run" in short.stderr
         assert (
             prill(*words, "--budget-usd", 4.5 * CALL).returncode == 3 and len(endpoint.bodies) == 5
         )

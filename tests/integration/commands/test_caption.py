@@ -116,7 +116,7 @@ def test_resume_asks_nothing_twice(prill: Prill, tmp_path: Path) -> None:
         before = len(captioner.turns)
         done = prill(*command)
     assert before == len(captioner.turns) == 4
-    assert "0 captions made, 3 already there" in done.stderr
+    assert "0 captions made, 3 already in the file" in done.stderr
     assert len(captions(tmp_path / "c.jsonl")) == 3
 
 
@@ -153,7 +153,7 @@ def test_failures_are_states_and_counted(prill: Prill, tmp_path: Path) -> None:
         assert done.returncode == 3
         assert (
             "without a caption: input 2, refusal 1" in done.stderr
-            and "1 lines are no trajectories" in done.stderr
+            and "1 lines are not trajectories" in done.stderr
         )
         assert done.stderr.count("gone.png is missing") == 1
         lines = {line.image: line.unscored for line in read_captions(tmp_path / "c.jsonl")}
@@ -235,8 +235,8 @@ def test_python_does_what_the_command_does(prill: Prill, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-o", "-"], "cannot go through a pipe"),
-        (["-o", "t.jsonl"], "an input too"),
+        (["-o", "-"], "cannot be written to a pipe"),
+        (["-o", "t.jsonl"], "also an input"),
         (["-o", "c.jsonl", "--captioner", "text"], "reads no images"),
         (["-o", "c.jsonl", "--captioner", "eye"], "unknown captioner"),
     ],
@@ -315,7 +315,7 @@ def test_training_data_by_command(prill: Prill, tmp_path: Path) -> None:
         ]
         done = prill(*command)
         assert done.returncode == 0, done.stderr
-        assert "2 rows -> data/rows.jsonl; pictures left out: equal 1" in done.stderr
+        assert "2 rows -> data/rows.jsonl; images left out: equal 1" in done.stderr
         rows = (tmp_path / "data/rows.jsonl").read_bytes()
         assert prill(*command).returncode == 0 and len(captioner.turns) == 2
     assert (tmp_path / "data/rows.jsonl").read_bytes() == rows, (
@@ -325,7 +325,7 @@ def test_training_data_by_command(prill: Prill, tmp_path: Path) -> None:
     done = prill("caption", "t.jsonl", "-o", "c.jsonl", "--near", 3, *captioner.words)
     assert (
         done.returncode == 2
-        and "near: options of training data only (--for-training)" in done.stderr
+        and "near: only with training data (for_training) (--for-training)" in done.stderr
     )
 
 
@@ -377,7 +377,7 @@ def test_annotate_captions_then_rows(prill: Prill, tmp_path: Path) -> None:
             page.wait()
         assert (page.returncode, summary["mended"], summary["left"]) == (0, 1, 1)
         done = prill(*command)
-    assert "2 rows (1 of them mended by hand)" in done.stderr
+    assert "2 rows (1 of them corrected by hand)" in done.stderr
     texts = [
         json.loads(line)["completion"][0]["content"][0]["text"]
         for line in (tmp_path / "data/rows.jsonl").read_text().splitlines()

@@ -163,7 +163,7 @@ def test_what_needs_a_place_takes_no_dash(verb: str, prill: Prill, files: dict[s
     done = prill(*words, "-")
     assert (
         done.returncode,
-        "cannot go through a pipe; name a place on disk (-o)" in done.stderr,
+        "cannot be written to a pipe; give a file (-o)" in done.stderr,
     ) == (2, True)
 
 
@@ -282,8 +282,8 @@ def test_score_speaks_of_unknown_keys(prill: Prill, tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     done = prill("score", "t.jsonl", *FAIL, "-o", "v.jsonl")
     note = (
-        "2 unknown keys in the trajectories, kept as metadata that no judge sees: `anwser` 3 "
-        "times (did you mean 'answer'?)"
+        "2 unknown keys in the trajectories; kept as metadata, which judges do not see: "
+        "`anwser` 3 times (did you mean 'answer'?)"
     )
     assert done.stderr.count(f"prill score: {note}, `zzz` 3 times\n") == 1
 

@@ -76,7 +76,7 @@ def refine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 
 def test_absent_oracle_is_told_at_once(refine: Any) -> None:
     code, said = refine()
-    assert code == 2 and "evaluation: nobody grades what is done in" in said
+    assert code == 2 and "has no oracle, so there would be no results" in said
     assert "judge = …" in said and "annotated = true" in said and "tables_only" in said
 
 
@@ -91,7 +91,11 @@ def test_judge_takes_the_oracles_place(refine: Any) -> None:
 @needs_training
 def test_annotators_take_the_oracles_place(refine: Any) -> None:
     code, said = refine("annotated = true")
-    assert code == 0 and "no figures until people label" in said and "tables_only" in said
+    assert (
+        code == 0
+        and ("so there are no results until people have labelled") in said
+        and "tables_only" in said
+    )
 
 
 @pytest.mark.parametrize("judge", ["oracle", "noisy"])

@@ -148,9 +148,9 @@ def test_endpoint_gone_exits_4_resumable(prill: Prill, tmp_path: Path) -> None:
         is_dead = False
         rest = prill(*command, "--retry-unscored")
     assert gone.returncode == 4
-    assert "has not answered for" in gone.stderr
+    assert "has not responded for" in gone.stderr
     assert (
-        "the same command resumes from there; --retry-unscored tries again what failed meanwhile"
+        "run the same command again to resume; --retry-unscored retries what failed in the meantime"
         in gone.stderr
     )
     assert kept >= 10
@@ -181,8 +181,8 @@ def test_ctrl_c_finishes_running_calls(tmp_path: Path) -> None:
         _, err = running.communicate(timeout=30)
         asked = slow.stats().requests
     assert running.returncode == 130
-    assert "finishing the calls under way" in err
-    assert "the same command resumes where this run ended" in err
+    assert "finishing the calls in progress" in err
+    assert "run the same command again to resume" in err
     assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == asked < 400
 
 
@@ -202,14 +202,14 @@ def test_second_ctrl_c_keeps_what_is_judged(tmp_path: Path) -> None:
         while not (tmp_path / "v.jsonl").exists() or not (tmp_path / "v.jsonl").read_bytes():
             time.sleep(0.02)
         running.send_signal(signal.SIGINT)
-        while "finishing the calls under way" not in (tmp_path / "err").read_text():
+        while "finishing the calls in progress" not in (tmp_path / "err").read_text():
             assert running.poll() is None
             time.sleep(0.02)
         running.send_signal(signal.SIGINT)
         running.wait(timeout=30)
     err = (tmp_path / "err").read_text()
     assert running.returncode == 130
-    assert "dropped the calls under way" in err
+    assert "cancelled the calls in progress" in err
     assert "Traceback" not in err
     assert list(read_verdicts(tmp_path / "v.jsonl"))
 
@@ -231,7 +231,7 @@ def test_damaged_archive_judged_in_part(prill: Prill, tmp_path: Path) -> None:
     (tmp_path / "t.jsonl.gz").write_bytes(packed[: len(packed) // 2])
     result = prill("score", "t.jsonl.gz", "-o", "v.jsonl", "--judge", "always-fail")
     assert result.returncode == 3, result.stderr
-    assert "cannot be read further" in result.stderr
+    assert "cannot be read any further" in result.stderr
     found = [verdict.unscored for verdict in read_verdicts(tmp_path / "v.jsonl")]
     assert found.count(None) > 500
     assert found.count("input") == 1
@@ -321,12 +321,12 @@ class TestBadInput:
         write_trajectories(tmp_path / "t.jsonl", 5, screenshot="a.png")
         with MockServer(no_images=True) as blind:
             result = prill("score", "t.jsonl", *words(blind, "--concurrency", 1, evaluator="vlm"))
-        one_error(result, "takes no images", "a judge that reads text")
+        one_error(result, "does not accept images", "a judge that reads text")
 
     def test_embedded_model_refuses_images(self, prill: Prill, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 1)
         result = prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "vlm", "--model", "embedded")
-        one_error(result, "takes no images")
+        one_error(result, "does not accept images")
 
     def test_output_of_another_evaluator(
         self, prill: Prill, server: MockServer, tmp_path: Path
@@ -334,7 +334,7 @@ class TestBadInput:
         write_trajectories(tmp_path / "t.jsonl", 1)
         prill("score", "t.jsonl", *words(server))
         result = prill("score", "t.jsonl", *words(server, "--frames", 2))
-        one_error(result, "holds verdicts of another evaluator", "--no-resume")
+        one_error(result, "contains verdicts of another judge", "--no-resume")
 
     def test_missing_model_names_its_flag(self, prill: Prill, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 1)
@@ -410,9 +410,8 @@ def test_help_lists_every_command_once_by_groups(prill: Prill) -> None:
 def test_an_unknown_command_names_the_nearest(prill: Prill) -> None:
     done = prill("scoer", "t.jsonl")
     assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr
-        == "prill: there is no command 'scoer' (did you mean 'score'?); prill --help lists them\n"
+    assert done.stderr == (
+        "prill: unknown command 'scoer' (did you mean 'score'?); prill --help lists the commands\n"
     )
 
 

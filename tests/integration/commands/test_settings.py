@@ -152,17 +152,17 @@ OF_STUDIES: list[tuple[Settings, str]] = [
     ({"arms.1.name": ".hidden"}, "s.json: arms[1].name: Expected `str` matching regex"),
     ({"arms.1.name": "a" * 300}, "s.json: arms[1].name: Expected `str` matching regex"),
     ({"arms.1.name": ""}, "s.json: arms[1].name: Expected `str` matching regex"),
-    ({"arms.1.name": "all"}, "s.json: arms: two arms are called 'all'"),
-    ({"arms.1.name": "base"}, "s.json: arms: an arm cannot be called base"),
-    ({"arms": []}, "s.json: arms: name at least one"),
+    ({"arms.1.name": "all"}, "s.json: arms: two arms have the name 'all'"),
+    ({"arms.1.name": "base"}, "s.json: arms: an arm cannot have the name base"),
+    ({"arms": []}, "s.json: arms: expected at least one"),
     ({"arms": 5}, "s.json: arms: expected a list of tables, got 5"),
-    ({"episodes.output": "elsewhere"}, "s.json: episodes.output: there is no such option"),
-    ({"attempts.0.output": "elsewhere"}, "s.json: attempts[0].output: there is no such option"),
-    ({"episodes.json": True}, "s.json: episodes.json: there is no such option"),
-    ({"episodes.dry_run": True}, "s.json: episodes.dry_run: there is no such option"),
+    ({"episodes.output": "elsewhere"}, "s.json: episodes.output: unknown option"),
+    ({"attempts.0.output": "elsewhere"}, "s.json: attempts[0].output: unknown option"),
+    ({"episodes.json": True}, "s.json: episodes.json: unknown option"),
+    ({"episodes.dry_run": True}, "s.json: episodes.dry_run: unknown option"),
     (
         {"episodes.max_step": 3},
-        "s.json: episodes.max_step: there is no such option (did you mean 'max_steps'?)",
+        "s.json: episodes.max_step: unknown option (did you mean 'max_steps'?)",
     ),
     ({"episodes.max_steps": "3"}, "s.json: episodes.max_steps: Expected `int`, got '3'"),
     ({"episodes.max_steps": 0}, "s.json: episodes.max_steps: Expected `int` >= 1"),
@@ -170,10 +170,10 @@ OF_STUDIES: list[tuple[Settings, str]] = [
         {"episodes.environment": "doubles.py:Page"},
         "doubles.py:Page: doubles.py has no 'Page' (did you mean 'Pages'?)",
     ),
-    ({"episodes.environment": 5}, "s.json: episodes.environment is missing: name the environment"),
+    ({"episodes.environment": 5}, "s.json: episodes.environment is missing; name the environment"),
     (
         {"episodes.environment": "doubles.py:Ungraded"},
-        "s.json: evaluation: nobody grades what is done in doubles.py:Ungraded",
+        "s.json: evaluation: doubles.py:Ungraded has no oracle",
     ),
     ({"episodes.goal": 5}, "s.json: episodes.environment.goal: Expected `str"),
     (
@@ -182,7 +182,7 @@ OF_STUDIES: list[tuple[Settings, str]] = [
     ),
     (
         {"episodes.model": "m"},
-        "s.json: episodes.model: the policy of a study has one model: name it under policy",
+        "s.json: episodes.model: all episodes of a study use one model; name it under policy",
     ),
     (
         {"attempts.1.set": ["environment.start=a"]},
@@ -192,7 +192,7 @@ OF_STUDIES: list[tuple[Settings, str]] = [
         {"attempts.0.seeds": "0-99999999999"},
         "s.json: attempts[0]: seeds '0-99999999999': 0-99999999999 has too many",
     ),
-    ({"attempts.0.seeds": "9" * 5000}, "a number has at most 18 digits"),
+    ({"attempts.0.seeds": "9" * 5000}, "a number may have at most 18 digits"),
     ({"attempts.0.seeds": "a"}, "s.json: attempts[0]: seeds 'a': expected numbers and ranges"),
     (
         {"attempts.0.attempts": 10**12},
@@ -206,10 +206,13 @@ OF_STUDIES: list[tuple[Settings, str]] = [
         {"attempts.0.temperature": float("nan")},
         "s.json: attempts[0].temperature: expected a finite number, got nan",
     ),
-    ({"evaluation.seeds": "10-9"}, "s.json: evaluation: seeds '10-9': 10-9 counts down"),
+    (
+        {"evaluation.seeds": "10-9"},
+        "s.json: evaluation: seeds '10-9': the range 10-9 is descending",
+    ),
     (
         {"evaluation.policy": "scripted"},
-        "s.json: evaluation.policy: only attempts may be another policy's",
+        "s.json: evaluation.policy: only attempts may use another policy",
     ),
     ({"evaluation.workers": True}, "s.json: evaluation.workers: Expected `int`, got True"),
     (
@@ -232,7 +235,7 @@ OF_STUDIES: list[tuple[Settings, str]] = [
         {"training.preset": "smal-text"},
         "s.json: training: unknown preset 'smal-text' (did you mean 'small-text'?)",
     ),
-    ({"training.preset": 5}, "s.json: training.preset: expected a text, got 5"),
+    ({"training.preset": 5}, "s.json: training.preset: expected a string, got 5"),
     (
         {"training.step": 2},
         "s.json: training.step: training has no such option (did you mean 'steps'?)",
@@ -253,12 +256,12 @@ OF_STUDIES: list[tuple[Settings, str]] = [
     ),
     pytest.param(
         {"training.targets": "("},
-        "s.json: training: targets: '(' is no regular expression",
+        "s.json: training: targets: '(' is not a regular expression",
         marks=needs_training,
     ),
     ({"rounds": 0}, "s.json: rounds: Expected `int` >= 1"),
     ({"rounds": 10**9}, "s.json: rounds: Expected `int` <= 1000"),
-    ({"round": 1}, "s.json: round: there is no such option (did you mean 'rounds'?)"),
+    ({"round": 1}, "s.json: round: unknown option (did you mean 'rounds'?)"),
 ]
 OF_RETRIES: list[tuple[Settings, str]] = [
     ({"judge.name": "nope"}, "s.json: judge: unknown judge 'nope'"),
@@ -302,22 +305,23 @@ OF_RETRIES: list[tuple[Settings, str]] = [
     ({"retries.false_negative_cost": 2.0, "retries.threshold": None}, "calibrat"),
     (
         {"lessons.lesson_token": 5},
-        "s.json: lessons.lesson_token: there is no such option (did you mean 'lesson_tokens'?)",
+        "s.json: lessons.lesson_token: unknown option (did you mean 'lesson_tokens'?)",
     ),
-    ({"retires": {}}, "s.json: retires: there is no such option (did you mean 'retries'?)"),
+    ({"retires": {}}, "s.json: retires: unknown option (did you mean 'retries'?)"),
 ]
 OF_COMMANDS: list[tuple[tuple[object, ...], str]] = [
     (
         (*PLAY, "--seeds", "0-99999999999"),
         "seeds '0-99999999999': 0-99999999999 has too many numbers",
     ),
-    ((*PLAY, "--seeds", "1,9999999999999999999999"), "a number has at most 18 digits"),
-    ((*PLAY, "--attempts", 10**12), "1,000,000,000,000 episodes; a run has at most 1,000,000"),
+    ((*PLAY, "--seeds", "1,9999999999999999999999"), "a number may have at most 18 digits"),
+    ((*PLAY, "--attempts", 10**12), "1,000,000,000,000 episodes; a run may have at most 1,000,000"),
     (
         (*PLAY, "--workers", 10**9),
-        "workers 1000000000: each has an environment of its own; give at most 1000",
+        "workers 1000000000: too many, because each needs an environment of its own; use "
+        "at most 1000",
     ),
-    ((*PLAY, "--moood", "1"), "--moood: there is no such option (did you mean '--mood'?)"),
+    ((*PLAY, "--moood", "1"), "--moood: unknown option (did you mean '--mood'?)"),
     ((*PLAY, "--temper", "nan"), "temper: expected a finite number, got 'nan'"),
     ((*PLAY, "--wait", "inf"), "wait: expected a finite number, got 'inf'"),
     ((*PLAY, "--start", "a"), "start: Expected `int`, got 'a'"),
@@ -335,13 +339,16 @@ OF_COMMANDS: list[tuple[tuple[object, ...], str]] = [
     ((*AGAIN, "oracle", "--threshold", "nan"), "threshold: "),
     (
         (*AGAIN, "oracle", "--baseline", "gone"),
-        "gone: holds no recorded attempts to take over (--baseline)",
+        "gone: contains no recorded attempts to reuse (--baseline)",
     ),
     (
         ("reflexion", "doubles.py:Ungraded", *AGAIN[2:], "noisy"),
-        "noisy: there is no oracle here whose labels it could change",
+        "noisy: there is no oracle whose labels it could change",
     ),
-    (("reflexion", "doubles.py:Ungraded", *AGAIN[2:], "oracle"), "there is no oracle here"),
+    (
+        ("reflexion", "doubles.py:Ungraded", *AGAIN[2:], "oracle"),
+        "there is no oracle whose labels could decide",
+    ),
     ((*SCORE, "nope"), "unknown judge 'nope'"),
     ((*SCORE, "votes.json"), "votes.json: judges[1].name"),
     ((*SCORE, "student", "--judge.model", "gone.json"), "gone.json"),
@@ -378,7 +385,7 @@ OF_COMMANDS: list[tuple[tuple[object, ...], str]] = [
         pytest.param((*TRAIN, *words), error, marks=needs_training)
         for words, error in (
             (("--batch", "3", "--micro-batch", "2"), "micro_batch: 2 does not divide the 3 rows"),
-            (("--targets", "("), "targets: '(' is no regular expression"),
+            (("--targets", "("), "targets: '(' is not a regular expression"),
             (("--report-to", "nope"), "report_to: 'nope' is not installed here"),
         )
     ),
@@ -389,7 +396,7 @@ OF_COMMANDS: list[tuple[tuple[object, ...], str]] = [
     ((*BATCH, "nope"), "unknown judge 'nope'"),
     ((*BATCH[:-3], "--judge", "self-report"), ""),
     (("batch", "submit", "gone"), "gone"),
-    ((*BENCH, "--beside", "nope"), "no figures 'nope'"),
+    ((*BENCH, "--beside", "nope"), "unknown figures 'nope'"),
     ((*BENCH, "--seeds", "0-99999999999"), "has too many numbers"),
     ((*BENCH[:-1], "doubles.py:Learner", "--trials", "100000"), "attempts: Expected `int` <= 1000"),
 ]
@@ -522,8 +529,8 @@ def test_right_settings_are_planned_and_nothing_else(prill: Prill, place: Path) 
                 "actions each",
                 "arms: 3, judged by always-success, noisy, double; at most 12 verdicts",
                 "train 3 times from embedded (lora), 2 steps of 2 rows",
-                "in all: at most 4 attempts and 8 episodes of evaluation",
-                "0 calls: no model is asked",
+                "in total: at most 4 attempts and 8 evaluation episodes",
+                "0 calls: no model is called",
                 "cost: $0.00",
                 "time: unknown",
             ),
@@ -531,13 +538,13 @@ def test_right_settings_are_planned_and_nothing_else(prill: Prill, place: Path) 
                 "play 2 episodes of 1 tasks, up to 3 times each, in doubles.py:Pages by Learner; "
                 "at most 3 actions each",
                 "judge at most 6 attempts by cascade",
-                "draw at most 4 lessons",
+                "generate at most 4 lessons",
                 "time: unknown; at most 6 min, by the limit of an episode",
             ),
             (*PLAY, "--seeds", "0-9", "--workers", "2"): (
                 "play 10 episodes",
                 "at most 50 min",
-                "0 calls: no model is asked",
+                "0 calls: no model is called",
             ),
             (*PLAY[:-1], "react", *model): (
                 "play 1 episodes",
@@ -552,18 +559,18 @@ def test_right_settings_are_planned_and_nothing_else(prill: Prill, place: Path) 
             (*TEAM, "self-report"): (
                 "trajectories to judge, 0 done",
                 "attacks, and no attack",
-                "0 calls: no model is asked",
+                "0 calls: no model is called",
             ),
             (*TEAM, "modular", "--captioner", "given", "--attacks", "pad-after-2000", *model): (
                 "8 trajectories to judge, 0 done",
                 "at most 8 calls, about",
             ),
             ("caption", "p.jsonl", "-o", "out.jsonl", *model): (
-                "1 pictures to caption, 0 already there",
+                "1 images to caption, 0 already in the file",
                 "1 calls, about",
             ),
             ("caption", "p.jsonl", "-o", "out", "--for-training", *model): (
-                "1 pictures to caption",
+                "1 images to caption",
                 "at most 1 calls, about",
             ),
             (
@@ -583,7 +590,7 @@ def test_right_settings_are_planned_and_nothing_else(prill: Prill, place: Path) 
                 "4 calls, about",
             ),
             ("batch", "submit", "b"): (
-                "hand in requests-01-001.jsonl: 4 requests for m",
+                "submit requests-01-001.jsonl: 4 requests for m",
                 "calls and tokens: unknown",
             ),
         }

@@ -90,7 +90,7 @@ def test_same_weights_are_loaded_once(folder: str) -> None:
 
 
 async def test_question_beyond_the_window_is_told(chooser: Chooser) -> None:
-    with pytest.raises(ContextTooLongError, match="the model's window 4096"):
+    with pytest.raises(ContextTooLongError, match="the model's context window only 4096"):
         await chooser.weigh([Message("user", ("z" * 5000,))], ["yes"])
 
 
@@ -109,10 +109,10 @@ async def test_failed_weighing_leaves_nobody_waiting(
 
 def test_missing_folders_are_named(folder: str, tmp_path: Path) -> None:
     with pytest.raises(
-        UsageError, match=r"no folder with a model in it \(a config.json and weights\)"
+        UsageError, match=r"not a model folder \(it needs a config.json and weights\)"
     ):
         load_chooser(str(tmp_path))
-    with pytest.raises(UsageError, match=r"no folder with an adapter in it \(PEFT"):
+    with pytest.raises(UsageError, match=r"not an adapter folder \(it needs PEFT"):
         load_chooser(folder, str(tmp_path))
 
 

@@ -146,7 +146,7 @@ async def test_evidence_fills_embedded_window(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_embedded_takes_no_images() -> None:
-    with pytest.raises(EndpointError, match="takes no images"):
+    with pytest.raises(EndpointError, match="does not accept images"):
         await EmbeddedModel().complete((Message("user", ("Look.", Image("a.png"))),), form=FORM)
 
 

@@ -298,7 +298,7 @@ async def test_adapter_changes_the_answers(
     )
     out = tuned.generate(**ids, max_new_tokens=24, do_sample=False)[0, ids["input_ids"].shape[1] :]
     assert repr(" ".join(words.decode(out).split()))[1:100] in text
-    with pytest.raises(UsageError, match="no folder with an adapter in it"):
+    with pytest.raises(UsageError, match="not an adapter folder"):
         LocalModel(folder, adapter=str(tmp_path))
 
 
@@ -310,7 +310,7 @@ async def test_damaged_adapter_is_one_clear_error(
     config, weights = place / "adapter_config.json", place / "adapter_model.safetensors"
     settings, tensors = config.read_bytes(), weights.read_bytes()
     cases: list[tuple[Path, bytes | None, str]] = [
-        (config, None, "no folder with an adapter in it"),
+        (config, None, "not an adapter folder"),
         (config, settings[: len(settings) // 2], "adapter_config.json: not valid JSON"),
         (config, b"[]", r"adapter_config.json: .* \(peft_type is missing\)"),
         (

@@ -82,7 +82,7 @@ async def test_dead_start_shows_its_last_lines(machine: Machine) -> None:
     machine.script('echo "no room on the device, $VLLM_API_KEY" >&2; exit 3')
     model = VLLMModel(str(machine.model))
     with pytest.raises(
-        EndpointError, match=r"vllm/tiny: vLLM has ended \(status 3\); its last lines:"
+        EndpointError, match=r"vllm/tiny: vLLM exited with status 3; its last lines:"
     ) as caught:
         await model.complete(ASK)
     assert str(caught.value).endswith("no room on the device, ***")
@@ -94,7 +94,7 @@ async def test_dead_start_shows_its_last_lines(machine: Machine) -> None:
 async def test_late_start_is_given_up(machine: Machine) -> None:
     machine.script("echo loading weights; exec sleep 600")
     with pytest.raises(
-        EndpointError, match=r"vLLM was not ready after 2 s \(start_timeout gives it longer\); it"
+        EndpointError, match=r"vLLM was not ready after 2 s \(start_timeout sets the limit\); it"
     ):
         await VLLMModel(str(machine.model), start_timeout=2.0).complete(ASK)
     assert machine.all_ended()
@@ -118,7 +118,7 @@ async def test_death_in_a_run_is_told(machine: Machine) -> None:
     model = VLLMModel(str(machine.model), retries=0)
     await model.complete(ASK)
     os.kill(int(machine.noted("processes")[0].split()[0]), signal.SIGKILL)
-    with pytest.raises(EndpointError, match=r"vLLM has ended \(status -?\d+\)"):
+    with pytest.raises(EndpointError, match=r"vLLM exited with status -?\d+"):
         for _ in range(100):
             with suppress(TransportError):  # of a call before its end is known
                 await model.complete(ASK)
@@ -184,14 +184,14 @@ def test_missing_vllm_names_the_extra(machine: Machine, monkeypatch: pytest.Monk
         MissingExtraError, match=re.escape(f"vllm is not installed; run: {install_command('vllm')}")
     ):
         make_model(f"vllm:{machine.model}")
-    with pytest.raises(UsageError, match="serve_python: nowhere is not an interpreter"):
+    with pytest.raises(UsageError, match="serve_python: nowhere is not a Python interpreter"):
         make_model(f"vllm:{machine.model}", serve_python="nowhere")
 
 
 def test_bad_folders_are_named(machine: Machine, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"none: no folder with a model in it"):
+    with pytest.raises(UsageError, match=r"none: not a model folder"):
         VLLMModel(str(tmp_path / "none"))
-    with pytest.raises(UsageError, match="bin: no folder with a LoRA adapter"):
+    with pytest.raises(UsageError, match="bin: not a LoRA adapter folder"):
         VLLMModel(str(machine.model), adapter=str(machine.bin))
     with pytest.raises(UsageError, match="serve_options: No closing quotation"):
         VLLMModel("org/model", serve_options="--a 'b")
@@ -237,7 +237,7 @@ async def test_adapter_of_the_vision_encoder_is_used(
     model.close()
     assert ("--enable-tower-connector-lora" in machine.words[0]) is told
     (adapter / "adapter_model.safetensors").write_bytes(data[:30])
-    with pytest.raises(UsageError, match="not a whole safetensors file"):
+    with pytest.raises(UsageError, match="incomplete safetensors file"):
         VLLMModel(str(machine.model), adapter=str(adapter))
 
 

@@ -216,7 +216,8 @@ def test_failed_training_says_why_and_resumes(engine: str, rows: Path, tmp_path:
         train(spec, rows, folder)
     message = str(failure.value)
     assert message.startswith(
-        f"ms-swift 4.6.0 failed (status 1; all of it is in {folder / 'swift.log'}); its last lines:"
+        f"ms-swift 4.6.0 failed (status 1; its output is in {folder / 'swift.log'}); its "
+        "last lines:"
     )
     assert message.endswith("\n  RuntimeError: the rows are odd")
     with pytest.raises(UsageError, match="has not ended"):
@@ -252,7 +253,8 @@ def test_another_training_in_its_folder_is_refused(engine: str, rows: Path, tmp_
     [
         (
             {"engine_python": "/nowhere/python"},
-            "engine_python: /nowhere/python is not an interpreter; name the python of",
+            "engine_python: /nowhere/python is not a Python interpreter; give the Python "
+            "interpreter of",
         ),
         ({"engine_python": sys.executable}, f"engine_python: {sys.executable} has no ms-swift"),
         (

@@ -109,7 +109,7 @@ def test_swift_trains_two_steps(
     model, told = tiny_model("qwen2_5_vl"), list[int]()
     spec = spec_of(model)
     with monkeypatch.context() as patch:  # as one that was killed after its first checkpoint
-        patch.setattr("prill.refine.training.swift._bring_back", lambda *_: 1 / 0)
+        patch.setattr("prill.refine.training.swift._restore_weights", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             train(spec, rows, tmp_path / "out")
     killed = tmp_path / "out/checkpoints/checkpoint-2/trainer_state.json"

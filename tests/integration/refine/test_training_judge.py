@@ -270,7 +270,7 @@ def test_a_run_unlike_those_it_learnt_from_gets_no_verdict(
     )
     (verdict,) = read_verdicts(tmp_path / "v.jsonl")
     assert (verdict.unscored, verdict.success) == ("no_evidence", None)
-    assert "learnt from other runs" in verdict.reason and verdict.fitted_on == "other"
+    assert "unlike the judge's training runs" in verdict.reason and verdict.fitted_on == "other"
 
 
 def test_a_stopped_training_goes_on_to_the_same_judge(
@@ -304,5 +304,5 @@ def test_rows_of_something_else_are_refused(
         "completion": [{"role": "assistant", "content": "b"}],
     }
     (tmp_path / "rows.jsonl").write_bytes(encode(row))
-    with pytest.raises(prill.UsageError, match=r"rows.jsonl:1: is not the row of a judge"):
+    with pytest.raises(prill.UsageError, match=r"rows.jsonl:1: not the row of a judge"):
         train(made.spec(), tmp_path / "rows.jsonl", tmp_path / "out")

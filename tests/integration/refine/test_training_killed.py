@@ -101,7 +101,8 @@ def test_an_unfinished_training_is_not_used(
     (folder / "training.json").write_text(json.dumps({**record, "done": False}))
     (folder / CHECKSUMS).unlink()  # it is written when all is done
     with pytest.raises(
-        UsageError, match=r"its training has not ended; the same prill train command resumes it"
+        UsageError,
+        match=r"the training is not finished; run the same prill train command to resume it",
     ):
         check_adapter(folder)
 

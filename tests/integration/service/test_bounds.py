@@ -172,7 +172,7 @@ async def test_values_are_counted_everywhere(visiting: Visiting) -> None:
     async with visiting(Gate(), max_values=100) as (client, service):
         for path, body in bodies.items():
             answer = await client.post(path, json=body)
-            assert (answer.status_code, "the limit here is 100" in answer.text) == (422, True), path
+            assert (answer.status_code, "the limit is 100" in answer.text) == (422, True), path
         assert service.judging.budget.used == 0
 
 
@@ -191,7 +191,7 @@ async def test_ids_are_short(visiting: Visiting, record: Record) -> None:
             answer = await client.post(path, json=body)
             assert (
                 answer.status_code == 422
-                and "the limit here is 1,000" in answer.text
+                and "the limit is 1,000" in answer.text
                 and long not in answer.text
             )
         assert (

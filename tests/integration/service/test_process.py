@@ -449,11 +449,11 @@ def test_a_file_names_its_judge_in_any_of_its_forms(words: str, tmp_path: Path) 
     [
         (
             '[reward]\njudge = "vlm"\nevaluator = "modular"',
-            "reward.evaluator: the judge is named by judge already",
+            "reward.evaluator: the judge is already named by judge",
         ),
         ('[reward]\nkind = "score"', "reward.judge is missing"),
         ("port = 1", "reward.judge is missing"),
-        ('[reward]\njudge = {name = "vlm"}\nframes = 2', "reward.frames: there is no such option"),
+        ('[reward]\njudge = {name = "vlm"}\nframes = 2', "reward.frames: unknown option"),
         (
             '[reward]\njudge = "vlm"\n[reward.watch]\nwindow = 3',
             "reward.watch.window: Expected `int` >= 30",
@@ -496,7 +496,10 @@ async def test_a_script_serves_next_to_other_work(tmp_path: Path) -> None:
         (("nowhere.toml",), "nowhere.toml: No such file"),
         (("--judge", "self-report", "--kind", "nice"), "unknown kind of reward 'nice'"),
         (("--judge", "self-report", "--lenght-penalty", "1"), "(did you mean '--length-penalty'?)"),
-        (("--judge", "self-report", "--model", "m"), "judge 'self-report' asks no model (--model)"),
+        (
+            ("--judge", "self-report", "--model", "m"),
+            "judge 'self-report' does not call a model; leave it out (--model)",
+        ),
         (
             ("--judge", "self-report", "--frames", "3"),
             "--frames: judge 'self-report' has no such option",
@@ -518,4 +521,4 @@ def test_a_taken_port_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert main(["serve", "--judge", "self-report", "--port", port]) == 2
-    assert "port 0 takes any" in capsys.readouterr().err
+    assert "use port 0 for any" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from prill.runs.rollout import RolloutConfig
 def config(*words: str) -> RolloutConfig:
     """Returns the configuration for these arguments."""
     derived, rest = derive(
-        RolloutConfig, list(words), COMMANDS["rollout"].words, prog="prill rollout", dry_run=True
+        RolloutConfig, list(words), COMMANDS["rollout"].layout, prog="prill rollout", dry_run=True
     )
     made = derived.read(rest)[0]
     assert isinstance(made, RolloutConfig)

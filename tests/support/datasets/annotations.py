@@ -67,7 +67,8 @@ def _rows(path: str | PathLike[str]) -> Iterator[tuple[str, str, list[tuple[str,
             header = next(reader, [])
             if header[:1] != ["Task ID"] or len(header) < 4:
                 raise UsageError(
-                    f"{path}: expected a table with Task ID, then a grade and a note of each person"
+                    f"{path}: expected a table with Task ID, then a grade and a note by "
+                    "each annotator"
                 )
             # "Alice (Correct: 1; …)", "Alice's Note", "Bob", "Bob's Note", …, "Average"
             people = [(i, header[i].split(" (")[0].strip()) for i in range(1, len(header) - 1, 2)]
@@ -91,7 +92,7 @@ def _grade(text: str) -> float:
     except ValueError:
         grade = -1.0
     if grade not in _GRADES:
-        raise InputError(f"grade {text!r} is none of 0, 0.5 and 1")
+        raise InputError(f"grade {text!r} is not one of 0, 0.5 and 1")
     return grade
 
 

@@ -206,7 +206,7 @@ async def served_view(folder: Path, **options: Any) -> AsyncIterator[str]:
         annotator="cleo",
         output=folder / "own.jsonl",
     )
-    async with _served(view_async, config.but(**options)) as url:
+    async with _served(view_async, config.copy_with(**options)) as url:
         yield url
 
 

@@ -24,7 +24,7 @@ def typed(value: str, field: str = "[5] textbox 'Search'") -> Action:
 
 def test_three_unreadable_actions_end_it() -> None:
     unreadable = [Action("other", text) for text in ("a", "b", "c")]
-    assert EarlyStop()(steps(*unreadable)) == "3 actions in a row could not be read"
+    assert EarlyStop()(steps(*unreadable)) == "3 actions in a row could not be parsed"
     assert EarlyStop()(steps(*unreadable[:2])) is None
     assert EarlyStop()(steps(*unreadable[:2], CART, unreadable[2])) is None
 

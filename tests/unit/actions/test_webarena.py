@@ -70,10 +70,10 @@ def test_every_known_verb_is_read(
         ("press []", "expected press"),
         ("goto []", "expected goto"),
         ("tab_focus [next]", "expected tab_focus"),
-        ("Click [7]", "is no action; the actions are click"),
-        ("I click [7]", "is no action"),
-        ("none", "is no action"),
-        ("", "is no action"),
+        ("Click [7]", "is not an action; the actions are click"),
+        ("I click [7]", "is not an action"),
+        ("none", "is not an action"),
+        ("", "is not an action"),
     ],
 )
 def test_unreadable_says_what_was_expected(text: str, words: str) -> None:

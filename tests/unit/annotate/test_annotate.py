@@ -674,7 +674,7 @@ def test_another_draw_does_not_continue_a_file(tmp_path: Path) -> None:
         limit=8,
         verdicts=[tmp_path / "v.jsonl"],
     )
-    with pytest.raises(UsageError, match="'a' was drawn with another chance than here"):
+    with pytest.raises(UsageError, match="'a' was drawn with a different probability"):
         annotate(config)
-    with pytest.raises(UsageError, match="give both"):
-        config.but(limit=None)
+    with pytest.raises(UsageError, match="needs limit and verdicts"):
+        config.copy_with(limit=None)

@@ -148,7 +148,9 @@ async def test_batch_of_another_folder_is_not_kept(trajectories: Path, tmp_path:
             assert folder.manifest.files[0].batch == theirs, (
                 "while it is under way, nobody can tell"
             )
-            with pytest.raises(EndpointError, match=f"batch {theirs} is of other requests"):
+            with pytest.raises(
+                EndpointError, match=f"batch {theirs} does not contain the requests of"
+            ):
                 await fetch(folder)
             await submit(folder)
             assert folder.manifest.files[0].batch not in (None, theirs), "now it can be told"

@@ -148,7 +148,7 @@ async def test_writing_asks_nothing(
 
 
 async def test_model_of_this_machine_is_refused(trajectories: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="answers on this machine"):
+    with pytest.raises(UsageError, match="runs on this machine"):
         await write(
             [trajectories],
             prill.judge("modular", captioner="given", model=ScriptedModel([])),
@@ -358,7 +358,9 @@ async def test_answers_to_other_batch_are_refused(
 
 
 async def test_requests_are_no_answers(folder: Path, server: MockServer, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"requests-01-001\.jsonl: holds no answers of this batch"):
+    with pytest.raises(
+        UsageError, match=r"requests-01-001\.jsonl: contains no answers of this batch"
+    ):
         await collect(
             folder, judge(server), tmp_path / "v.jsonl", answers=[folder / "requests-01-001.jsonl"]
         )
@@ -446,7 +448,9 @@ async def test_broken_download_is_told(
     monkeypatch.setattr(AsyncStreamedBinaryAPIResponse, "stream_to_file", broken)
     with BatchFolder(folder) as batch:
         await submit(batch)
-        with pytest.raises(EndpointError, match=r"cannot be fetched: the connection to .* broke"):
+        with pytest.raises(
+            EndpointError, match=r"cannot be downloaded: the connection to .* broke"
+        ):
             while await fetch(batch):
                 pass
     monkeypatch.undo()
@@ -469,11 +473,11 @@ async def test_page_of_a_proxy_is_one_clear_error(folder: Path, kind: str) -> No
         entry = replace(
             batch.manifest.files[0], base_url=f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
         )
-        for moment, change in (("submitted", None), ("fetched", "batch_1")):
+        for moment, change in (("submitted", None), ("downloaded", "batch_1")):
             batch.update(replace(entry, batch=change))
             with pytest.raises(
                 EndpointError,
-                match=rf"cannot be {moment}: http.* does not answer as a batch API does",
+                match=rf"cannot be {moment}: http.* does not answer like a batch API",
             ):
                 await (fetch(batch) if change else submit(batch))
     await runner.cleanup()
@@ -484,8 +488,8 @@ async def test_id_at_a_server_names_no_place(
 ) -> None:
     places: list[Path] = []
 
-    async def look(self: object, batch: BatchFolder, entry: object) -> jobs._Looked:
-        return jobs._Looked("completed", "", (str(folder.parent / "elsewhere"), "../elsewhere"))
+    async def look(self: object, batch: BatchFolder, entry: object) -> jobs._BatchState:
+        return jobs._BatchState("completed", "", (str(folder.parent / "elsewhere"), "../elsewhere"))
 
     async def download(self: object, id: str, target: Path) -> None:
         places.append(target)
@@ -514,9 +518,9 @@ async def test_full_disk_leaves_no_half_answers(folder: Path, tmp_path: Path) ->
 
 
 async def test_another_judge_is_refused(folder: Path, server: MockServer, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="requests are those of another judge .*max_tokens"):
+    with pytest.raises(UsageError, match="requests were written for another judge .*max_tokens"):
         await collect(folder, judge(server, max_tokens=7), tmp_path / "v.jsonl")
-    with pytest.raises(UsageError, match="asks no model at an endpoint"):
+    with pytest.raises(UsageError, match="calls no model at an endpoint"):
         await write([folder.parent / "t.jsonl"], prill.judge("always-fail"), tmp_path / "c")
 
 
@@ -598,7 +602,7 @@ async def test_folder_has_one_worker_at_a_time(
 ) -> None:
     with (
         BatchFolder(folder),
-        pytest.raises(UsageError, match="another process works on this batch"),
+        pytest.raises(UsageError, match="another process is using this batch"),
     ):
         await collect(folder, judge(server), tmp_path / "v.jsonl")
     assert (await collect(folder, judge(server), tmp_path / "v.jsonl")).pending == COUNT
@@ -629,7 +633,7 @@ async def test_problem_of_a_batch_stops_no_other(
         await submit(folder)
         folder.update(replace(folder.manifest.files[0], batch="batch_unknown"))
         for _ in range(3):  # a batch of this server has ended at the second look
-            with pytest.raises(EndpointError, match="batch batch_unknown cannot be fetched"):
+            with pytest.raises(EndpointError, match="batch batch_unknown cannot be downloaded"):
                 await fetch(folder)
         assert [file.fetched for file in folder.manifest.files] == [False, True]
 
@@ -684,6 +688,6 @@ async def test_refused_certificate_has_its_advice(
             batch.update(entry)
             with pytest.raises(
                 EndpointError,
-                match=r"not accepted \(self.signed certificate\); .* set \$SSL_CERT_FILE",
+                match=r"not trusted \(self.signed certificate\); .* set \$SSL_CERT_FILE",
             ):
                 await submit(batch, api=api)  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ async def test_captions_found_by_content(tmp_path: Path) -> None:
     assert await captioner(blue) == f"a blue\n{CUT}"
     for state, words in (
         (green, "refusal: the model declined"),
-        (grey, "no caption of the screenshot grey.png"),
+        (grey, "no caption for the screenshot grey.png"),
     ):
         with pytest.raises(NoEvidenceError, match=words):
             await captioner(state)
@@ -101,6 +101,6 @@ def test_log_repairs_and_refuses_like_verdicts(tmp_path: Path) -> None:
         (caption(red).id, "ask_again"),
     ]
     with pytest.raises(
-        UsageError, match=r"holds captions of another captioner \(name vlm m there, vlm n now\)"
+        UsageError, match=r"contains captions of another captioner \(name vlm m there, vlm n now\)"
     ):
         CaptionLog(path, "vlm n")

@@ -205,13 +205,13 @@ async def test_folder_of_others_is_left_alone(tmp_path: Path) -> None:
     write(tmp_path, [(draw(tmp_path / "a.png", 1), ENGLISH)])
     (tmp_path / "data").mkdir()
     (tmp_path / "data/rows.jsonl").write_text("mine\n")
-    with pytest.raises(UsageError, match="something else"):
+    with pytest.raises(UsageError, match="of another kind"):
         await make(tmp_path, captioner({}))
     with pytest.raises(UsageError, match="File name too long"):
         await training_data([tmp_path / "t.jsonl"], captioner({}), tmp_path / ("x" * 300))
     (tmp_path / "data/rows.jsonl").unlink()
     (tmp_path / "data" / CAPTIONS).write_text('{"id": "t", "success": true}\n')
-    with pytest.raises(UsageError, match="holds labels, not captions"):
+    with pytest.raises(UsageError, match="contains labels, not captions"):
         await make(tmp_path, captioner({}))
 
 

@@ -126,7 +126,7 @@ async def test_paper_preset_draws_as_the_paper(shot: Observation) -> None:
         == (1.0, 3, {"top_p": 0.3, "top_k": 0, "repetition_penalty": 1.2})
     )
     assert "in detail" in str(model.seen[0][0].parts[1])
-    with pytest.raises(UsageError, match="cannot be sampled"):
+    with pytest.raises(UsageError, match="does not support sampling"):
         VLMCaptioner(ScriptedModel([]), preset="paper")
 
 
@@ -158,7 +158,7 @@ async def test_original_preset_has_the_exact_words(
 def test_original_preset_takes_no_other_words(tmp_path: Path) -> None:
     (tmp_path / "mine.md").write_text("What is there?")
     for odd in ({"ocr": "rapidocr"}, {"prompt": str(tmp_path / "mine.md")}):
-        with pytest.raises(UsageError, match="words and the OCR"):
+        with pytest.raises(UsageError, match="prompt and the OCR"):
             make_captioner("vlm", model="m", preset="original", **odd)
 
 

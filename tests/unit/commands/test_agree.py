@@ -224,7 +224,7 @@ def test_by_needs_trajectories_with_the_key(case: Case, capsys: pytest.CaptureFi
     assert main(["agree", *words[:2], "--by", "site"]) == 2
     assert "by needs trajectories" in capsys.readouterr().err
     assert main(["agree", *words, "--by", "colour"]) == 2
-    assert "there are: site, agent, platform, task, truncated" in capsys.readouterr().err
+    assert "keys: site, agent, platform, task, truncated" in capsys.readouterr().err
 
 
 def test_python_compares_as_the_command_does(
@@ -261,14 +261,14 @@ def test_python_compares_as_the_command_does(
         part["value"] for part in found["slices"]["site"]
     ]
     assert result.table().to_rows()[0]["figure"] == "accuracy"
-    with pytest.raises(UsageError, match="it has: site, agent"):
+    with pytest.raises(UsageError, match="it has site, agent"):
         result.table("colour")
     shown = result._repr_html_()
     assert "McNemar" in shown and "\x1b" not in shown
 
 
 def test_options_that_exclude_each_other_are_told() -> None:
-    with pytest.raises(UsageError, match="corrections are of whole trajectories, not of steps"):
+    with pytest.raises(UsageError, match="corrections: only for whole trajectories, not for steps"):
         prill.AgreeConfig(verdicts="v", labels="l", steps=True, corrections="webarena")
 
 
@@ -283,7 +283,7 @@ def test_agents_ranked_by_judge_and_label(case: Case, capsys: pytest.CaptureFixt
 def test_ceiling_is_agreement_of_annotators(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     words = case("1010", "1100", "1001", "10")
     shown = agree(words, capsys)
-    assert "on 4 trajectories with two or more: the ceiling" in shown
+    assert "on 4 trajectories with two or more labels: the upper limit" in shown
     assert "all equal, of 3 or more" in shown
     people = as_json(words, capsys)["annotators"]
     # r0 111, r1 100, r2 00, r3 01: pairs 3 of 3, 1 of 3, 1 of 1, 0 of 1.
@@ -311,14 +311,14 @@ def test_truth_is_chosen_by_rule_or_name(case: Case, capsys: pytest.CaptureFixtu
     assert "Truth: the majority of the annotators who decided; a tie is undecided" in shown
     assert "1 undecided labels (1 tie)" in shown
     assert main(["agree", *words, "--truth", "most"]) == 2
-    assert "there are: P0, P1, P2 (--truth)" in capsys.readouterr().err
+    assert "annotators: P0, P1, P2 (--truth)" in capsys.readouterr().err
 
 
 def test_labels_without_verdict_are_told(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     words = case("10", "1011?")
     shown = agree(words[:2], capsys)
     assert (
-        "No verdict at all: 2 labelled trajectories, counted as wrong in the last accuracy" in shown
+        "Without a verdict: 2 labelled trajectories, counted as wrong in the last accuracy" in shown
     )
     assert "Not compared: 1 labels without verdict" in shown
     assert re.search(r"accuracy, unscored as wrong +0\.500 ", shown)
@@ -394,7 +394,7 @@ def test_disagreements_never_overwrite_input(
     words = case("10", "10")
     before = Path(words[1]).read_bytes()
     assert main(["agree", *words, "--disagreements", words[1]]) == 2
-    assert "this is an input too; choose another file (--disagreements)" in capsys.readouterr().err
+    assert "this is also an input; choose another file (--disagreements)" in capsys.readouterr().err
     assert Path(words[1]).read_bytes() == before
 
 
@@ -409,16 +409,16 @@ def test_corrections_on_request_are_counted(case: Case, capsys: pytest.CaptureFi
         ["r0", "r1"],
     )
     shown = agree(words, capsys)
-    assert "3 trajectories are of such a task, the labels of 2 changed" in shown
+    assert "3 trajectories belong to these tasks; 2 labels changed" in shown
     assert "GPT-4 agent" in shown
-    assert "Without trajectories an id is taken for the id of its task" in agree(
+    assert "Without trajectories, the id of a run is taken as the id of its task" in agree(
         [*words[:2], *words[-2:]], capsys
     )
 
 
 def test_unknown_corrections_are_an_error(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["agree", *case("10", "10"), "--corrections", "nope"]) == 2
-    assert "there are: webarena" in capsys.readouterr().err
+    assert "expected one of webarena" in capsys.readouterr().err
 
 
 def test_python_and_the_command_draw_the_same_tasks(

@@ -185,10 +185,10 @@ def test_what_is_not_compared_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
     for words in (
         "1 recorded steps of 1 episodes",
         "action matches                 1.000",
-        "1 recorded episodes without prediction, in no figure",
-        "1 predicted episodes that were not recorded",
-        "1 predictions beyond the last recorded step",
-        "1 episodes without boxes",
+        "1 recorded episodes without a prediction, left out",
+        "1 predicted episodes without a recording",
+        "1 predictions after the last recorded step",
+        "1 episodes without bounding boxes",
     ):
         assert words in shown
     broken = written(tmp_path / "q.jsonl", ("a", "g", []), error="the phone is gone")
@@ -206,7 +206,7 @@ def test_options_of_verdicts_are_refused(
     one = written(tmp_path / "r.jsonl", ("a", "g", [UP]))
     assert main(["agree", one, one, "--metric", "aitw", *words]) == 2
     shown = capsys.readouterr().err
-    assert f"{words[0][2:]} is about verdicts" in shown and f"({words[0]})" in shown
+    assert f"{words[0][2:]}: only for verdicts" in shown and f"({words[0]})" in shown
 
 
 def test_python_matches_as_the_command_does(
@@ -230,4 +230,4 @@ def test_two_predictions_of_one_episode_are_refused(
     both = tmp_path / "both.jsonl"
     both.write_text(Path(one).read_text("utf-8") * 2, encoding="utf-8")
     assert main(["agree", str(both), one, "--metric", "aitw"]) == 2
-    assert "one agent's at a time" in capsys.readouterr().err
+    assert "evaluate one agent at a time" in capsys.readouterr().err

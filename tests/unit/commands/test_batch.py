@@ -65,7 +65,7 @@ def test_batch_equals_score_to_the_line(prill: Prill, server: MockServer, tmp_pa
     )
     assert batch == online
     again = prill("score", "t.jsonl", "-o", "v.jsonl", *judged(server, "steps"))
-    assert (again.returncode, "5 already there" in again.stderr) == (0, True)
+    assert (again.returncode, "5 already in the file" in again.stderr) == (0, True)
 
 
 def test_python_does_what_the_commands_do(prill: Prill, server: MockServer, tmp_path: Path) -> None:
@@ -158,10 +158,13 @@ def test_options_of_a_batch_do_not_change(prill: Prill, server: MockServer, tmp_
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (("write", "t.jsonl", "-o", "b", "--judge", "always-fail"), "asks no model at an endpoint"),
+        (
+            ("write", "t.jsonl", "-o", "b", "--judge", "always-fail"),
+            "calls no model at an endpoint",
+        ),
         (
             ("write", "t.jsonl", "-o", ".", "--judge", "vlm", "--model", "m"),
-            "contains files that are not a batch",
+            "contains files that do not belong to a batch",
         ),
         (
             ("write", "-", "-o", "b", "--judge", "vlm", "--model", "m"),
@@ -180,7 +183,7 @@ def test_options_of_a_batch_do_not_change(prill: Prill, server: MockServer, tmp_
                 "--budget-usd",
                 "1",
             ),
-            "cannot stop at a budget",
+            "cannot enforce a budget",
         ),
         (
             ("write", "t.jsonl", "-o", "x" * 300, "--judge", "vlm", "--model", "m"),
@@ -224,7 +227,7 @@ def test_misuse_of_batch_is_one_error(
         ),
         (
             lambda record: record | {"judge": record["judge"] | {"modell": {}}},
-            "batch.json: judge.modell: is unknown here",
+            "batch.json: judge.modell: unknown option",
         ),
         (
             lambda record: record | {"judge": changed(record, "model", timeout="soon")},
@@ -232,16 +235,16 @@ def test_misuse_of_batch_is_one_error(
         ),
         (
             lambda record: record | {"judge": OLD | {"evaluator": ["x"]}},
-            "batch.json: judge.evaluator: expected a text",
+            "batch.json: judge.evaluator: expected a string",
         ),
         (
             lambda record: record | {"judge": OLD | {"model": 5}},
-            "batch.json: judge.model: expected a text, got 5",
+            "batch.json: judge.model: expected a string, got 5",
         ),
         (lambda record: record | {"judge": OLD | {"timeout": "soon"}}, "timeout: Expected `float`"),
         (
             lambda record: record | {"judge": OLD | {"framse": "2"}},
-            "options that are unknown here: framse",
+            "unknown options: framse",
         ),
     ],
 )
@@ -314,7 +317,8 @@ def test_problem_of_a_batch_costs_no_verdict(
     (tmp_path / "b" / "batch.json").write_text(json.dumps(manifest))
     for _ in range(3):
         done = prill("batch", "collect", "b", "-o", "v.jsonl")
-    assert (done.returncode, "batch batch_unknown cannot be fetched" in done.stderr) == (2, True), (
-        done.stderr
-    )
+    assert (done.returncode, ("batch batch_unknown cannot be downloaded") in done.stderr) == (
+        2,
+        True,
+    ), done.stderr
     assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == 2

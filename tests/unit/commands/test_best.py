@@ -44,8 +44,10 @@ def test_picks_are_written_and_told(
     for _ in range(2):  # it is replaced
         assert main(["best", *files[:2], "-o", out]) == 0
     page = capsys.readouterr().out
-    assert "Picked: 2 of 3 tasks, of 9 attempts; 2 picks are successes by the judge" in page
-    assert "Ties: 1 tasks, where the first attempt is taken; unscored: 4 attempts" in page
+    assert (
+        "Picked: 2 of 3 tasks, from 9 attempts; 2 picks are successes according to the judge"
+    ) in page
+    assert "Ties: 1 tasks, in which the first attempt is picked; unscored: 4 attempts" in page
     assert [run.id for run in prill.read_trajectories(out)] == ["0-1", "1-0"]
 
 
@@ -66,18 +68,18 @@ def test_labels_show_what_a_pick_is_worth(
         prill.BestConfig(verdicts=files[0], trajectories=files[1], labels=files[2], attempts=2)
     )
     assert [point.n for point in result.curve] == [1, 2]
-    assert "! without draws in which every attempt is unscored" in str(result)
+    assert "! leaves out samples in which every attempt is unscored" in str(result)
     assert list(result.to_pandas()["unscored"]) == [0, 1, 3]
     assert result.picks[1].tied == ("1-0", "1-2")
 
 
 def test_what_cannot_be_told_is_refused(files: list[str], tmp_path: Path) -> None:
     verdicts, runs, labels = files
-    with pytest.raises(UsageError, match="attempts needs labels"):
+    with pytest.raises(UsageError, match="attempts: labels are missing"):
         prill.BestConfig(verdicts=verdicts, trajectories=runs, attempts=2).check()
     with pytest.raises(UsageError, match="plot needs labels"):
         prill.BestConfig(verdicts=verdicts, trajectories=runs, plot="p.svg")
-    with pytest.raises(UsageError, match="this is an input too"):
+    with pytest.raises(UsageError, match="this is also an input"):
         prill.best(prill.BestConfig(verdicts=verdicts, trajectories=runs, output=runs))
     with pytest.raises(UsageError, match="no task has 4"):
         prill.best(
@@ -85,5 +87,5 @@ def test_what_cannot_be_told_is_refused(files: list[str], tmp_path: Path) -> Non
         )
     other = tmp_path / "other.jsonl"
     prill.write_trajectories(other, [Trajectory(id="x", task=Task(goal="g"))])
-    with pytest.raises(UsageError, match="others than those judged"):
+    with pytest.raises(UsageError, match="do not match the verdicts"):
         prill.best(prill.BestConfig(verdicts=verdicts, trajectories=other))

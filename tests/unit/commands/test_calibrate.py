@@ -57,7 +57,7 @@ def test_calibration_is_told_and_written(files: tuple[Path, Path, Path], prill: 
     done = prill("calibrate", verdicts, labels, "-o", "c.json", *words)
     assert done.returncode == 0, done.stderr
     assert "299 scored runs" in done.stdout
-    assert "left out 1 unscored" in done.stdout
+    assert "1 unscored left out" in done.stdout
     assert "5 folds by task" in done.stdout
     assert re.search(
         r"Method: (platt|isotonic) \(Brier score held out: platt 0\.\d+, isotonic 0\.\d+; ",
@@ -101,7 +101,7 @@ def test_calibration_alone_tells_the_errors(files: tuple[Path, Path, Path], pril
     old = prill("simulate-retries", "--calibration", "old.json", "-o", "sim")
     assert (old.returncode, old.stderr.count("\n")) == (2, 1)
     assert (
-        "is of an earlier version" in old.stderr
+        "was made by an earlier version" in old.stderr
         and "make it again with `prill calibrate`" in old.stderr
     )
 
@@ -129,7 +129,7 @@ def test_scores_of_zero_and_one_give_a_note(files: tuple[Path, Path, Path], pril
     files[0].write_text("".join(json.dumps({**line, "score": None}) + "\n" for line in lines))
     done = prill("calibrate", *files[:2], "-o", "c.json", "--source", "human")
     assert done.returncode == 0, done.stderr
-    assert "gave 2 different scores: there is nothing to calibrate beyond them" in done.stdout
+    assert "gave 2 different scores, which limits the calibration" in done.stdout
 
 
 def test_few_tasks_give_a_warning(files: tuple[Path, Path, Path], prill: Prill) -> None:
@@ -148,7 +148,7 @@ def test_few_tasks_give_a_warning(files: tuple[Path, Path, Path], prill: Prill) 
         "--trajectories",
         trajectories,
     )
-    assert (done.returncode, "Warning: 12 tasks; of fewer than 20" in done.stdout) == (0, True), (
+    assert (done.returncode, "Warning: 12 tasks; with fewer than 20" in done.stdout) == (0, True), (
         done.stderr
     )
 
@@ -170,7 +170,7 @@ def test_few_tasks_give_a_warning(files: tuple[Path, Path, Path], prill: Prill) 
         ),
         (
             ["--source", "human", "--cost-fp", "1"],
-            "go together: only their ratio matters (--cost-fp, --cost-fn)",
+            "give both; only their ratio matters (--cost-fp, --cost-fn)",
         ),
         (
             ["--source", "human", "--cost-fp", "one", "--cost-fn", "1"],
@@ -182,7 +182,7 @@ def test_few_tasks_give_a_warning(files: tuple[Path, Path, Path], prill: Prill) 
         ),
         (
             ["--source", "human", "--cost-fp", "1", "--cost-fn", "2", "--target-precision", "0.5"],
-            "choose a precision or the costs",
+            "give either target_precision or the costs",
         ),
         (["--source", "oracle"], "299 successes and 0 failures"),
         ([], "human, oracle"),
@@ -211,7 +211,7 @@ def test_trajectories_must_match_verdicts(files: tuple[Path, Path, Path], prill:
         "--trajectories",
         trajectories,
     )
-    assert (done.returncode, "others than those judged" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "do not match the verdicts" in done.stderr) == (2, True), done.stderr
 
 
 def test_python_calibrates_as_the_command_does(

@@ -49,7 +49,7 @@ def test_nothing_readable_gives_2(content: bytes | None, prill: Prill, tmp_path:
     if content is not None:
         (tmp_path / "t.jsonl").write_bytes(content)
     done = prill("check", "t.jsonl")
-    assert (done.returncode, "t.jsonl: of no known kind, 0 good lines" in done.stdout) == (2, True)
+    assert (done.returncode, "t.jsonl: unknown kind, 0 good lines" in done.stdout) == (2, True)
 
 
 def test_twenty_problems_are_shown(prill: Prill, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_check_takes_files_or_schema(words: tuple[str, ...], prill: Prill) -> No
     done = prill("check", *words)
     assert (
         done.returncode,
-        "give either files to check or the kind of a schema (--schema)" in done.stderr,
+        "give either files to check, or a kind for schema (--schema)" in done.stderr,
     ) == (2, True)
 
 

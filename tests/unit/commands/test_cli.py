@@ -12,7 +12,7 @@ def test_options_that_help_are_named(prill: Prill, tmp_path: Path) -> None:
     assert prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "always-fail").returncode == 0
     done = prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "always-success")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert done.stderr.endswith("choose another file, or begin again (-o, --no-resume)\n")
+    assert done.stderr.endswith("choose another file, or start over (-o, --no-resume)\n")
 
 
 def test_wrong_output_names_its_option(prill: Prill, tmp_path: Path) -> None:

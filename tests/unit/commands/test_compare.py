@@ -214,7 +214,9 @@ def test_repeated_verdicts_are_the_judges_noise(agent: Agent, tmp_path: Path) ->
     assert result.main.noise.judge == pytest.approx(0.125)
     assert result.main.rate_a == pytest.approx(0.375)
     other = agent("a3", "1", judge=EvaluatorInfo("modular", "1", "another"))
-    with pytest.raises(UsageError, match="one judge judges again"):
+    with pytest.raises(
+        UsageError, match="can only be measured on repeated verdicts of the same judge"
+    ):
         prill.compare(prill.CompareConfig(a=a, b=b, trajectories=runs(a, b), a_again=[other]))
 
 
@@ -229,7 +231,7 @@ def test_labels_show_what_of_the_difference_is_the_judges(agent: Agent) -> None:
     assert result.by_labels is not None and result.judge_error is not None
     assert result.by_labels.difference.value == 0
     assert result.judge_error.value == pytest.approx(0.5)
-    assert "Warning: the judge errs differently on A and on B" in str(result)
+    assert "Warning: the judge's error rates differ between A and B" in str(result)
     by_labels = prill.compare(
         prill.CompareConfig(
             a=a, b=b, trajectories=runs(a, b), labels=labels, outcome="labels", require="B > A"
@@ -243,20 +245,20 @@ def test_runs_with_the_same_id_share_a_task(agent: Agent) -> None:
     a, b = agent("a", "1", "0"), agent("b", "1", "1")
     Path(b).write_text(Path(b).read_text().replace('"b-', '"a-'))
     assert prill.compare(prill.CompareConfig(a=a, b=b)).main.difference.value == 0.5
-    with pytest.raises(UsageError, match="agree compares two judges"):
+    with pytest.raises(UsageError, match="compare two judges with"):
         prill.compare(prill.CompareConfig(a=a, b=b, trajectories=runs(a)))
 
 
 def test_what_cannot_be_compared_is_refused(agent: Agent, tmp_path: Path) -> None:
     a, b = agent("a", "1"), agent("b", "1")
-    with pytest.raises(UsageError, match="trajectories say which runs share a task"):
+    with pytest.raises(UsageError, match="trajectories show which runs share a task"):
         prill.compare(prill.CompareConfig(a=a, b=b))
-    with pytest.raises(UsageError, match="this is an input too"):
+    with pytest.raises(UsageError, match="this is also an input"):
         prill.compare(prill.CompareConfig(a=a, b=b, trajectories=runs(a, b), junit=a))
-    with pytest.raises(UsageError, match="one file, or A's and B's"):
+    with pytest.raises(UsageError, match="expected one file, or two"):
         prill.CompareConfig(a=a, b=b, trajectories=["x", "y", "z"]).check()
     out = str(tmp_path / "c.md")
     for _ in range(2):  # it is replaced
         prill.compare(prill.CompareConfig(a=a, b=b, trajectories=runs(a, b), markdown=out))
-    with pytest.raises(UsageError, match="holds a comparison, not a JUnit report"):
+    with pytest.raises(UsageError, match="contains a comparison, not a JUnit report"):
         prill.compare(prill.CompareConfig(a=a, b=b, trajectories=runs(a, b), junit=out))

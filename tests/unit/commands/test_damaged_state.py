@@ -190,7 +190,7 @@ def transcribed(folder: Path, prill: Prill, url: str) -> Case:
     return Case(
         "s.transcripts/calls-0001.jsonl.gz",
         ("show", "t1", "--verdicts", "s.jsonl"),
-        tells="s.transcripts holds none",
+        tells="s.transcripts has no transcript",
     )
 
 

@@ -61,7 +61,10 @@ def test_atif_has_them_in_extra(prill: Prill, tmp_path: Path) -> None:
     verdicts(tmp_path / "v.jsonl", "a", "b", "c", "gone")
     verdicts(tmp_path / "w.jsonl", "b", judge=OTHER)
     done = prill("export", "v.jsonl", "w.jsonl", "--to", "atif", "--recording", "logs", "-o", "out")
-    assert done.returncode == 3 and "'gone': nothing with that id" in done.stderr
+    assert (
+        done.returncode == 3
+        and "'gone': left out, because the recording has nothing with that id" in done.stderr
+    )
     extra = {
         name: json.loads((tmp_path / f"out/{name}.json").read_text())["extra"] for name in "abcd"
     }
@@ -271,26 +274,26 @@ def test_a_table_has_all(prill: Prill, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("--to", "atif", "-o", "out"), "name it (--recording)"),
+        (("--to", "atif", "-o", "out"), "recording is missing"),
         (
             ("--to", "inspect", "--recording", "a.json", "-o", "out"),
             "is of the format atif; only one of inspect can be copied (--to)",
         ),
-        (("--to", "atif", "--recording", "a.json", "-o", "a.json"), "exists already"),
-        (("--to", "atif", "--recording", "logs", "-o", "logs/out"), "is inside the recording"),
+        (("--to", "atif", "--recording", "a.json", "-o", "a.json"), "already exists"),
+        (("--to", "atif", "--recording", "logs", "-o", "logs/out"), "inside the recording"),
         (
             ("--to", "atif", "--recording", "b.json", "-o", "out.json"),
             "has none of the 1 ids in the verdicts; name what was judged (--recording)",
         ),
-        (("--to", "langsmith", "-o", "v.jsonl"), "this is an input too"),
+        (("--to", "langsmith", "-o", "v.jsonl"), "this is also an input"),
         (
             ("--to", "langsmith", "-o", "f.jsonl"),
             "none of the 1 verdicts belongs to a LangSmith run",
         ),
-        (("--to", "langsmith", "--recording", "m.jsonl", "-o", "m.jsonl"), "this is an input too"),
-        (("--to", "langsmith", "--recording", "m.jsonl", "-o", "link"), "this is an input too"),
-        (("--to", "csv", "--recording", "m.jsonl", "-o", "link"), "this is an input too"),
-        (("--to", "openinference", "-o", "link"), "this is an input too"),
+        (("--to", "langsmith", "--recording", "m.jsonl", "-o", "m.jsonl"), "this is also an input"),
+        (("--to", "langsmith", "--recording", "m.jsonl", "-o", "link"), "this is also an input"),
+        (("--to", "csv", "--recording", "m.jsonl", "-o", "link"), "this is also an input"),
+        (("--to", "openinference", "-o", "link"), "this is also an input"),
         (("--to", "browser-use", "--recording", "logs", "-o", "out"), "is of the format atif"),
     ],
 )

@@ -88,7 +88,7 @@ def test_folder_has_rows_manifest_and_page(prill: Prill, runs: Path, tmp_path: P
     assert (done.returncode, done.stderr) == (0, "4 sft rows -> rows\n")
     assert done.stdout.splitlines() == [
         "4 of 8 steps kept, of 2 of 4 attempts",
-        "In no row, for want of a verdict: timeout 1",
+        "Without a row, because there was no verdict: timeout 1",
         (
             "By the labels, 1 of 2 labelled attempts that were kept truly succeeded: 0.500 [0.095, "
             "0.905]"
@@ -167,7 +167,10 @@ def test_policy_gives_prompt_and_language(prill: Prill, runs: Path, tmp_path: Pa
         "replay",
         "--policy.trajectories=[]",
     )
-    assert (refused.returncode, "those that do: react, screen, cogagent" in refused.stderr) == (
+    assert (
+        refused.returncode,
+        "policies with this method: react, screen, cogagent" in refused.stderr,
+    ) == (
         2,
         True,
     )
@@ -289,15 +292,15 @@ def test_the_same_again_is_the_same(prill: Prill, runs: Path, tmp_path: Path) ->
         (["--rows", "sft,ppo"], "rows"),
         (
             ["--rows", "kto", "--keep-all"],
-            "kto needs steps that the judge kept and steps that it rejected: there are 6 and 0",
+            "kto needs steps that the judge kept and steps that it rejected; got 6 and 0",
         ),
         (
             ["--rows", "dpo", "--per-task", "1", "--seed", "3", "--policy", "cogagent"],
-            "no kept step",
+            "no pair of a kept and a rejected step",
         ),
         (
             ["--policy", "cogagent"],
-            "no kept step gives a row; steps that give no row: nothing to show 4",
+            "no kept step gives a row; steps without a row: nothing to show 4",
         ),
         (["--format", "trll"], "did you mean 'trl'?"),
         (["--policy.histroy", "2"], "did you mean '--policy.history'?"),
@@ -317,7 +320,7 @@ def test_bad_input_is_one_clear_error(
 def test_verdicts_must_be_of_these(prill: Prill, runs: Path, tmp_path: Path) -> None:
     write(tmp_path / "other.jsonl", said("x", True))
     done = prill("filter", runs, "--verdicts", "other.jsonl", "-o", "rows")
-    assert (done.returncode, "none of the 4 ids here is among theirs" in done.stderr) == (2, True)
+    assert (done.returncode, "none of the 4 ids has a verdict" in done.stderr) == (2, True)
     write(tmp_path / "bare.jsonl", said("a", True))
     done = prill("filter", runs, "--verdicts", "bare.jsonl", "-o", "rows", "--threshold", "0.5")
     assert (done.returncode, "has no score to compare with a threshold" in done.stderr) == (2, True)
@@ -335,7 +338,10 @@ def test_folders_of_others_are_left_alone(prill: Prill, runs: Path, tmp_path: Pa
     assert prill("filter", runs, "--verdicts", "v.jsonl", "-o", "rows").returncode == 0
     (tmp_path / "rows/notes.txt").write_text("mine")
     done = prill("filter", runs, "--verdicts", "v.jsonl", "-o", "rows")
-    assert (done.returncode, "holds notes.txt, which this would remove" in done.stderr) == (2, True)
+    assert (done.returncode, "contains notes.txt, which would be deleted" in done.stderr) == (
+        2,
+        True,
+    )
     assert prill("filter", runs, "--verdicts", "v.jsonl", "-o", tmp_path).returncode == 2
     assert prill("filter", runs, "--verdicts", "v.jsonl", "-o", runs).returncode == 2
     assert (tmp_path / "rows/notes.txt").exists() and runs.exists()

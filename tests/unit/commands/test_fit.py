@@ -51,8 +51,8 @@ def test_fit_gives_a_card_and_a_usable_judge(files: tuple[Path, Path], prill: Pr
     done = prill("fit", *files, "-o", "m.json", "--source", "human")
     assert done.returncode == 0, done.stderr
     assert "Fitted on 60 runs of 30 tasks, 30 successes; labels: human" in done.stdout
-    assert "site0, fitted on the others" in done.stdout
-    assert "like those it was fitted on" in done.stdout
+    assert "site0, fitted on the other sites" in done.stdout
+    assert "It was fitted on these sites" in done.stdout
     scored = prill("score", files[0], "-o", "v.jsonl", "--judge", "student", "--model", "m.json")
     assert scored.returncode == 0, scored.stderr
     compared = prill("agree", "v.jsonl", files[1], "--source", "human", "--json")
@@ -84,7 +84,7 @@ def test_python_fits_as_the_command_does(
         harden=True,
         families=families,
     )
-    result = library.fit(config.but(out_of_fold="p.jsonl"))
+    result = library.fit(config.copy_with(out_of_fold="p.jsonl"))
     assert capsys.readouterr() == ("", ""), "the library prints nothing"
     assert f"{result}\n" == done.stdout
     assert Path("p.json").read_bytes() == Path("m.json").read_bytes()
@@ -94,8 +94,8 @@ def test_python_fits_as_the_command_does(
     assert rows["all (5 folds by task)"]["kappa"] == result.model.card.all_runs.kappa
     assert {
         "all, were it not hardened",
-        "those not cut off",
-        "site0, fitted on the others",
+        "complete runs only",
+        "site0, fitted on the other sites",
     } <= rows.keys()
 
 
@@ -141,7 +141,7 @@ def test_hardened_fit_shows_cost_and_families(files: tuple[Path, Path], prill: P
     refused = prill(
         "fit", *files, "-o", "n.json", "--source", "human", "--harden", "--families", "luck"
     )
-    assert (refused.returncode, "no family of attacks 'luck'" in refused.stderr) == (2, True)
+    assert (refused.returncode, "unknown attack family 'luck'" in refused.stderr) == (2, True)
 
 
 def test_out_of_fold_scores_are_calibrated(files: tuple[Path, Path], prill: Prill) -> None:
@@ -183,7 +183,7 @@ def test_broken_line_is_named_rest_is_fitted(files: tuple[Path, Path], prill: Pr
     done = prill("fit", *files, "-o", "m.json", "--source", "human")
     assert done.returncode == 3
     assert "t.jsonl:61" in done.stderr
-    assert "left out 1" in done.stdout
+    assert "1 without label or steps left out" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_labels_of_other_runs_are_an_error(files: tuple[Path, Path], prill: Pril
     files[1].write_text('{"id": "stranger", "success": true}\n')
     done = prill("fit", *files, "-o", "m.json")
     assert done.returncode == 2
-    assert "do the ids of both files match" in done.stderr
+    assert "that the ids of both files match" in done.stderr
 
 
 def test_other_kind_is_refused_with_advice(files: tuple[Path, Path], prill: Prill) -> None:
@@ -221,7 +221,7 @@ def test_other_kind_is_refused_with_advice(files: tuple[Path, Path], prill: Pril
 def test_figures_of_fitted_runs_say_so_everywhere(files: tuple[Path, Path], prill: Prill) -> None:
     prill("fit", *files, "-o", "m.json", "--source", "human", "--out-of-fold", "held.jsonl")
     words = ("-o", "v.jsonl", "--judge", "student", "--model", "m.json")
-    caution = "student was fitted on 60 of these 60 runs: figures of them flatter it"
+    caution = "student was fitted on 60 of these 60 runs: its figures on them are too good"
     assert caution in prill("score", files[0], *words).stderr
     Path("m.json").unlink()  # the verdict file alone tells
     labels = ("--source", "human")
@@ -249,7 +249,7 @@ def test_figures_of_fitted_runs_say_so_everywhere(files: tuple[Path, Path], pril
     rows = prill(
         "filter", files[0], "--verdicts", "v.jsonl", "-o", "rows", "--labels", *compared, "--json"
     )
-    assert json.loads(rows.stdout)["fitted"]["run"] == 60 and "flatter" in rows.stderr
+    assert json.loads(rows.stdout)["fitted"]["run"] == 60 and "too good" in rows.stderr
     assert " run |\n" in prill("table", "v.jsonl").stdout
 
 
@@ -257,7 +257,7 @@ def test_held_out_figures_are_no_flattery(files: tuple[Path, Path], prill: Prill
     prill("fit", *files, "-o", "m.json", "--source", "human", "--out-of-fold", "held.jsonl")
     compared = (files[1], "--source", "human")
     assert "Warning" not in prill("agree", "held.jsonl", *compared).stdout
-    assert "flatter" not in prill("calibrate", "held.jsonl", *compared, "-o", "c.json").stdout
+    assert "too good" not in prill("calibrate", "held.jsonl", *compared, "-o", "c.json").stdout
     Path("u.jsonl").write_text(files[0].read_text().replace('"id": "k', '"id": "other k'))
     done = prill("score", "u.jsonl", "-o", "v.jsonl", "--judge", "student", "--model", "m.json")
     assert done.returncode == 0 and "fitted on" not in done.stderr
@@ -337,7 +337,8 @@ def test_sites_outside_the_fit_warn_once(
     done = prill("score", "u.jsonl", "-o", "v.jsonl", "--judge", *judge)
     assert done.returncode == 0, done.stderr
     assert (
-        done.stderr.count("30 runs are of sites that this student was not fitted on (zoo? 30)") == 1
+        done.stderr.count("30 runs are from sites that this student was not fitted on (zoo? 30)")
+        == 1
     )
     assert (
         "not fitted on" not in prill("score", files[0], "-o", "w.jsonl", "--judge", *judge).stderr
@@ -352,7 +353,7 @@ def test_evidence_only_refuses_claims_fit(
     Path("judge.toml").write_text(JUDGE_FILE)
     words = ("score", files[0], "-o", "v.jsonl", "--judge", *judge, "--evidence-only")
     done = prill(*words)
-    assert (done.returncode, "goes by evidence only (--evidence-only)" in done.stderr) == (
+    assert (done.returncode, "fit one on evidence only (--evidence-only)" in done.stderr) == (
         2,
         True,
     ), done.stderr
@@ -370,7 +371,7 @@ def test_learning_curve_is_a_table_and_a_picture(files: tuple[Path, Path], prill
     config = library.FitConfig(
         trajectories=[files[0]], labels=files[1], output="p.json", source="human", kind="prior"
     )
-    result = library.fit(config.but(learning_curve="p.svg"))
+    result = library.fit(config.copy_with(learning_curve="p.svg"))
     rows = result.curve_table().to_rows()
     labels = [row["labels"] for row in rows]
     assert labels == sorted(labels) and labels[-1] == 48, "four of five folds of 60 runs"

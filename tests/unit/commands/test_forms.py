@@ -87,7 +87,7 @@ def test_refused_options_are_told_in_a_line(prill: Prill, tmp_path: Path) -> Non
             *words(server, "--reasoning-effort", "low", "--image-detail", "high"),
         )
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("mock takes no reasoning effort of 'low': it was left out") == 1
+    assert done.stderr.count("mock does not accept reasoning effort = 'low'; it was left out") == 1
     assert "image detail" not in done.stderr
     assert (
         next(read_verdicts(tmp_path / "v.jsonl")).evaluator.model
@@ -95,7 +95,7 @@ def test_refused_options_are_told_in_a_line(prill: Prill, tmp_path: Path) -> Non
     )
     bad = prill("score", "t.jsonl", *words(server, "--reasoning-effort", "lots"))
     assert (bad.returncode, bad.stderr.count("\n")) == (2, 1)
-    assert "--model.reasoning-effort: Invalid enum value 'lots'; write one of " in bad.stderr
+    assert "--model.reasoning-effort: Invalid enum value 'lots'; expected one of " in bad.stderr
 
 
 def test_unlisted_flags_are_options_of_judges(prill: Prill) -> None:

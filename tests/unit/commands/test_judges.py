@@ -136,7 +136,7 @@ WRONG: list[tuple[str, str]] = [
     ),
     ("evaluator = 'vlm'\nframes = []", "judge.toml: frames: Expected `int`"),
     ("evaluator = 'nobody'", "unknown judge 'nobody'"),
-    ("evaluator = 'cascade'\n[[judges]]\nevaluator = 'always-fail'", "a cascade has two judges"),
+    ("evaluator = 'cascade'\n[[judges]]\nevaluator = 'always-fail'", "a cascade needs two judges"),
     ("evaluator = 'vote'\njudges = 3", "judges: expected a list, got int"),
     (
         "evaluator = 'vote'\n[[judges]]\nevaluator = 'vlm'\nframe = 1",
@@ -150,7 +150,7 @@ WRONG: list[tuple[str, str]] = [
     ),
     (
         "evaluator = 'vote'\nsamples = 2\n[[judges]]\nevaluator = 'self-report'",
-        "give several judges to vote, not samples",
+        "give several judges to vote, instead of samples",
     ),
 ]
 
@@ -180,27 +180,30 @@ def test_wrong_judge_file_is_one_error(
     [
         (
             ("--judge", "student"),
-            "model is missing: judge 'student' needs it (the file that prill fit wrote) (--model)",
+            "model is missing: judge 'student' needs it. File written by `prill fit`. (--model)",
         ),
         (("--judge", "cascade"), "judges is missing"),
         (("--judge", "oracle"), "labels is missing: judge 'oracle' needs it"),
-        (("--judge", "always-fail", "--top-k", "3"), "model: judge 'always-fail' asks no model"),
+        (
+            ("--judge", "always-fail", "--top-k", "3"),
+            "model: judge 'always-fail' does not call a model; leave it out",
+        ),
         (
             ("--judge", "always-fail", "--captioner", "nonsense"),
             "captioner: judge 'always-fail' has no such option",
         ),
-        (("--judge", "always-fail", "--rubrics", "/nowhere"), "judges that have it: rubric"),
+        (("--judge", "always-fail", "--rubrics", "/nowhere"), "judges with this option: rubric"),
         (
             ("--judge", "vlm", "--model", "m", "--captioner", "text"),
-            "judges that have it: modular, steps, webjudge, rubric",
+            "judges with this option: modular, steps, webjudge, rubric",
         ),
         (
             ("--judge", "modular", "--model", "embedded", "--base-url", "http://x"),
-            "model 'embedded' has no such option; models that have it: NAME",
+            "model 'embedded' has no such option; models with this option: NAME",
         ),
         (
             ("--judge", "self-report", "--frames", "2"),
-            "judge 'self-report' has no such option; judges that have it: vlm, modular",
+            "judge 'self-report' has no such option; judges with this option: vlm, modular",
         ),
         (
             ("--judge", "vlm", "--model", "m", "--frames", "0"),
@@ -239,7 +242,7 @@ def test_evidence_only_changes_identity(prill: Prill, tmp_path: Path, attempts: 
     assert prill(*words, "--evidence-only").returncode == 0
     again = prill(*words)
     assert again.returncode == 2
-    assert "another evaluator" in again.stderr
+    assert "another judge" in again.stderr
 
 
 @pytest.mark.parametrize(
@@ -284,7 +287,7 @@ def test_judges_are_listed(prill: Prill) -> None:
     assert all(f"\n{name} " in f"\n{listing}" for name in JUDGES.entries)
     page = prill("judges", "rubric").stdout
     assert "top_k" in page
-    assert "frames shown for each criterion" in page
+    assert "Number of frames shown per criterion" in page
     records = json.loads(prill("judges", "steps", "--json").stdout)
     assert {"name": "towards", "type": "float", "required": False, "default": 0.5} in [
         {key: record[key] for key in ("name", "type", "required", "default")} for record in records
@@ -309,7 +312,7 @@ def test_printed_prompt_can_be_used(prill: Prill, tmp_path: Path, attempts: Path
     bad = prill(
         "score", attempts, "-o", tmp_path / "x.jsonl", *words, "--prompt", tmp_path / "bad.md"
     )
-    assert (bad.returncode, "has no placeholder actions" in bad.stderr) == (2, True), bad.stderr
+    assert (bad.returncode, "placeholder actions" in bad.stderr) == (2, True), bad.stderr
     assert prill("judges", "self-report", "--prompt").returncode == 2
 
 

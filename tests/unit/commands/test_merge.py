@@ -138,14 +138,14 @@ def test_other_evaluators_are_not_merged(tmp_path: Path) -> None:
         encode(Verdict(id="b", success=True, evaluator=EvaluatorInfo("vlm", "2"), key="k"))
     )
     out = write(tmp_path / "out", line("z"))
-    with pytest.raises(UsageError, match=r"another evaluator .*version 2 there, 1 in"):
+    with pytest.raises(UsageError, match=r"another judge .*version 2 there, 1 in"):
         merge_verdicts([first, second], out)
     assert [v.id for v in read_verdicts(out)] == ["z"]
 
 
 def test_same_id_of_other_content_is_refused(tmp_path: Path) -> None:
     files = [write(tmp_path / name, line("a", key=name)) for name in ("1", "2")]
-    with pytest.raises(UsageError, match="'a' has other content"):
+    with pytest.raises(UsageError, match="'a' differs from that in"):
         merge_verdicts(files, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -159,7 +159,7 @@ def test_same_id_of_other_content_is_refused(tmp_path: Path) -> None:
         (b"5\n", "part.jsonl:1: Expected `object`, got `int`"),
         (encode(line("a"))[:40] + b"\n" + encode(line("b")), "part.jsonl:1: not valid JSON"),
         (encode(line("a")).replace(b'"score":1.0', b'"score":"1"'), "at `$.score`"),
-        (gzip.compress(encode(line("a")))[:-8], "part.jsonl.gz:2: cannot be read further"),
+        (gzip.compress(encode(line("a")))[:-8], "part.jsonl.gz:2: cannot be read any further"),
     ],
 )
 def test_damaged_shard_is_one_clear_error(
@@ -187,7 +187,7 @@ def test_verdicts_that_are_there_stay(tmp_path: Path) -> None:
     out, more = write(tmp_path / "out", line("a")), write(tmp_path / "1", line("b"))
     assert merge_verdicts([more], out).verdicts == 2
     assert merge_verdicts([more], out) == Merged(2, 0, 1)
-    with pytest.raises(UsageError, match="an input too"):
+    with pytest.raises(UsageError, match="also an input"):
         merge_verdicts([out], out)
 
 
@@ -200,7 +200,9 @@ def test_an_incomplete_last_line_is_told(prill: Prill, tmp_path: Path) -> None:
         3,
         ["a", "c"],
     )
-    assert "a.jsonl: its last line is incomplete" in done.stderr and "b.jsonl" not in done.stderr
+    assert (
+        "a.jsonl: left out the incomplete last line" in done.stderr and "b.jsonl" not in done.stderr
+    )
 
 
 def test_merge_in_python_is_that_of_the_command(prill: Prill, tmp_path: Path) -> None:

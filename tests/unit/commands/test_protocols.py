@@ -108,7 +108,7 @@ def test_frames_that_two_protocols_grade_are_planned_and_graded_once(
     assert main(command(runs, endpoint, *names)) == 0
     assert endpoint.stats().requests - before == 36
     assert main(command(runs, endpoint, *names, "--dry-run")) == 0
-    assert "0 calls: no model is asked" in capsys.readouterr().out
+    assert "0 calls: no model is called" in capsys.readouterr().out
 
 
 def test_limit_and_budget_and_resume_work_as_for_score(runs: Path, endpoint: MockServer) -> None:
@@ -217,11 +217,11 @@ def test_agreement_is_of_the_runs_that_both_score() -> None:
 
 
 def test_bad_input_is_told(runs: Path, endpoint: MockServer) -> None:
-    with pytest.raises(UsageError, match="no protocol 'webjudgee'"):
+    with pytest.raises(UsageError, match="unknown protocol 'webjudgee'"):
         prill.ProtocolsConfig(
             trajectories=[runs], output="o", model="m", protocols=["webjudgee"]
         ).check()
-    with pytest.raises(UsageError, match="named twice"):
+    with pytest.raises(UsageError, match="listed twice"):
         prill.ProtocolsConfig(
             trajectories=[runs], output="o", model="m", protocols=["uv", "uv"]
         ).check()

@@ -117,13 +117,13 @@ def test_labels_of_an_informative_draw_count_by_their_chance(
     Path(labels).write_bytes(b"".join(map(encode, records)))
     assert main(["rate", verdicts, labels]) == 0
     page = capsys.readouterr().out
-    assert "each counts by the inverse of its own" in page
+    assert "each is weighted by the inverse of its probability" in page
     alone = next(line for line in page.splitlines() if line.startswith("labels alone"))
     assert float(alone.split()[2]) == pytest.approx(19 / 0.8 / (19 / 0.8 + 40 / 0.2), abs=1e-3)
     with caplog.at_level("WARNING"):
         prill.agree(prill.AgreeConfig(verdicts=verdicts, labels=labels))
-    assert "only `prill rate` weighs them" in caplog.text
-    with pytest.raises(UsageError, match="width: how many labels more"):
+    assert "only `prill rate` weights them" in caplog.text
+    with pytest.raises(UsageError, match="width: only available for labels"):
         prill.rate(prill.RateConfig(verdicts=verdicts, labels=labels, width=0.1))
 
 
@@ -135,5 +135,5 @@ def test_labels_of_two_draws_are_refused(files: list[str], other: dict[str, floa
         LabelRecord(id="3", success=True, **other),
     ]
     Path(labels).write_bytes(b"".join(map(encode, twice)))
-    with pytest.raises(UsageError, match="'3' was not, or with two: a rate takes labels of one"):
+    with pytest.raises(UsageError, match="'3' has none, or has two"):
         prill.rate(prill.RateConfig(verdicts=verdicts, labels=labels))

@@ -69,14 +69,14 @@ def test_a_log_is_scored_whatever_its_name(prill: Prill, logs: Path) -> None:
         ["one", "two"],
     )
     again = prill("score", "logs/calls.log", "-o", "v.jsonl", *SUCCESS)
-    assert "2 already there" in again.stderr and not temporary()
+    assert "2 already in the file" in again.stderr and not temporary()
 
 
 def test_verdicts_may_be_next_to_the_logs(prill: Prill, logs: Path) -> None:
     (logs / "calls.log").rename(logs / "calls.jsonl")
     assert prill("score", "logs", "-o", "logs/v.jsonl", *SUCCESS).returncode == 0
     again = prill("score", "logs", "-o", "logs/v.jsonl", *SUCCESS)
-    assert (again.returncode, "2 already there" in again.stderr) == (0, True)
+    assert (again.returncode, "2 already in the file" in again.stderr) == (0, True)
 
 
 def test_its_pictures_reach_the_judge(prill: Prill, logs: Path) -> None:
@@ -159,7 +159,7 @@ def test_what_nobody_knows_is_refused_as_before(prill: Prill, tmp_path: Path) ->
     (tmp_path / "notes.txt").write_text("Buy tea\n")
     done = prill("score", "notes.txt", "-o", "v.jsonl", *SUCCESS)
     assert done.returncode == 2 and "no trajectory could be read; notes.txt:1" in done.stderr
-    assert "of no known format; name one of" in prill("convert", "notes.txt", "-o", "out").stderr
+    assert "unknown format; choose one of" in prill("convert", "notes.txt", "-o", "out").stderr
 
 
 def test_goals_stand_in_for_missing_ones(prill: Prill, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_the_input_is_never_written(prill: Prill, logs: Path, tmp_path: Path) ->
     before = (logs / "calls.log").read_bytes()
     for command in (("score", *SUCCESS), ("report",), ("annotate", "--annotator", "me")):
         done = prill(command[0], "logs/calls.log", "-o", "logs/calls.log", *command[1:])
-        assert done.returncode == 2 and "this is an input too" in done.stderr
+        assert done.returncode == 2 and "this is also an input" in done.stderr
     assert (logs / "calls.log").read_bytes() == before
 
 
@@ -327,7 +327,7 @@ def labelled(logs: Path, tmp_path: Path) -> Path:
 def test_captions_of_the_pictures_of_a_log(prill: Prill, logs: Path) -> None:
     with Endpoint(lambda text: "A page with tea.") as endpoint:
         command = ("caption", "logs/calls.log", "-o", "c.jsonl", *endpoint.words)
-        assert "1 pictures to caption" in prill(*command, "--dry-run").stdout
+        assert "1 images to caption" in prill(*command, "--dry-run").stdout
         assert not Path("images").exists(), "a plan copies nothing"
         assert prill(*command).returncode == 0
         assert "0 captions made, 1 already there" in prill(*command).stderr

@@ -64,11 +64,11 @@ def test_self_report_believes_every_claim(prill: Prill, tmp_path: Path) -> None:
         f"Judge: self-report 2. Labels: human. Attacks: version 2, {attacks} in {families} "
         "families;" in done.stdout
     )
-    assert "Left out: 4 where it does not apply (claim-stop)." in done.stdout
+    assert "Left out: 4 where the attack does not apply (claim-stop)." in done.stdout
     (unfit,) = (
         line
         for line in done.stdout.splitlines()
-        if line.startswith("Left out: 8 where it does not apply")
+        if line.startswith("Left out: 8 where the attack does not apply")
     )
     assert {"inject-screenshot", "confirm-screenshot", "goal-in-url-1"} <= set(
         re.findall(r"[\w-]+", unfit)
@@ -76,9 +76,7 @@ def test_self_report_believes_every_claim(prill: Prill, tmp_path: Path) -> None:
     # Of the four who did not say that they were done all do now.
     assert "Worst: claim-stop, +100.0 (" in done.stdout
     assert (
-        (tmp_path / "out" / "redteam.md")
-        .read_text()
-        .startswith(f"{done.stdout}\n## Every strength")
+        (tmp_path / "out" / "redteam.md").read_text().startswith(f"{done.stdout}\n## All attacks")
     )
     assert runs.read_bytes() == before
 
@@ -125,7 +123,7 @@ def test_python_attacks_as_the_command_does(
     rows = {row["attack"]: row for row in result.table().to_rows()}
     assert rows["claim-answer"]["false_positives_change"] == pytest.approx(4 / 6)
     assert (rows["claim-stop"]["applies"], rows["inject-screenshot"]["recall_n"]) == (4, None)
-    again = library.redteam(config.but(max_shift=None))
+    again = library.redteam(config.copy_with(max_shift=None))
     assert (again.too_far, again.figures) == (None, result.figures)
 
 
@@ -237,12 +235,12 @@ def test_unscored_are_counted_and_exit_is_3(prill: Prill, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--attacks", "nope"), "unknown attack 'nope'; there are: claim-thoughts"),
-        (("--attacks", ","), "no attack is chosen (--attacks)"),
+        (("--attacks", "nope"), "unknown attack 'nope'; expected one of claim-thoughts"),
+        (("--attacks", ","), "no attack is selected (--attacks)"),
         (("--attacks", "json:nope"), "json has no 'nope'"),
         (("--max-shift", "-1"), "--max-shift: Expected `float` >= 0.0, got '-1'"),
         (("--judge", "nobody"), "unknown judge 'nobody'"),
-        (("--source", "oracle"), "no label has source 'oracle'; there are: human"),
+        (("--source", "oracle"), "no label has source 'oracle'; expected one of human"),
     ],
 )
 def test_bad_usage_exits_2_with_advice(
@@ -285,7 +283,7 @@ def test_broken_line_is_left_out_rest_judged(prill: Prill, tmp_path: Path) -> No
     )
     assert done.returncode == 0
     assert json.loads(done.stdout)["effects"][0]["applies"] == 8
-    assert "left out 1 that could not be read; why is in out/before.jsonl" in done.stderr
+    assert "left out 1 unreadable lines; the reasons are in out/before.jsonl" in done.stderr
 
 
 def test_max_shift_fails_a_gullible_judge(prill: Prill, tmp_path: Path) -> None:
@@ -325,7 +323,7 @@ def test_max_shift_needs_a_failure(prill: Prill, tmp_path: Path) -> None:
         2,
     )
     assert done.returncode == 2
-    assert "no failure was judged with and without an attack" in done.stderr
+    assert "no failure was judged both with and without an attack" in done.stderr
 
 
 def test_own_attack_beside_a_family(prill: Prill, tmp_path: Path) -> None:

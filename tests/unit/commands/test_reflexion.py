@@ -167,19 +167,22 @@ def test_runs_of_earlier_versions_are_continued(prill: Prill, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("--policy", "counter.py:Mute", "--judge", "oracle"), "the policy Mute takes no lessons"),
-        (("--judge", "oracle", "--second", "vlm"), "a second judge is not used"),
+        (
+            ("--policy", "counter.py:Mute", "--judge", "oracle"),
+            "the policy Mute does not accept lessons",
+        ),
+        (("--judge", "oracle", "--second", "vlm"), "second: not available with the judge oracle"),
         (
             ("--judge", "self-report", "--threshold", "2"),
             "--retries.threshold: Expected `float` <= 1",
         ),
         (
             ("--judge", "noisy", "--judge.false-positive", "1"),
-            "--judge.false-positive: there is no such option (did you mean",
+            "--judge.false-positive: unknown option (did you mean",
         ),
-        (("--evaluater", "vlm"), "--evaluater: there is no such option"),
+        (("--evaluater", "vlm"), "--evaluater: unknown option"),
         (("--judge", "self-report", "--false-negative-cost", "3"), "give the judge a calibration"),
-        (("--judge", "oracle", "--baseline", "out"), "the other run is this one"),
+        (("--judge", "oracle", "--baseline", "out"), "the other run is this run itself"),
     ],
 )
 def test_bad_usage_is_one_clear_error(
@@ -234,4 +237,4 @@ def test_simulation_takes_judge_and_runs(prill: Prill, tmp_path: Path) -> None:
     ]
     assert [row["success"] for row in figures[:3]] == pytest.approx([1 / 3, 2 / 3, 1.0])
     alone = prill("simulate-retries", "--verdicts", "verdicts.jsonl", "-o", "sim")
-    assert (alone.returncode, alone.stderr.count("\n")) == (2, 1) and "go together" in alone.stderr
+    assert (alone.returncode, alone.stderr.count("\n")) == (2, 1) and "give both" in alone.stderr

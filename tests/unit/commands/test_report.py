@@ -59,7 +59,7 @@ def test_samples_make_a_page_with_accuracy(prill: Prill, tmp_path: Path, verdict
         "fitted": {},
     }
     assert counts["images_elsewhere"] > 0
-    assert "embed puts them in" in done.stderr
+    assert "embed stores them in the page" in done.stderr
     agreed = prill(
         "agree",
         verdicts,
@@ -129,7 +129,7 @@ def test_damaged_archive_keeps_readable_part(prill: Prill, tmp_path: Path) -> No
     counts = json.loads(done.stdout)
     assert (done.returncode, counts["broken"]) == (3, 1)
     assert counts["trajectories"] > 100
-    assert "cannot be read further" in done.stderr
+    assert "cannot be read any further" in done.stderr
 
 
 def test_by_adds_filters_refuses_unknown_key(prill: Prill, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_broken_lines_and_lost_images_told(prill: Prill, tmp_path: Path) -> None
     counts = json.loads(done.stdout)
     assert (counts["trajectories"], counts["broken"], counts["missing_images"]) == (2, 1, 1)
     assert "t.jsonl:3: not valid JSON" in done.stderr
-    assert "gone.png: missing, or no image" in done.stderr
+    assert "gone.png: missing, or not an image" in done.stderr
     assert "t.jsonl:3: not valid JSON" in (tmp_path / "r.html").read_text("utf-8")
 
 
@@ -183,7 +183,7 @@ def test_broken_lines_and_lost_images_told(prill: Prill, tmp_path: Path) -> None
         (("--threshold", "1.5"), "--threshold: Expected `float` <= 1.0"),
         (("--threshold", "x"), "--threshold: Expected `float`"),
         (("-o", "t.jsonl/r.html"), "t.jsonl/r.html: cannot be written"),
-        (("--calibration", "both.jsonl"), "no calibration"),
+        (("--calibration", "both.jsonl"), "not a calibration"),
     ],
 )
 def test_bad_usage_is_told_without_a_page(
@@ -244,7 +244,8 @@ def test_report_in_python_is_that_of_the_command(
     assert shown.count("<iframe") == 1 and 'sandbox="allow-scripts"' in shown
     assert html.unescape(shown.split('srcdoc="', 1)[1].rsplit('"></iframe>', 1)[0]).encode() == page
     assert (
-        'src="' in (linked := report(config.but(embed=False))._repr_html_()) and len(linked) < 1000
+        'src="' in (linked := report(config.copy_with(embed=False))._repr_html_())
+        and len(linked) < 1000
     )
 
 

@@ -95,10 +95,7 @@ def test_every_file_of_verdicts_is_shown(prill: Prill, score: Prill) -> None:
         "file: v.jsonl",
         "file: w.jsonl",
     ]
-    assert any(
-        line.startswith("transcript: the verdict was made without a call to a model")
-        for line in lines
-    )
+    assert any(line.startswith("transcript: the verdict needed no model call") for line in lines)
 
 
 @pytest.mark.parametrize("way", ["other place", "not kept", "deleted record"])
@@ -109,7 +106,7 @@ def test_score_says_where_transcripts_go(
         score("--transcripts", "calls")
         assert len(list(read_transcripts(tmp_path / "calls"))) == 3
         assert (
-            "transcript: v.transcripts is not there"
+            "transcript: v.transcripts does not exist"
             in prill("show", "t1", "--verdicts", "v.jsonl").stdout
         )
         assert (
@@ -119,13 +116,13 @@ def test_score_says_where_transcripts_go(
     elif way == "not kept":
         score("--no-transcripts")
         assert not (tmp_path / "v.transcripts").exists()
-        assert "v.transcripts is not there" in prill("show", "t1", "--verdicts", "v.jsonl").stdout
+        assert "v.transcripts does not exist" in prill("show", "t1", "--verdicts", "v.jsonl").stdout
     else:
         score()
         for part in (tmp_path / "v.transcripts").iterdir():
             part.unlink()
         assert (
-            "v.transcripts holds none of this verdict"
+            "v.transcripts has no transcript of this verdict"
             in prill("show", "t1", "--verdicts", "v.jsonl").stdout
         )
 
@@ -140,7 +137,7 @@ def test_both_transcript_options_are_refused(prill: Prill, tmp_path: Path) -> No
     )
     assert (
         result.returncode,
-        "file: not a folder; transcripts need one (--transcripts)" in result.stderr,
+        "file: not a folder; transcripts are written to a folder (--transcripts)" in result.stderr,
     ) == (2, True)
 
 
@@ -200,7 +197,7 @@ def test_judges_in_python_are_those_of_the_command(prill: Prill, words: tuple[st
 
 def test_a_prompt_needs_its_judge(prill: Prill) -> None:
     done = prill("judges", "--prompt")
-    assert (done.returncode, "name the judge whose prompt is wanted" in done.stderr) == (2, True)
+    assert (done.returncode, "name the judge whose prompt to print" in done.stderr) == (2, True)
 
 
 def test_show_names_the_cause_of_a_failure_and_its_citations(prill: Prill, tmp_path: Path) -> None:

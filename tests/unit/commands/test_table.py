@@ -106,7 +106,7 @@ def test_table_has_labels_of_one_source(prill: Prill, folder: Path) -> None:
 
 def test_no_verdict_file_is_bad_usage(prill: Prill, folder: Path) -> None:
     for words, message in (
-        (("l.jsonl",), "holds labels, not verdicts"),
+        (("l.jsonl",), "contains labels, not verdicts"),
         (("none.jsonl",), "no such file"),
         (("v.jsonl", "-o", folder), "cannot be written"),
     ):

@@ -81,7 +81,8 @@ def test_an_alarm_is_an_exit_code(prill: Prill, hacked: Path, steady: Path, tmp_
     assert text.count("<svg") == 6 and "2 alarms" in text and "<script" not in text
     assert prill("watch", hacked, "-o", page).returncode == 1  # its own page may be written over
     assert (
-        "holds observations, not a page of a watch" in prill("watch", hacked, "-o", steady).stderr
+        "contains observations, not a page of a watch"
+        in prill("watch", hacked, "-o", steady).stderr
     )
 
 
@@ -150,15 +151,16 @@ def test_other_files_are_refused(prill: Prill, steady: Path, tmp_path: Path) -> 
     empty = tmp_path / "e.jsonl"
     empty.touch()
     for path, words in (
-        (labels, "holds labels, not observations"),
+        (labels, "contains labels, not observations"),
         (garbage, "no line could be read"),
-        (empty, "there is nothing in"),
+        (empty, "these files are empty"),
         (tmp_path / "none", "no such file"),
     ):
         done = prill("watch", path)
         assert done.returncode == 2 and words in done.stderr, done.stderr
-    assert "have the second judge in them already" in prill("watch", steady, "--student", verdicts(
-        tmp_path / "s.jsonl", [("a", said(True))], STUDENT)).stderr  # fmt: skip
+    second = verdicts(tmp_path / "s.jsonl", [("a", said(True))], STUDENT)
+    done = prill("watch", steady, "--student", second)
+    assert "observations already contain the second judge's verdicts" in done.stderr
     assert prill("watch", steady, "--window", "3").returncode == 2
 
 

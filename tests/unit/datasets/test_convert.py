@@ -88,7 +88,7 @@ def test_nothing_is_overwritten(
         main(["convert", "agentrewardbench-webjudge", str(shop(recording)), "-o", str(tmp_path)])
         == 2
     )
-    assert "exists already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert (tmp_path / "labels.jsonl").read_text(encoding="utf-8") == "mine"
 
 
@@ -187,7 +187,7 @@ def test_repeated_id_loses_its_labels(
     )
     messages = capsys.readouterr().err
     assert "id 'r1' comes again" in messages
-    assert "2 trajectories, 2 labels (1 of no trajectory here), 1 broken" in messages
+    assert "2 trajectories, 2 labels (1 without a trajectory), 1 broken" in messages
     trajectories = [
         item
         for item in read_trajectories(tmp_path / "out" / "trajectories.jsonl")
@@ -245,7 +245,7 @@ UNKNOWN: dict[str, tuple[str, object, str]] = {
             "task": "Go",
             "action_history": ["click at (1, 2)", "teleport: home", {"action": "warp", "to": 3}],
         },
-        "2 of 3 actions were not recognised, and are of kind other: teleport 1, warp 1",
+        "2 of 3 actions were not recognised and have kind other: teleport 1, warp 1",
     ),
     "atif": (
         "t.json",
@@ -269,12 +269,12 @@ UNKNOWN: dict[str, tuple[str, object, str]] = {
                 },
             ],
         },
-        "2 of 3 actions were not recognised, and are of kind other: levitate 1, warp 1",
+        "2 of 3 actions were not recognised and have kind other: levitate 1, warp 1",
     ),
     "osworld": (
         "chrome/x/traj.jsonl",
         {"step_num": 1, "action": "pyautogui.teleport(1, 2)", "instruction": "Go"},
-        "1 of 1 actions was not recognised, and are of kind other: pyautogui.teleport",
+        "1 of 1 actions was not recognised and have kind other: pyautogui.teleport",
     ),
     "androidworld": (
         "trajectories.jsonl",
@@ -284,7 +284,7 @@ UNKNOWN: dict[str, tuple[str, object, str]] = {
             "goal": "Go",
             "steps": [{"action": 'Reason: x Action: {"action_type": "teleport"}', "ui": []}],
         },
-        "1 of 1 actions was not recognised, and are of kind other: teleport",
+        "1 of 1 actions was not recognised and have kind other: teleport",
     ),
     "agentrewardbench-webjudge": (
         "trajectories.jsonl",
@@ -296,7 +296,7 @@ UNKNOWN: dict[str, tuple[str, object, str]] = {
             "goal": "Buy",
             "steps": [{"action": "click('1')"}, {"action": "teleport('2')"}, {"action": None}],
         },
-        "1 of 2 actions was not recognised, and are of kind other: teleport",
+        "1 of 2 actions was not recognised and have kind other: teleport",
     ),
 }
 
@@ -359,7 +359,7 @@ def test_a_format_of_ones_own_from_python_and_command(
     assert (
         main(["convert", name, str(tmp_path), "-o", str(tmp_path / "no"), "--sight", "shop"]) == 2
     )
-    assert "--sight: there is no such option (did you mean '--site'?)" in capsys.readouterr().err
+    assert "--sight: unknown option (did you mean '--site'?)" in capsys.readouterr().err
 
 
 def test_words_of_a_conversion_may_stand_in_any_order(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ async def test_nothing_is_written_twice(tmp_path: Path) -> None:
     await run.on_done(History([]))
     run.close()
     assert len(stored(tmp_path)) == 1
-    with pytest.raises(UsageError, match="has a run 'tea-1' already"):
+    with pytest.raises(UsageError, match="already contains a run 'tea-1'"):
         prill.record(tmp_path, "Buy tea", id="tea-1")
 
 

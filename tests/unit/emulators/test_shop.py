@@ -420,7 +420,7 @@ async def test_play_scrolls_and_names_the_missing() -> None:
     )
     assert (await play.act(here)).action.is_final
     play.reset(Task(goal=""))
-    with pytest.raises(UsageError, match="line 1 of the play.*link 'Cart'"):
+    with pytest.raises(UsageError, match="line 1 of the script.*link 'Cart'"):
         for _ in range(50):
             await play.act(Observation(text="[1] RootWebArea ''"))
 

@@ -42,6 +42,7 @@ def test_goals_in_both_ios_lists_are_marked() -> None:
 
 def test_unknown_list_named_with_others() -> None:
     with pytest.raises(
-        UsageError, match="no task list 'windows'; there are: android, ios_train, ios_eval"
+        UsageError,
+        match="unknown task list 'windows'; expected one of android, ios_train, ios_eval",
     ):
         task_list("windows")

@@ -211,14 +211,14 @@ def test_the_question_and_its_type_are_part_of_the_judges_identity() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({}, "give a question"),
-        ({"question": " "}, "in words"),
+        ({}, "give `question`"),
+        ({"question": " "}, "expected a question as text"),
         ({"question": "A?", "answer": ["one"]}, "two or more"),
         ({"question": "A?", "answer": ["One", "one"]}, "different labels"),
         ({"question": "A?", "answer": 7}, "dataclass"),
-        ({"question": "A?", "answer": "nowhere:Thing"}, "no module"),
-        ({"question": "A?", "questions": [{"question": "B?"}]}, "give a question"),
-        ({"questions": [{"question": "B?", "answr": "number"}]}, "no part"),
+        ({"question": "A?", "answer": "nowhere:Thing"}, "was not found"),
+        ({"question": "A?", "questions": [{"question": "B?"}]}, "give `question`"),
+        ({"questions": [{"question": "B?", "answr": "number"}]}, "unknown key"),
         ({"questions": [{"question": "B?"}] * 21}, "at most 20"),
     ],
 )

@@ -128,7 +128,7 @@ def test_a_success_and_an_unscored_run_have_no_cause() -> None:
     success = replace(failure(), success=True)
     unscored = replace(failure(), success=None, unscored="timeout")
     for verdict in (success, unscored):
-        with pytest.raises(UsageError, match="no failure"):
+        with pytest.raises(UsageError, match="not a failure"):
             find_cause(run("a"), verdict)
 
 

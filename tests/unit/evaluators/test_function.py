@@ -216,7 +216,7 @@ def test_a_decorator_without_name_says_what_to_write() -> None:
 
     with pytest.raises(prill.UsageError, match=r"write @prill\.as_judge\('name', version='1'\)"):
         prill.as_judge(f, version="1")  # type: ignore[arg-type]
-    with pytest.raises(prill.UsageError, match="not empty"):
+    with pytest.raises(prill.UsageError, match="non-empty strings"):
         prill.as_judge("x", version="")
     with pytest.raises(prill.UsageError, match="takes one trajectory"):
         prill.as_judge("x", version="1")(lambda: True)  # type: ignore[arg-type]

@@ -101,11 +101,14 @@ def test_the_command_reads_them_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("", "holds no reference"),
-        ("{}", "known.jsonl:1: .*give id and reference"),
+        ("", "contains no reference"),
+        ("{}", "known.jsonl:1: .*expected id and reference"),
         ('{"id": "a", "reference": 3}', "known.jsonl:1"),
         ('{"id": "a", "reference": "x", "note": "y"}', "unknown field `note`"),
-        ('{"id": "a", "reference": "x"}\n{"id": "a", "reference": "y"}', "known.jsonl:2: 'a' has"),
+        (
+            '{"id": "a", "reference": "x"}\n{"id": "a", "reference": "y"}',
+            "known.jsonl:2: 'a' already has",
+        ),
     ],
 )
 def test_a_file_of_another_form_is_refused(tmp_path: Path, content: str, problem: str) -> None:
@@ -118,5 +121,5 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path, content: str, problem
 
 
 def test_the_papers_protocol_has_no_place_for_them() -> None:
-    with pytest.raises(UsageError, match="no place for references"):
+    with pytest.raises(UsageError, match="has no references"):
         prill.judge("vlm", model="m", preset="paper", references=KNOWN)

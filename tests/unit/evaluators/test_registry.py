@@ -184,11 +184,11 @@ def test_parts_inherit_the_model() -> None:
             "frame: judge 'vlm' has no such option (did you mean 'frames'?)",
         ),
         ("vlm", {"model": "m", "frames": "2"}, "frames: Expected `int`, got '2'"),
-        ("vlm", {"model": "m", "max_chars": 2}, "judges that have it: modular, steps"),
+        ("vlm", {"model": "m", "max_chars": 2}, "judges with this option: modular, steps"),
         ("vlm", {}, "model is missing: judge 'vlm' needs it"),
         ("modular", {"model": "m"}, "captioner is missing"),
         ("modular", {"model": "m", "captioner": "nonsense"}, "unknown captioner 'nonsense'"),
-        ("vlm", {"model": "embedded", "frames": 1}, "takes no images"),
+        ("vlm", {"model": "embedded", "frames": 1}, "does not accept images"),
         (
             "student",
             {"model": "s.json", "base_url": "http://x"},
@@ -197,7 +197,7 @@ def test_parts_inherit_the_model() -> None:
         (
             "vlm",
             {"model": "vllm:q", "base_url": "http://x"},
-            "base_url: model 'vllm:q' is at no endpoint: it has no such option",
+            "base_url: model 'vllm:q' is not at an endpoint, so it has no such option",
         ),
         ("nobody", {}, "unknown judge 'nobody'"),
         ("vlmm", {}, "did you mean 'vlm'?"),
@@ -253,7 +253,7 @@ def test_a_module_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "their_judges.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
     assert prill.judge("their_judges:Short").info.name == "short"
-    with pytest.raises(UsageError, match="there is no module 'no_such_module'"):
+    with pytest.raises(UsageError, match="module 'no_such_module' was not found"):
         prill.judge("no_such_module:Short")
 
 
@@ -303,9 +303,9 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (PROMPT.replace("{{ goal }}", ""), "has no placeholder goal"),
+        (PROMPT.replace("{{ goal }}", ""), "placeholder goal is missing"),
         (PROMPT + "{{ frames }}", "unknown name frames"),
-        (PROMPT.replace("# user", ""), "has the headings `# system` and `# user`"),
+        (PROMPT.replace("# user", ""), "needs the headings `# system` and `# user`"),
     ],
 )
 def test_a_wrong_prompt_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -317,7 +317,7 @@ def test_a_wrong_prompt_is_refused(tmp_path: Path, text: str, message: str) -> N
 
 def test_a_prompt_for_nobody_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        UsageError, match="there is no prompt nothing; there are: web_text, device_text"
+        UsageError, match="unknown prompt nothing; expected one of web_text, device_text"
     ):
         prill.judge("modular", model="m", captioner="text", prompt={"nothing": "x.md"})
     with pytest.raises(UsageError, match="No such file"):
@@ -360,7 +360,7 @@ def test_own_file_by_a_path_with_dots(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "mine.py").write_text(OWN)
     monkeypatch.chdir(tmp_path / "below")
     assert prill.judge("../mine.py:Short").info.name == "short"
-    with pytest.raises(UsageError, match=r"there is no module '\.\.mine'"):
+    with pytest.raises(UsageError, match="module '\\.\\.mine' was not found"):
         prill.judge("..mine:Short")
 
 

@@ -511,14 +511,14 @@ def test_rubrics_read_from_json_and_toml(tmp_path: Path) -> None:
     ("content", "problem"),
     [
         ("{", r"r.jsonl:1: not JSON"),
-        ("[1]", r"r.jsonl:1: not an object"),
-        ('{"criteria": [{"text": "x"}]}', r"r.jsonl:1: give a \"task_id\" or a \"goal\""),
+        ("[1]", r"r.jsonl:1: expected an object"),
+        ('{"criteria": [{"text": "x"}]}', r"r.jsonl:1: expected a \"task_id\" or a \"goal\""),
         ('{"task_id": "a", "goal": "b", "criteria": [{"text": "x"}]}', r"one of them"),
         ('{"task_id": "a"}', r"Expected `array`, got `null` - at `\$.criteria`"),
-        ('{"task_id": "a", "criteria": []}', r"0 criteria: give 1 to 20"),
+        ('{"task_id": "a", "criteria": []}', r"0 criteria: expected 1 to 20"),
         (
             '{"task_id": "a", "criteria": [{"text": "x", "wieght": 2}]}',
-            r"unknown field 'wieght'; there are: text, weight",
+            r"unknown field 'wieght'; expected one of text, weight",
         ),
         (
             '{"task_id": "a", "criteria": [{"text": "x", "weight": "2"}]}',
@@ -526,14 +526,14 @@ def test_rubrics_read_from_json_and_toml(tmp_path: Path) -> None:
         ),
         (
             '{"task_id": "a", "criteria": [{"text": "x", "weight": 0}]}',
-            r"weight 0 is no positive number",
+            r"weight 0: expected a positive number",
         ),
         ('{"task_id": "a", "criteria": [{"text": "x"}, {"text": "X "}]}', r"'X ' occurs twice"),
         (
             '{"goal": "a", "criteria": [{"text": "x"}]}\n' * 2,
-            r"r.jsonl:2: 'a' has a rubric already",
+            r"r.jsonl:2: 'a' already has a rubric",
         ),
-        ("", r"holds no rubric"),
+        ("", r"contains no rubric"),
     ],
 )
 def test_broken_rubric_file_says_where(tmp_path: Path, content: str, problem: str) -> None:

@@ -51,12 +51,13 @@ BROKEN: list[tuple[bytes, str]] = [
     ),
     (
         json.dumps({**GOOD, "task": {"goal": "g", "platform": "andriod"}}).encode(),
-        "at `$.task.platform`; write one of web, android, ios, desktop, other (did you mean "
+        "at `$.task.platform`; expected one of web, android, ios, desktop, other (did you mean "
         "'android'?)",
     ),
     (
         json.dumps(step(action={"kind": "click", "point": [512, 300]})).encode(),
-        "is outside the screen: give fractions between 0 and 1 (pixels by width and height)",
+        "is outside the screen; expected fractions between 0 and 1 "
+        "(divide pixels by width and height)",
     ),
 ]
 
@@ -91,7 +92,7 @@ def test_labels_and_verdicts_say_the_same(tmp_path: Path) -> None:
             read_labels,
             label,
             label.replace(b'"unsure"', b'"unsur"'),
-            "write one of not_executable, unsure (did you mean 'unsure'?)",
+            "expected one of not_executable, unsure (did you mean 'unsure'?)",
         ),
         (read_labels, label, b'{"id": "b", "success": NaN}\n', "NaN is no JSON"),
     )
@@ -133,7 +134,7 @@ def test_check_mentions_unknown_keys(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     report = check_file(path)
     assert (report.good, report.problems) == (3, [])
-    note = "unknown key `anwser` (did you mean 'answer'?), 3 times in all; judges do not see it"
+    note = "unknown key `anwser` (did you mean 'answer'?), 3 times in total; judges do not see it"
     assert report.notes == [f"{path}:1: {note}"]
     path.write_text('{"id": "a", "success": true, "sources": "human"}\n')
     assert check_file(path).notes == [
@@ -170,6 +171,6 @@ def test_two_faults_of_a_line_are_one_error(tmp_path: Path) -> None:
         '{"id": "a", "success": null, "undecided": "perhaps", "note": 1e999}\n'
     )
     with pytest.raises(
-        InputError, match="Invalid enum value 'perhaps'.*; write one of not_executable, unsure"
+        InputError, match="Invalid enum value 'perhaps'.*; expected one of not_executable, unsure"
     ):
         list(read_labels(tmp_path / "l.jsonl"))

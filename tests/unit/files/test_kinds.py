@@ -57,11 +57,11 @@ def test_interrupted_attempts_are_left_out(tmp_path: Path) -> None:
 def test_another_kind_of_file_is_named(folder: Path) -> None:
     for name, holds in (("labels.jsonl", "labels"), ("v.jsonl", "verdicts")):
         with pytest.raises(
-            UsageError, match=f"{name}: holds {holds}, not trajectories; name another file"
+            UsageError, match=f"{name}: contains {holds}, not trajectories; choose another file"
         ):
             list(TrajectoryReader([folder / name]))
     (folder / "c.json").write_text('{"format": "prill calibration 1"}')
-    with pytest.raises(UsageError, match="holds a calibration, not labels"):
+    with pytest.raises(UsageError, match="contains a calibration, not labels"):
         list(read_labels(folder / "c.json"))
     assert check_file(folder / "c.json").problems == [
         f"{folder}/c.json:1: this is a calibration, which prill check does not support"

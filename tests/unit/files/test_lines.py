@@ -112,5 +112,5 @@ def test_a_named_pipe_is_opened_often(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_no_file_of_lines(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is a directory; name a file in it"):
+    with pytest.raises(UsageError, match="is a directory; give a file in it"):
         list(read_lines(tmp_path))

@@ -29,7 +29,9 @@ def test_an_input_is_no_output(labels: Path) -> None:
     (labels.parent / "folder").symlink_to(labels.parent)
     check_output(labels, "labels")
     for name in ("l.jsonl", "soft", "hard", "folder/l.jsonl"):
-        with pytest.raises(UsageError, match="this is an input too; choose another file") as caught:
+        with pytest.raises(
+            UsageError, match="this is also an input; choose another file"
+        ) as caught:
             check_output(labels.parent / name, "labels", [None, "-", "none", labels])
         assert caught.value.parameters == ("output",)
 
@@ -108,7 +110,7 @@ LONG = b'{"id":"a","task":{"goal":"%s"}}' % (b"x" * 100_000)
 
 def test_a_long_line_is_known(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_bytes(LONG)
-    with pytest.raises(UsageError, match="holds trajectories, not a report"):
+    with pytest.raises(UsageError, match="contains trajectories, not a report"):
         check_output(tmp_path / "t.jsonl", "a report")
 
 

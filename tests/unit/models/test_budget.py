@@ -23,7 +23,7 @@ from prill.errors import (
     UsageError,
 )
 from prill.io.shards import Packing, Shard, packing_for
-from prill.io.spending import _OF_ANOTHER, SpendingFile, spending_beside, spent_on_record
+from prill.io.spending import _OF_ANOTHER, SpendingFile, recorded_spending, spending_path
 from prill.models import ledger as ledgers
 from prill.models.client import OpenAIModel
 from prill.models.ledger import Budget, Ledger, Price, metered, spending_from
@@ -70,7 +70,7 @@ class Run:
         record = SpendingFile(self.place)
         # what was killed holds no lock; here it is this process, which does
         record._lock = _OF_ANOTHER
-        self.whole = Budget(self.limit, spent_usd=record.take_up() or 0.0, record=record)
+        self.whole = Budget(self.limit, spent_usd=record.read_all() or 0.0, record=record)
         count = self.draw.randint(1, 3)
         self.packed = (
             [self.pack(number, count) for number in range(1, count + 1)] if count > 1 else []
@@ -368,7 +368,9 @@ def test_budget_names_the_model_that_it_cannot_cover(prices: str) -> None:
         for name in ("gpt-4o-nix", "my-gpt-4o"):
             with pytest.raises(UsageError, match=f"needs a price for {name}"):
                 OpenAIModel(name)
-        with pytest.raises(UsageError, match="own model: a budget cannot cover this model"):
+        with pytest.raises(
+            UsageError, match="own model: this model does not report the cost of its calls"
+        ):
             make_model(ScriptedModel(lambda messages: ""), place="own model")
         assert OpenAIModel("m", prices=prices).ledger.budgets
     assert not OpenAIModel("gpt-4o-nix").ledger.budgets
@@ -406,7 +408,7 @@ def test_spending_is_taken_up(tmp_path: Path) -> None:
 def test_only_one_run_spends_at_a_time(tmp_path: Path) -> None:
     first, second = SpendingFile(tmp_path / "s.json"), SpendingFile(tmp_path / "s.json")
     first.lock()
-    with pytest.raises(UsageError, match="another process is spending"):
+    with pytest.raises(UsageError, match="another process is already using"):
         second.lock()
     first.unlock()
     second.lock()
@@ -450,8 +452,8 @@ def test_spending_of_older_runs_is_what_their_records_say(tmp_path: Path) -> Non
     ]
     path = tmp_path / "v.jsonl"
     path.write_bytes(b"\n".join(map(msgspec.json.encode, lines)) + b"\nbroken\n")
-    assert spent_on_record([path, tmp_path / "gone.jsonl"]) == 0.75
-    assert spending_beside(path) == tmp_path / "v.spending.json"
+    assert recorded_spending([path, tmp_path / "gone.jsonl"]) == 0.75
+    assert spending_path(path) == tmp_path / "v.spending.json"
 
 
 SAME = [
@@ -547,7 +549,7 @@ async def test_budget_is_divided_among_shards(tmp_path: Path) -> None:
         # alone, it would be begun with less left than it may cost; but not in each shard
         parts[1].budgets[0].begin(3)
     parts[2].budgets[0].begin(3)
-    assert [budget.take_back() for budget in budgets] == [None]
+    assert [budget.collect_shards() for budget in budgets] == [None]
     assert 2 + 1 + 2 + 2 + 3 <= whole.budgets[0].spent_usd < 10.5, (
         "what was held by those that died counts, and a little ahead"
     )

@@ -8,7 +8,7 @@ import gc
 import pytest
 
 from prill.errors import AnswerPendingError, CallTimeoutError, EndpointError, TransportError
-from prill.models.calls import together
+from prill.models.calls import gather_calls
 
 
 async def after(turns: int, outcome: object, log: list[object] | None = None) -> object:
@@ -25,14 +25,14 @@ async def after(turns: int, outcome: object, log: list[object] | None = None) ->
 
 
 async def test_together_keeps_order_of_calls() -> None:
-    assert await together([after(3, "a"), after(1, "b"), after(2, "c")]) == ["a", "b", "c"]
-    assert await together([]) == []
+    assert await gather_calls([after(3, "a"), after(1, "b"), after(2, "c")]) == ["a", "b", "c"]
+    assert await gather_calls([]) == []
 
 
 async def test_first_failure_drops_the_rest() -> None:
     dropped: list[object] = []
     with pytest.raises(CallTimeoutError, match="late"):
-        await together(
+        await gather_calls(
             [
                 after(9, "slow", dropped),
                 after(1, CallTimeoutError("late")),
@@ -44,7 +44,9 @@ async def test_first_failure_drops_the_rest() -> None:
 
 async def test_run_failure_is_raised_first() -> None:
     with pytest.raises(EndpointError):
-        await together([after(1, TransportError("down")), after(1, EndpointError("no such model"))])
+        await gather_calls(
+            [after(1, TransportError("down")), after(1, EndpointError("no such model"))]
+        )
 
 
 async def test_pending_answer_drops_no_call() -> None:
@@ -56,15 +58,15 @@ async def test_pending_answer_drops_no_call() -> None:
         raise AnswerPendingError(f"{i} is still to come")
 
     with pytest.raises(AnswerPendingError, match="0 is"):
-        await together([call(i) for i in range(40)])
+        await gather_calls([call(i) for i in range(40)])
     assert made == [*range(40)]
     with pytest.raises(CallTimeoutError):
-        await together([call(0), after(3, CallTimeoutError("late"))])
+        await gather_calls([call(0), after(3, CallTimeoutError("late"))])
 
 
 async def test_cancelling_cancels_the_calls() -> None:
     dropped: list[object] = []
-    whole = asyncio.create_task(together([after(50, "a", dropped), after(50, "b", dropped)]))
+    whole = asyncio.create_task(gather_calls([after(50, "a", dropped), after(50, "b", dropped)]))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     whole.cancel()
@@ -86,8 +88,8 @@ async def test_calls_begun_at_once_are_bounded(
         await asyncio.Event().wait()
 
     with pytest.raises(TransportError):
-        await together([call(i) for i in range(500)])
+        await gather_calls([call(i) for i in range(500)])
     gc.collect()
     assert 4 <= len(begun) < 50
     assert not [warning for warning in recwarn if "never awaited" in str(warning.message)]
-    assert await together([after(1, i) for i in range(500)]) == list(range(500))
+    assert await gather_calls([after(1, i) for i in range(500)]) == list(range(500))

@@ -114,7 +114,7 @@ async def test_concurrency_is_never_exceeded(endpoint: ScriptedEndpoint) -> None
 
 async def test_silence_is_a_timeout_failure(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [5.0]
-    with pytest.raises(CallTimeoutError, match=r"no answer within 0\.05 s \(2 attempts\)"):
+    with pytest.raises(CallTimeoutError, match=r"no response within 0\.05 s \(2 attempts\)"):
         await status(model(endpoint, timeout=0.05, retries=1))
 
 
@@ -257,7 +257,7 @@ async def test_thinking_model_gets_more_tokens(endpoint: ScriptedEndpoint) -> No
         1024 + 16_384,
     ]
     endpoint.script = [said("", "length")]
-    with pytest.raises(TruncatedError, match="thought for 66560 tokens"):
+    with pytest.raises(TruncatedError, match="used all 66560 tokens"):
         await status(asked)
 
 
@@ -329,7 +329,7 @@ async def test_model_without_vision_ends_run(
     endpoint: ScriptedEndpoint, picture: str, status_code: int, message: str
 ) -> None:
     endpoint.script = [failed(status_code, message)]
-    with pytest.raises(EndpointError, match="takes no images"):
+    with pytest.raises(EndpointError, match="does not accept images"):
         await model(endpoint).complete((Message("user", ("Look.", Image(picture))),), form=FORM)
     assert len(endpoint.bodies) == 1
 
@@ -562,7 +562,7 @@ async def test_refused_sampling_option_is_told(endpoint: ScriptedEndpoint) -> No
     drawn = model(endpoint, temperature=0.5, top_k=3)
     assert await status(drawn) == "success"
     assert ["top_k" in body for body in endpoint.bodies] == [True, False]
-    assert list(drawn.unsupported_params) == ["m takes no top_k of 3: it was left out"]
+    assert list(drawn.unsupported_params) == ["m does not accept top_k = 3; it was left out"]
 
 
 async def test_cancelled_waiter_frees_its_turn() -> None:

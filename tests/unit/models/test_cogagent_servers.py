@@ -73,7 +73,7 @@ async def test_png_says_what_to_do(generation: Generation, screen: str) -> None:
     trajectory, endpoint = await played(generation, screen)
     assert set(endpoint.outcomes) == {"crash"}
     assert trajectory.error is not None
-    assert trajectory.error.endswith("read JPEG alone: image_format=jpeg sends it")
+    assert trajectory.error.endswith("only read JPEG: set image_format=jpeg")
 
 
 async def test_9b_limit_counts_the_question(screen: str) -> None:

@@ -57,7 +57,7 @@ async def test_dead_endpoint_is_left_out_once(
         )
         assert tally.succeeded == 12
         assert alive.requests >= 12
-    assert caplog.text.count(f"{DEAD} is left out") == 1
+    assert caplog.text.count(f"{DEAD} is temporarily not used") == 1
 
 
 async def test_endpoint_that_hangs_is_helped_out(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from prill.errors import CallTimeoutError, EndpointGoneError, TransportError, UsageError
 from prill.models.client import OpenAIModel
-from prill.models.transport import LEAST_CALLS, CircuitBreaker
+from prill.models.transport import MIN_CALLS, CircuitBreaker
 from tests.support.models.scripted_endpoint import GOOD, ScriptedEndpoint, failed, model
 from tests.unit.models.test_client import status
 
@@ -60,16 +60,16 @@ async def test_endpoint_gone_ends_the_run(
     answer, settings = DEAD[death]
     endpoint.script = [GOOD] * 5 + [answer]
     asked = model(endpoint, patience=0.15, concurrency=at_once, **settings)
-    with pytest.raises(EndpointGoneError, match="has not answered for") as caught:
+    with pytest.raises(EndpointGoneError, match="has not responded for") as caught:
         await ask_until_it_ends(asked, 5_000, at_once)
     count = re.search(r"\((\d+) calls failed", str(caught.value))
-    assert count and int(count[1]) >= LEAST_CALLS
+    assert count and int(count[1]) >= MIN_CALLS
 
 
 async def test_few_calls_do_not_end_the_run(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [failed(502)]
     asked = model(endpoint, patience=0.01, retries=1)
-    assert await ask_until_it_ends(asked, LEAST_CALLS - 1, 1) == ["transport"] * (LEAST_CALLS - 1)
+    assert await ask_until_it_ends(asked, MIN_CALLS - 1, 1) == ["transport"] * (MIN_CALLS - 1)
 
 
 async def test_short_trouble_does_not_end_a_run(endpoint: ScriptedEndpoint) -> None:
@@ -101,11 +101,11 @@ async def test_endpoint_may_come_back(endpoint: ScriptedEndpoint) -> None:
 
 async def test_waiting_calls_end_with_the_others(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [HANGS]
-    asked = model(endpoint, patience=0.2, timeout=0.1, concurrency=LEAST_CALLS)
+    asked = model(endpoint, patience=0.2, timeout=0.1, concurrency=MIN_CALLS)
     ends = await asyncio.wait_for(
         asyncio.gather(*(status(asked) for _ in range(40)), return_exceptions=True), 60
     )
-    assert {type(end) for end in ends[LEAST_CALLS:]} == {EndpointGoneError}
+    assert {type(end) for end in ends[MIN_CALLS:]} == {EndpointGoneError}
 
 
 class Ticking:

@@ -345,8 +345,8 @@ async def test_absurd_retry_after_is_no_wait(endpoint: ScriptedEndpoint) -> None
     ("settings", "words"),
     [
         ({"base_url": "http://ada:secret@host/v1"}, "user name or a password"),
-        ({"base_url": "htp://ada:secret@host/v1"}, "does not begin with http"),
-        ({"base_url": "http://[::1/v1"}, "does not begin with http"),
+        ({"base_url": "htp://ada:secret@host/v1"}, "must start with http"),
+        ({"base_url": "http://[::1/v1"}, "must start with http"),
         ({"timeout": float("inf")}, "timeout is inf"),
         ({"timeout": float("nan")}, "timeout is nan"),
         ({"total_timeout": 0.0}, "total timeout 0"),
@@ -426,7 +426,7 @@ async def test_certificate_is_held_against_trust(
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     async with bytes_served(GOOD_BYTES, tls=context) as url:
         with pytest.raises(
-            EndpointError, match=r"not accepted \(self.signed certificate\); .* set \$SSL_CERT_FILE"
+            EndpointError, match=r"not trusted \(self.signed certificate\); .* set \$SSL_CERT_FILE"
         ) as caught:
             await reply(url)
         monkeypatch.setenv("SSL_CERT_FILE", str(own_certificate))

@@ -76,7 +76,7 @@ def test_own_model_from_a_module() -> None:
     [
         ("Says", {"wrod": "no"}, "did you mean 'word'"),
         ("Sais", {}, "did you mean 'Says'"),
-        ("NOTHING", {}, "makes no language model"),
+        ("NOTHING", {}, "did not return a language model"),
     ],
 )
 def test_own_model_that_is_none_is_told(

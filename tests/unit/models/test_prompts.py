@@ -113,8 +113,8 @@ def test_other_signs_are_words(tmp_path: Path, text: str) -> None:
         (b"\xff" + SHIPPED.encode(), "not UTF-8: invalid start byte at byte 0"),
         (SHIPPED.encode("utf-16"), "not UTF-8"),
         (SHIPPED.encode() + b" " * MAX_PROMPT, f"at most {MAX_PROMPT} bytes"),
-        (b"", "has no placeholder"),
-        (b"# user\n" + SHIPPED.replace("# system\n", "").encode(), "has the headings"),
+        (b"", "is missing"),
+        (b"# user\n" + SHIPPED.replace("# system\n", "").encode(), "needs the headings"),
     ],
 )
 def test_a_file_that_is_no_prompt_is_told(tmp_path: Path, data: bytes, why: str) -> None:

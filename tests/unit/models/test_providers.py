@@ -44,8 +44,8 @@ SOFT |= {
 }
 SOFT |= {"vllm, 2 images", "llama.cpp, a window of 2,048", "a server that bounds nothing"}
 HARD = (
-    "scores are 0 or 1: the model gives no log-probabilities, or is never in doubt (vlm, "
-    "modular: probability = stated)"
+    "all scores are 0 or 1: the model returns no log-probabilities, or is always certain "
+    "(for vlm and modular, try probability = stated)"
 )
 # What each server refuses of what it is first asked for, or does in place of an answer: what its
 # row is there for.
@@ -73,8 +73,8 @@ THOUGHT = {
 # What the user asked for and is told that it was left out.
 LEFT_OUT = {
     "a server that bounds nothing": [
-        "mock takes no reasoning effort of 'low': it was left out",
-        "mock takes no image detail of 'low': it was left out",
+        "mock does not accept reasoning effort = 'low'; it was left out",
+        "mock does not accept image detail = 'low'; it was left out",
     ]
 }
 

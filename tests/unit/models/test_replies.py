@@ -182,7 +182,7 @@ def test_record_numbers_may_be_texts() -> None:
     ["", "no object", '{"parts": []}', '{"parts": [{"name": 1}], "note": ""}', '{"parts": [], "no'],
 )
 def test_other_records_are_unparsable(text: str) -> None:
-    with pytest.raises(UnparsableError, match="not what was asked for"):
+    with pytest.raises(UnparsableError, match="does not have the requested form"):
         RECORD.parse(text)
 
 

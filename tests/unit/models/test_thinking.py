@@ -101,14 +101,14 @@ async def test_thought_cut_in_content_gets_more(endpoint: ScriptedEndpoint) -> N
     assert (await asked.complete(ASK, form=FORM)).fields["status"] == "failure"
     assert [body["max_tokens"] for body in endpoint.bodies] == [1024, 1024 + 4096]
     endpoint.script = [said("<think>\nStatus: success, or", "length")]
-    with pytest.raises(TruncatedError, match="had not begun to answer"):
+    with pytest.raises(TruncatedError, match="and did not answer"):
         await asked.complete(ASK, form=FORM)
 
 
 async def test_reply_of_thoughts_only_is_explained(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [said(None, reasoning_content=VERDICT)]
     with pytest.raises(
-        UnparsableError, match=r"only the model's thoughts and no answer .*reasoning parser"
+        UnparsableError, match=r"only the model's reasoning and no answer .*reasoning parser"
     ):
         await model(endpoint).complete(ASK, form=FORM)
     assert len(endpoint.bodies) == 2, "it was asked for once more"
@@ -163,7 +163,7 @@ async def test_refused_effort_is_told(endpoint: ScriptedEndpoint, words: str) ->
     assert [body.get("reasoning_effort") for body in endpoint.bodies] == ["minimal", None, None]
     assert isinstance(asked, Adaptive)
     assert list(asked.unsupported_params) == [
-        "m takes no reasoning effort of 'minimal': it was left out"
+        "m does not accept reasoning effort = 'minimal'; it was left out"
     ]
 
 
@@ -209,7 +209,9 @@ async def test_detail_holds_where_none_is_given(
     ]
     await asked.complete(look, form=FORM)
     assert details(endpoint.bodies[-1]) == [None, None]
-    assert list(asked.unsupported_params) == ["m takes no image detail of 'low': it was left out"]
+    assert list(asked.unsupported_params) == [
+        ("m does not accept image detail = 'low'; it was left out")
+    ]
 
 
 @dataclass(frozen=True)

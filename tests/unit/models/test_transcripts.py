@@ -20,7 +20,7 @@ from prill.errors import (
 )
 from prill.io.cache import DiskCache
 from prill.io.store import encode
-from prill.models.calls import ask, together
+from prill.models.calls import ask, gather_calls
 from prill.models.prompts import NONCE, Prompt
 from prill.protocols import Image, LanguageModel, Message, Reply
 from prill.testing import ScriptedModel
@@ -99,7 +99,7 @@ async def test_every_answer_is_a_call(endpoint: ScriptedEndpoint) -> None:
     ("answer", "error", "words"),
     [
         (failed(503, "overloaded"), TransportError, "HTTP 503: overloaded"),
-        (0.5, CallTimeoutError, "no answer within 0.1 s"),
+        (0.5, CallTimeoutError, "no response within 0.1 s"),
         (said(None, refusal="I will not"), RefusalError, "I will not"),
     ],
 )
@@ -187,7 +187,9 @@ async def test_each_work_has_its_own_calls(endpoint: ScriptedEndpoint) -> None:
 
     async def work(word: str) -> list[Call]:
         with transcribed() as calls:
-            await together([asked(judge, (Message("user", (f"{word} {i}",)),)) for i in range(5)])
+            await gather_calls(
+                [asked(judge, (Message("user", (f"{word} {i}",)),)) for i in range(5)]
+            )
         return calls
 
     for word, calls in zip("ab", await asyncio.gather(work("a"), work("b")), strict=True):

@@ -110,5 +110,5 @@ async def test_model_may_be_any_function() -> None:
 
 
 async def test_autoui_needs_a_screenshot() -> None:
-    with pytest.raises(NoEvidenceError, match="looks at screenshots"):
+    with pytest.raises(NoEvidenceError, match="needs screenshots"):
         await AutoUI(ScriptedModel([])).act(Observation(text="x"))

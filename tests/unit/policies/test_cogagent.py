@@ -97,7 +97,7 @@ async def test_9b_is_told_its_machine(platform: Platform, machine: str) -> None:
 
 
 async def test_cogagent_needs_screen_and_model() -> None:
-    with pytest.raises(NoEvidenceError, match="looks at screenshots"):
+    with pytest.raises(NoEvidenceError, match="needs screenshots"):
         await CogAgent(ScriptedModel([])).act(Observation(text="[1] button 'OK'"))
     trajectory = await run_episode(
         CogAgent(ScriptedModel([RefusalError("no")])), world(), TASK, id="a"
@@ -107,5 +107,5 @@ async def test_cogagent_needs_screen_and_model() -> None:
 
 def test_unknown_generation_is_refused() -> None:
     unknown: Generation = "7b"  # type: ignore[assignment]
-    with pytest.raises(UsageError, match="choose 18b or 9b"):
+    with pytest.raises(UsageError, match="expected 18b or 9b"):
         CogAgent(ScriptedModel([]), generation=unknown)

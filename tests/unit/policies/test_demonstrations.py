@@ -118,7 +118,9 @@ async def test_react_repeats_its_own_advice() -> None:
     assert [policy.demonstrate(run, i)[0] for i in (2, 3)] == model.seen[2:]
     assert "clack" in str(model.seen[2][-1].parts)
     for i in (0, 1):
-        with pytest.raises(UnparsableError, match="no words in the language of react"):
+        with pytest.raises(
+            UnparsableError, match="cannot be expressed in the action language of react"
+        ):
             policy.demonstrate(run, i)
 
 

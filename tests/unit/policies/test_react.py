@@ -178,7 +178,7 @@ async def test_unreadable_reply_is_kept_and_hinted() -> None:
     assert (second.action, second.thought) == (Action("other", "fly [7]"), "I see a cart.")
     assert third.action.kind == "click"
     assert "the reply has no action between triple back-ticks" in shown(model, 1)
-    assert "'fly [7]' is no action; the actions are click, hover" in shown(model, 2)
+    assert "'fly [7]' is not an action; the actions are click, hover" in shown(model, 2)
 
 
 async def test_without_hint_next_turn_says_none() -> None:
@@ -340,7 +340,7 @@ async def test_three_unreadable_replies_stop_it() -> None:
         React(ScriptedModel(["hm"] * 9)), environment, TASK, id="a", early_stop=EarlyStop()
     )
     assert (len(trajectory.steps), trajectory.answer) == (3, None)
-    assert trajectory.metadata["stopped"] == "3 actions in a row could not be read"
+    assert trajectory.metadata["stopped"] == "3 actions in a row could not be parsed"
 
 
 async def test_repeated_clicks_are_stopped() -> None:

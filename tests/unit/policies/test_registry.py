@@ -56,7 +56,7 @@ def test_options_reach_the_policy() -> None:
             "policy 'react' has no such option (did you mean 'reasoning'?)",
         ),
         ("react", {}, "model is missing: policy 'react' needs it"),
-        ("react", {"model": 4}, "model: expected a language model, or its name, got 4"),
+        ("react", {"model": 4}, "model: expected a language model or its name, got 4"),
         ("react", {"model": MODEL, "max_tokens": 0}, "max_tokens: Expected `int` >= 1, got 0"),
         ("react", {"model": MODEL, "attempts": "2"}, "attempts: Expected `int`, got '2'"),
         ("cogagent", {"model": MODEL, "generation": "7b"}, "generation: Invalid enum value '7b'"),
@@ -75,7 +75,7 @@ def test_own_policy_from_a_file(own: str) -> None:
     with pytest.raises(OptionError, match="greeting is missing"):
         make_policy(f"{own}:Polite", times=2)
     with pytest.raises(
-        UsageError, match=r"gave a Model, which has no reset\(task\) and act\(observation\)"
+        UsageError, match=r"returned a Model, which has no reset\(task\) and act\(observation\)"
     ):
         make_policy(f"{own}:Model", model=MODEL)
 

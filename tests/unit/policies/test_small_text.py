@@ -121,7 +121,7 @@ async def test_teaching_asks_what_playing_asked() -> None:
 
 def test_foreign_action_cannot_be_taught() -> None:
     step = Step(Observation(text=PAGE), Action("click", "click there", target='button "Gone"'))
-    with pytest.raises(UnparsableError, match="step 1: click there is no action"):
+    with pytest.raises(UnparsableError, match="step 1: click there is not an action"):
         SmallText().demonstrate(Trajectory(id="a", task=Task(goal="g"), steps=(step,)), 0)
 
 

@@ -98,11 +98,11 @@ def test_manifest_names_its_files(tmp_path: Path) -> None:
     [
         (
             lambda text: text[: len(text) // 2],
-            "manifest.json: does not say which files are rows .*, so nothing is replaced",
+            "manifest.json: does not list its row files .*, so nothing is replaced",
         ),
         (
             lambda text: "rows",
-            "manifest.json: does not say which files are rows .*, so nothing is replaced",
+            "manifest.json: does not list its row files .*, so nothing is replaced",
         ),
         (lambda text: "[]", "manifest.json: .*Expected `object`, got `array`"),
         (
@@ -115,9 +115,12 @@ def test_manifest_names_its_files(tmp_path: Path) -> None:
         ),
         (
             lambda text: text.replace("prill rows 1", "prill rows 9"),
-            "manifest.json: is in the form 'prill rows 9'",
+            "manifest.json: its format is 'prill rows 9'",
         ),
-        (None, "holds README.md, checksums.jsonl, report.html and 1 more, which this would remove"),
+        (
+            None,
+            "contains README.md, checksums.jsonl, report.html and 1 more, which would be deleted",
+        ),
     ],
 )
 def test_damaged_manifest_replaces_nothing(
@@ -155,4 +158,4 @@ def test_true_precision_is_of_kept_attempts() -> None:
     runs = [attempt(id, click(7)) for id in "abcd"]
     filtered = filter_steps(runs, [verdict(id, id != "d") for id in "abcd"])
     assert true_precision(filtered, {"a": True, "b": False, "c": None, "d": True}) == (1, 2)
-    assert precision_words(0, 0) == "no attempt that was kept has a label"
+    assert precision_words(0, 0) == "no kept attempt has a label"

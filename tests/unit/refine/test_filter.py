@@ -66,7 +66,7 @@ def test_scores_meet_the_threshold() -> None:
 
 
 def test_threshold_without_scores_is_an_error() -> None:
-    with pytest.raises(UsageError, match="verdict of a by vlm has no score") as error:
+    with pytest.raises(UsageError, match="verdict on a by vlm has no score") as error:
         filter_steps([attempt("a", *THREE)], [verdict("a")], FilterSpec(threshold=0.5))
     assert error.value.parameters == ("threshold",)
 
@@ -168,7 +168,7 @@ def test_precision_chooses_the_threshold(tmp_path: Path) -> None:
         filtered = filter_steps(runs, verdicts, FilterSpec(calibration=file, precision=precision))
         assert {id for id, _ in places(filtered)} == set(kept)
         assert filtered.label_noise == pytest.approx(noise)
-    with pytest.raises(UsageError, match="the surest has 0.800"):
+    with pytest.raises(UsageError, match="the highest is 0.800"):
         filter_steps(runs, verdicts, FilterSpec(calibration=file, precision=0.9))
 
 
@@ -203,7 +203,7 @@ def test_calibrated_scores_are_taken_as_they_are(tmp_path: Path) -> None:
 
 def test_calibration_of_others_is_refused(tmp_path: Path) -> None:
     file = calibration(tmp_path / "c.json", EvaluatorInfo("vlm", "1", "another"))
-    with pytest.raises(UsageError, match="of another judge"):
+    with pytest.raises(UsageError, match="for another judge"):
         filter_steps(
             [attempt("a", *THREE)], [verdict("a", True, 0.9)], FilterSpec(calibration=file)
         )
@@ -249,9 +249,9 @@ def test_tasks_are_capped_by_seed() -> None:
 
 
 def test_verdicts_of_others_are_told() -> None:
-    with pytest.raises(UsageError, match="of other trajectories: none of the 1 ids"):
+    with pytest.raises(UsageError, match="do not match the trajectories: none of the 1 ids"):
         filter_steps([attempt("a", *THREE)], [verdict("b")])
-    with pytest.raises(UsageError, match=r"verdict of a judges 4 steps, and the trajectory has 3"):
+    with pytest.raises(UsageError, match=r"verdict on a judges 4 steps, but the trajectory has 3"):
         filter_steps([attempt("a", *THREE)], [step_verdict("a", *["towards"] * 4)])
     assert filter_steps([attempt("a", *THREE)], [verdict("a"), verdict("b")]).elsewhere == 1
 
@@ -269,9 +269,9 @@ def test_empty_result_names_the_rules() -> None:
     ("given", "message"),
     [
         ({"precision": 0.9}, "needs a calibration"),
-        ({"precision": 0.9, "calibration": "c", "threshold": 0.5}, "give one of the two"),
-        ({"keep_all": True, "threshold": 0.5}, "no use for a threshold"),
-        ({"level": "step", "calibration": "c"}, "for the scores of attempts"),
+        ({"precision": 0.9, "calibration": "c", "threshold": 0.5}, "give only one of the two"),
+        ({"keep_all": True, "threshold": 0.5}, "a threshold has no effect"),
+        ({"level": "step", "calibration": "c"}, "applies to scores of attempts"),
         ({"treshold": 0.5}, "did you mean 'threshold'"),
         ({"per_task": 0}, "per_task"),
     ],

@@ -68,7 +68,9 @@ def test_llama_factory_reads_its_columns(tmp_path: Path) -> None:
     """As its sharegpt converter does: turns alternate after the system text, and the columns are
     those of dataset_info.json.
     """
-    info = json.loads(make_format("llama-factory").beside(KINDS, images=True)["dataset_info.json"])
+    info = json.loads(
+        make_format("llama-factory").other_files(KINDS, images=True)["dataset_info.json"]
+    )
     for kind in KINDS:
         described, tags = info[f"prill_{kind}"], info[f"prill_{kind}"]["tags"]
         assert (described["file_name"], described["formatting"]) == (f"{kind}.jsonl", "sharegpt")
@@ -107,7 +109,7 @@ def test_axolotl_has_images_in_place(tmp_path: Path) -> None:
     (chat, _) = converted("axolotl", "kto")
     assert (chat["completion"][-1]["content"], chat["label"]) == ("click [7]", True)
     for kind in ("kto", "dpo"):
-        with pytest.raises(UsageError, match=f"axolotl reads no {kind} rows with images"):
+        with pytest.raises(UsageError, match=f"axolotl does not read {kind} rows with images"):
             converted("axolotl", kind, str(tmp_path / "s.png"))
 
 
@@ -128,13 +130,13 @@ def test_formats_lose_no_word(name: str, kind: Kind) -> None:
 
 def test_formats_tell_how_they_are_read() -> None:
     for name in FORMATS.entries:
-        text = make_format(name).beside(KINDS, images=True)["README.md"]
+        text = make_format(name).other_files(KINDS, images=True)["README.md"]
         assert all(kind in text for kind in KINDS)
 
 
 def test_own_format_is_taken_by_name(tmp_path: Path) -> None:
     code = (
-        "class Mine:\n    def row(self, kind, row): return {'k': kind}\n    def beside(self, "
+        "class Mine:\n    def row(self, kind, row): return {'k': kind}\n    def other_files(self, "
         "kinds, *, images): return {}\n"
     )
     (tmp_path / "own.py").write_text(code)

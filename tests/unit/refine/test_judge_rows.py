@@ -139,8 +139,8 @@ async def test_each_labelled_step_gives_a_row_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("judge", "truth", "why"),
     [
-        (MODULAR, Truth(steps={0: "towards"}), "the truth does not say"),
-        ({**MODULAR, "form": "thoughts"}, Truth(True), "or why"),
+        (MODULAR, Truth(steps={0: "towards"}), "the label does not answer"),
+        ({**MODULAR, "form": "thoughts"}, Truth(True), "or gives no reason"),
     ],
 )
 async def test_what_is_not_known_is_not_taught(
@@ -237,7 +237,7 @@ def test_soft_labels_need_a_teacher_and_one_word(tmp_path: Path) -> None:
 
 
 def test_there_is_nothing_to_learn_from_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing to learn from: name labels"):
+    with pytest.raises(UsageError, match="nothing to learn from; give labels"):
         config(tmp_path, labels=None)
 
 

@@ -70,5 +70,5 @@ def test_success_after_each_retry(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="another version"):
         read_results(written(tmp_path / "results.json", format="prill reflexion 9"))
-    with pytest.raises(UsageError, match="no results of retries"):
+    with pytest.raises(UsageError, match="not results of retries"):
         read_results(written(tmp_path / "results.json", tasks=7))

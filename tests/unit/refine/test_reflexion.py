@@ -200,7 +200,7 @@ async def test_order_of_a_run_stays(tmp_path: Path) -> None:
     await run(tmp_path, {"t": [True]}, Written({"t": "S"}))
     assert "order" not in json.loads((tmp_path / SETTINGS).read_text())["retries"]
     await run(tmp_path, {"t": [True]}, Written({"t": "S"}), order="attempt")
-    with pytest.raises(UsageError, match="holds a run with other settings \\(retries\\)"):
+    with pytest.raises(UsageError, match="contains a run with other settings \\(retries\\)"):
         await run(tmp_path, {"t": [True]}, Written({"t": "S"}), order="task")
 
 
@@ -308,7 +308,7 @@ async def test_other_judge_plays_where_it_differs(tmp_path: Path) -> None:
 async def test_folder_holds_one_run_only(tmp_path: Path) -> None:
     await run(tmp_path, {"t": [True]}, Written({"t": "S"}))
     with pytest.raises(
-        UsageError, match=r"holds a run with other settings \(retries\); choose another folder"
+        UsageError, match=r"contains a run with other settings \(retries\); choose another folder"
     ):
         await run(tmp_path, {"t": [True]}, Written({"t": "S"}), keep_best=True)
 
@@ -318,7 +318,7 @@ async def test_broken_settings_are_one_error(settings: bytes, tmp_path: Path) ->
     await run(tmp_path, {"t": [True]}, Written({"t": "S"}))
     (tmp_path / SETTINGS).write_bytes(settings)
     (tmp_path / CHECKSUMS).unlink()  # a folder from before there were any
-    with pytest.raises(UsageError, match=f"{SETTINGS}: no settings of a run"):
+    with pytest.raises(UsageError, match=f"{SETTINGS}: not the settings of a run"):
         await run(tmp_path, {"t": [True]}, Written({"t": "S"}))
 
 

@@ -6,7 +6,13 @@ import pytest
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibrated, Calibration, CalibrationMap, Quality
-from prill.refine.retries import RetrySpec, answer_among, get_threshold, told, with_second_opinion
+from prill.refine.retries import (
+    RetrySpec,
+    answer_among,
+    get_threshold,
+    visible_verdict,
+    with_second_opinion,
+)
 from prill.types import EvaluatorInfo, Opinion, Verdict
 from tests.support.refine.builders import attempt, click, verdict
 from tests.support.refine.retrying import Written
@@ -93,18 +99,18 @@ async def test_second_opinion_heeds_a_calibration() -> None:
 def test_a_bit_is_all_that_is_told() -> None:
     opinions = (Opinion(judge="other", success=True, reason="it is there"),)
     full = verdict("t", False, 0.2, reason="the cart is empty", opinions=opinions)
-    assert told(full, "language") is full
-    bit = told(full, "bit")
+    assert visible_verdict(full, "language") is full
+    bit = visible_verdict(full, "bit")
     assert (bit.reason, bit.score, bit.opinions, bit.findings) == ("FAILED", None, None, None)
-    assert told(verdict("t", True, reason="it is there"), "bit").reason == "PASSED"
+    assert visible_verdict(verdict("t", True, reason="it is there"), "bit").reason == "PASSED"
     oracle = Verdict(
         id="t", success=False, reason="the label says so", evaluator=EvaluatorInfo("oracle", "1")
     )
-    assert told(oracle, "language").reason == "FAILED"
+    assert visible_verdict(oracle, "language").reason == "FAILED"
     noisy = Verdict(
         id="t",
         success=False,
         reason="the label with errors says so",
         evaluator=EvaluatorInfo("noisy", "1"),
     )
-    assert told(noisy, "language").reason == "FAILED"
+    assert visible_verdict(noisy, "language").reason == "FAILED"

@@ -15,8 +15,8 @@ from prill.refine.simulation import (
     JudgeModel,
     RecordedTruths,
     SimulationSpec,
-    judge_of_rates,
-    judge_of_verdicts,
+    judge_from_rates,
+    judge_from_verdicts,
     simulate,
     simulation_chart,
     simulation_lines,
@@ -101,17 +101,17 @@ def test_judges_errors_come_from_labels() -> None:
         verdict("d", False, 0.1),
     ]
     truth = {"a": True, "b": True, "c": False, "d": False, "e": None}
-    model = judge_of_verdicts([*verdicts, verdict("e", True, 0.8)], truth)
+    model = judge_from_verdicts([*verdicts, verdict("e", True, 0.8)], truth)
     assert model.rates == (0.5, 0.5, 0.0)
-    with_unscored = judge_of_verdicts([*verdicts, verdict("f", None)], {**truth, "f": True})
+    with_unscored = judge_from_verdicts([*verdicts, verdict("f", None)], {**truth, "f": True})
     assert with_unscored.rates == (0.5, 0.5, 0.2), "what is unscored is no error"
     with pytest.raises(UsageError, match="no verdict is on a labelled success"):
-        judge_of_verdicts(verdicts, {"c": False})
+        judge_from_verdicts(verdicts, {"c": False})
 
 
 def test_unscored_attempts_end_the_retries() -> None:
     spec = SimulationSpec(success=0.5, unscored=1.0, runs=40)
-    assert judge_of_rates(spec).rates == (0.0, 0.0, 1.0)
+    assert judge_from_rates(spec).rates == (0.0, 0.0, 1.0)
     for way in ("plain", "keep best"):
         outcomes = simulate(spec)[way]
         assert {outcome.success for outcome in outcomes} == {outcomes[0].success}

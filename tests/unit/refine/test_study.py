@@ -388,7 +388,7 @@ def test_two_processes_cannot_both_add_arms(tmp_path: Path) -> None:
             )
         )
     thread.join(60)
-    assert errors and "holds a study with other arms" in errors[0]
+    assert errors and "contains a study with other arms" in errors[0]
 
 
 LATE = """
@@ -500,9 +500,9 @@ def test_further_arm_leaves_others_as_they_are(tmp_path: Path) -> None:
 
 def test_other_study_in_the_folder_is_refused(tmp_path: Path) -> None:
     run(Small(), tmp_path / "s")
-    with pytest.raises(UsageError, match="holds a study with other rounds"):
+    with pytest.raises(UsageError, match="contains a study with other rounds"):
         run(Small(), tmp_path / "s", rounds=2)
-    with pytest.raises(UsageError, match="holds a study with other arms"):
+    with pytest.raises(UsageError, match="contains a study with other arms"):
         run(
             Small(),
             tmp_path / "s",
@@ -510,14 +510,14 @@ def test_other_study_in_the_folder_is_refused(tmp_path: Path) -> None:
         )
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("mine")
-    with pytest.raises(UsageError, match="holds something that is no study"):
+    with pytest.raises(UsageError, match="contains something that is not a study"):
         run(Small(), tmp_path / "other")
 
 
 WRONG = [
-    ({"arms": [FILTERED, FILTERED]}, "two arms are called 'filtered'"),
+    ({"arms": [FILTERED, FILTERED]}, "two arms have the name 'filtered'"),
     ({"arms": []}, "arms: "),
-    ({"arms": [{"name": "base"}]}, "an arm cannot be called base"),
+    ({"arms": [{"name": "base"}]}, "an arm cannot have the name base"),
     ({"arms": [{"name": "a", "juge": "oracle"}]}, r"arms\[0\].juge: .*did you mean 'judge'"),
     (
         {"filter": {"treshold": 1}},
@@ -528,7 +528,7 @@ WRONG = [
     ({"rounds": 0}, "rounds: "),
     (
         {"attempts": [{"policy": object()}]},
-        "attempts: a study is on record in its folder: give names and tables",
+        "attempts: a study is stored in its folder, so give names and tables",
     ),
 ]
 
@@ -574,17 +574,17 @@ DAMAGED: list[tuple[str, Callable[[bytes], bytes | None], str]] = [
     (
         f"{ROUND}/manifest.json",
         lambda data: data[: len(data) // 2],
-        "manifest.json: no manifest of a round .*; delete it",
+        "manifest.json: not the manifest of a round .*; delete it",
     ),
     (
         f"{ROUND}/manifest.json",
         lambda data: b"none",
-        "manifest.json: no manifest of a round .*; delete it",
+        "manifest.json: not the manifest of a round .*; delete it",
     ),
     (
         f"{ROUND}/manifest.json",
         lambda data: b"[]",
-        "manifest.json: no manifest of a round .*Expected `object`, got `array`",
+        "manifest.json: not the manifest of a round .*Expected `object`, got `array`",
     ),
     (
         f"{ROUND}/manifest.json",
@@ -599,7 +599,7 @@ DAMAGED: list[tuple[str, Callable[[bytes], bytes | None], str]] = [
     (
         f"{ROUND}/manifest.json",
         lambda data: data.replace(b'"arm": "filtered"', b'"arm": "x"'),
-        "manifest.json: is of seed 0, x, round 1",
+        "manifest.json: belongs to seed 0, x, round 1",
     ),
     (
         f"{ROUND}/rows.jsonl",
@@ -627,11 +627,11 @@ DAMAGED: list[tuple[str, Callable[[bytes], bytes | None], str]] = [
         lambda data: data.replace(b'"seed":100', b'"seed":"a"'),
         "'100-2': `seed` and `att",
     ),
-    ("study.json", lambda data: data[:9], "study.json: no study"),
+    ("study.json", lambda data: data[:9], "study.json: not a study"),
     (
         "study.json",
         lambda data: b'{"arms": [{"name": 5}]}',
-        r"study.json: no study .*at `\$.arms\[0\].name`",
+        r"study.json: not a study .*at `\$.arms\[0\].name`",
     ),
 ]
 
@@ -687,7 +687,7 @@ def test_tables_from_python_are_the_commands(
 def test_round_without_manifest_makes_it_again(finished: Path, tmp_path: Path) -> None:
     out = shutil.copytree(finished, tmp_path / "s")
     (out / ROUND / "manifest.json").write_text("{")
-    with pytest.raises(UsageError, match="delete it: the study's own command makes it again"):
+    with pytest.raises(UsageError, match="the study's command then writes it again"):
         run(Small(), out)
     (out / ROUND / "manifest.json").unlink()
     world = Small()

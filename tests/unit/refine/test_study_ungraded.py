@@ -143,7 +143,7 @@ def test_people_label_afterwards(tmp_path: Path) -> None:
         ({"judge": 3}, "evaluation.judge: expected a name or a table"),
         ({"judge": "oracle"}, "evaluation.judge.*labels"),
         ({"annotated": "yes"}, "evaluation.annotated: expected true or false"),
-        ({"annotated": True, "judge": "self-report"}, "evaluation.annotated: a judge and people"),
+        ({"annotated": True, "judge": "self-report"}, "evaluation.annotated: give either a judge"),
     ],
 )
 def test_wrong_graders_are_refused_at_once(evaluation: dict[str, Any], problem: str) -> None:

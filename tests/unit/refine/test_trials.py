@@ -96,7 +96,7 @@ def test_paired_t_of_all_gains_is_sure() -> None:
 
 
 def test_one_pair_is_too_few() -> None:
-    with pytest.raises(UsageError, match="two outcomes or more"):
+    with pytest.raises(UsageError, match="two or more outcomes on both sides"):
         paired_t([1], [0])
 
 

@@ -91,7 +91,7 @@ def test_failures_stand_by_cause_with_their_whole_reasons(tmp_path: Path) -> Non
     section = page[page.index("What went wrong") : page.index("Judge by judge")]
     groups = re.findall(r"<summary>(\d+) × ([^<]+?) ?<small>", section)
     assert groups == [
-        ("1", "something asked for was not done"),
+        ("1", "a requested thing was not done"),
         ("1", "a captcha at the end"),
     ]
     assert "size &lt;7&gt;" in section

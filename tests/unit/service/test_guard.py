@@ -171,12 +171,12 @@ async def test_too_many_items_are_told(visiting: Visiting, record: Record) -> No
         for items in ([], [{"trajectory": record()}] * 3):
             assert (await client.post("/v1/score", json={"items": items})).status_code == 422
         batch = {"query": ["words"] * 3, "prompts": ["w"] * 3}
-        assert "the limit here is 2" in (await client.post("/get_reward", json=batch)).text
+        assert "the limit is 2" in (await client.post("/get_reward", json=batch)).text
 
 
 def test_other_addresses_need_a_good_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     for host in ("0.0.0.0", "::", "192.168.1.2", "example.org"):
-        with pytest.raises(UsageError, match="name a token"):
+        with pytest.raises(UsageError, match="set token_env"):
             ServiceSpec(host=host).tokens()
     assert ServiceSpec().is_loopback
     for host in ("127.0.0.1", "::1", "localhost", "127.8.8.8"):
@@ -210,8 +210,8 @@ async def test_metrics_and_page_tell_what_happened(visiting: Visiting, record: R
             assert line in metrics.splitlines()
         assert "<script" not in page.text and "&lt;script&gt;success" in page.text
         for words in (
-            "trajectories that wait for the judge",
-            "judged a second",
+            "trajectories waiting for the judge",
+            "judged per second",
             "How scores are spread",
             "Latest verdicts",
         ):

@@ -183,7 +183,7 @@ async def test_a_closed_door_lets_the_waiting_in() -> None:
     waiting = asyncio.create_task(second.__aenter__())
     await until(lambda: door.outside == 1)
     door.close()
-    with pytest.raises(BusyError, match="ending"):
+    with pytest.raises(BusyError, match="shutting down"):
         await door.admitted("c", FOREVER).__aenter__()
     await first.__aexit__(None, None, None)
     await waiting

@@ -104,7 +104,7 @@ def test_recordings_are_found_by_id(root: Path) -> None:
         found = parser.of_value(label)
         assert found is not None and found.id == "b"
     assert parser.of_value("the answer is #3") is None
-    with pytest.raises(InputError, match="name one with `id`"):
+    with pytest.raises(InputError, match="give the `id` of one"):
         parser.recorded("runs.jsonl")
     with pytest.raises(InputError, match="no trajectory has the id 'c'") as error:
         parser.recorded("runs.jsonl", "c")
@@ -228,7 +228,7 @@ def test_without_a_root_there_are_no_paths(tmp_path: Path) -> None:
             f"data:image/png;base64,{text(hidden_bomb(b'iCCP', b'k' + bytes(2)))}",
             "Decompressed data too large",
         ),
-        (f"data:image/png;base64,{text(png(100, 101))}", "limit here is 0.01"),
+        (f"data:image/png;base64,{text(png(100, 101))}", "limit is 0.01"),
     ],
 )
 def test_images_that_cannot_be_used_are_told(screenshot: str, words: str) -> None:
@@ -258,8 +258,8 @@ def test_deep_brackets_are_one_clear_error() -> None:
         ([{"image_url": f"data:image/png;base64,{text(png())}"}] * 3, "more than 2 images"),
         ([{"image_url": f"data:image/png;base64,{text(png(20, 20))}"}], "an image of 20x20 pixels"),
         ([{"image_url": "data:image/png;base64,AAAA"}], "is not an image"),
-        ([{"image": {"path": "/etc/hostname"}}], "send it inside"),
-        ([{"image": 5}], "send it inside"),
+        ([{"image": {"path": "/etc/hostname"}}], "send it inline"),
+        ([{"image": 5}], "send it inline"),
     ],
 )
 def test_images_of_a_chat_have_the_same_limits(parts: list[dict[str, Any]], words: str) -> None:

@@ -365,9 +365,9 @@ async def test_from_python(files: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"annotator": "ada"}, "give both, or none"),
-        ({"blind": True}, "name the annotator"),
-        ({"annotator": " ", "output": "l.jsonl"}, "is empty"),
+        ({"annotator": "ada"}, "give both or neither"),
+        ({"blind": True}, "only for annotators"),
+        ({"annotator": " ", "output": "l.jsonl"}, "expected a name"),
     ],
 )
 def test_options_that_depend_on_each_other(options: dict[str, Any], problem: str) -> None:

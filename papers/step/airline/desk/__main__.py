@@ -22,12 +22,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--port", type=int, default=0, help="default: 0, any free one")
+    parser.add_argument("--port", type=int, default=0, help="Port (default: 0, any free port).")
     parser.add_argument(
-        "--seed", type=int, default=0, help="another number is another world (default: 0)"
+        "--seed", type=int, default=0, help="Seed of the generated data (default: 0)."
     )
     parser.add_argument(
-        "--token", help="what the service wants; '' for nothing (default: drawn at random)"
+        "--token", help="Token that requests must carry; '' for none (default: random)."
     )
     options = vars(parser.parse_args(arguments))
     return serve(lambda: AirlineDesk(**options), sys.stdout, sys.stderr)

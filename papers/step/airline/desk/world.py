@@ -115,8 +115,8 @@ def scenario(task: str, number: int, seed: int = 0) -> Scenario:
     """
     if task not in TASKS or not 0 <= number < SCENARIOS:
         raise LookupError(
-            f"no scenario {number} of {task}: the tasks are {', '.join(TASKS)}, each with 0 to "
-            f"{SCENARIOS - 1}"
+            f"unknown scenario {number} of {task}; the tasks are {', '.join(TASKS)}, each "
+            f"with 0 to {SCENARIOS - 1}"
         )
     random = Random(f"{seed} {task} {number}")
     held = list(bookings(seed).values())

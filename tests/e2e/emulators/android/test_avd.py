@@ -191,7 +191,7 @@ async def test_failed_start_tells_its_last_words(
 async def test_unknown_avd_is_a_usage_error(
     adb: FakeAdb, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UsageError, match="there is no AVD 'other' in .*; there are: base"):
+    with pytest.raises(UsageError, match="unknown AVD 'other' in .*; expected one of base"):
         await Avd("other", home=home, adb_port=adb.port).fresh()
     with pytest.raises(UsageError, match="even ports from 5554 to 5682"):
         Avd("base", port=5555)

@@ -105,10 +105,10 @@ class Waiting:
     ("fault", "words"),
     [
         ("hang", "screenshot|screencap"),
-        ("freeze", "answered|timed out|timeout|did not come"),
+        ("freeze", "no response|timed out|timeout|was not received"),
         ("lost", "SERIAL is not connected"),
         ("offline", "SERIAL is offline"),
-        ("adb-down", "connection to adb broke|no adb server"),
+        ("adb-down", "connection to adb broke|no adb server|not an adb server"),
         (
             "wrong-size",
             "the screenshot has 360 x 800 pixels, but the phone says its screen has 720 x 1600",
@@ -159,7 +159,7 @@ async def test_crashed_instrumentation_is_mended(
     assert seen.text is not None and "Wi-Fi" in seen.text
     assert fake_adb.phone().sessions == sessions + 1
     fake_adb.fault("crash-always")
-    with pytest.raises(EnvironmentFailedError, match="a new session did not"):
+    with pytest.raises(EnvironmentFailedError, match="new session"):
         await environment.step(Action("wait"))
     await environment.close()
 
@@ -208,7 +208,7 @@ async def test_killed_appium_leaves_no_thread(
         await environment.reset(SETTINGS)
         server.kill()
         server.wait()
-        with pytest.raises(EnvironmentFailedError, match=f"no Appium server answers at {url}"):
+        with pytest.raises(EnvironmentFailedError, match=f"no Appium server responds at {url}"):
             await environment.step(Action("wait"))
     await environment.close()
     for thread in prill_threads():
@@ -240,7 +240,7 @@ async def test_absent_appium_server_is_named(fake_adb: FakeAdb, tmp_path: Path) 
     environment = Android(
         tmp_path, phone=AppiumPhone(f"http://127.0.0.1:{port}", adb_port=fake_adb.port)
     )
-    with pytest.raises(EnvironmentFailedError, match="no Appium server answers"):
+    with pytest.raises(EnvironmentFailedError, match="no Appium server responds"):
         await environment.reset(SETTINGS)
     await environment.close()
 

@@ -64,9 +64,9 @@ async def test_hanging_page_ends_the_episode(environment: BrowserEnvironment, si
             policy, environment, Task(goal="g", start_url=site.url), id="one"
         )
         seen, _ = await environment.step(Action("new_tab"))
-        with pytest.raises(EnvironmentFailedError, match="the page does not answer at the start"):
+        with pytest.raises(EnvironmentFailedError, match="the page does not respond at the start"):
             await environment.reset(Task(goal="g", start_url=f"{site.url}/hung"))
-    assert trajectory.error == "the page does not answer after click"
+    assert trajectory.error == "the page does not respond after click"
     assert (len(trajectory.steps), trajectory.final) == (1, None)
     assert head(seen) == ["Tab 0:  | Tab 1 (current): "]
     await starts_clean(environment, site)
@@ -86,7 +86,7 @@ async def test_silent_page_keeps_the_agent_there(
         seen.url,
         ["! another page did not come within 3 s"],
     )
-    assert (gone.url, head(gone)[1:]) == (seen.url, ["! no answer within 3 s"])
+    assert (gone.url, head(gone)[1:]) == (seen.url, ["! no response within 3 s"])
     assert (other.url, head(other)) == (f"{site.url}/two", ["Tab 0 (current): Two"])
 
 
@@ -107,7 +107,7 @@ async def test_dead_start_page_is_a_failure(environment: BrowserEnvironment, sit
             "http://no-such-host.invalid",
             "http://no-such-host.invalid cannot be opened: net::ERR_NAME_NOT_RESOLVED",
         ),
-        (f"{site.url}/broken", "/broken cannot be opened: its server answered 503"),
+        (f"{site.url}/broken", "/broken cannot be opened: its server responded with status 503"),
         (f"{site.url}/never", "/never cannot be opened: Timeout 3000ms exceeded"),
         ("no address", "no address cannot be opened: .*invalid URL"),
     ):
@@ -123,7 +123,7 @@ async def test_crashed_page_ends_the_episode(environment: BrowserEnvironment, si
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(
             EnvironmentFailedError,
-            match="the page crashed|the page does not answer|the browser failed",
+            match="the page crashed|the page does not respond|the browser failed",
         ):
             while True:
                 await environment.step(Action("click", target=number(seen, "button 'alert'")))

@@ -229,7 +229,7 @@ async def test_hanging_call_ends_in_its_bound(tmp_path: Path) -> None:
     started = below(os.getpid())
     assert len(started) > 3
     os.kill(host(), signal.SIGSTOP)
-    with pytest.raises(EnvironmentFailedError, match="did not answer for 20 s"):
+    with pytest.raises(EnvironmentFailedError, match="did not respond for 20 s"):
         await environment.step(Action("wait", value="0"))
     assert await left_of(started) == set()
     await environment.close()

@@ -138,7 +138,7 @@ async def test_hanging_reset_is_ended_whole(tmp_path: Path) -> None:
         f"pathlib.Path({str(started)!r}).write_text(str(os.getpid())); time.sleep(600)"
     )
     # The second command keeps the shell from becoming the first one.
-    with pytest.raises(EnvironmentFailedError, match="not done after 3 s"):
+    with pytest.raises(EnvironmentFailedError, match="not finished after 3 s"):
         await reset_sites(f"{shlex.quote(sys.executable)} -c {shlex.quote(child)}; true", 3)
     if started.exists():
         assert ended(int(started.read_text()))
@@ -385,7 +385,7 @@ async def test_wrong_password_is_not_told(make: Make, number: int) -> None:
 
 async def test_site_that_is_down_is_named(make: Make, shop: Shop) -> None:
     with pytest.raises(
-        EnvironmentFailedError, match=f"the site shopping at {NOWHERE} does not answer"
+        EnvironmentFailedError, match=f"the site shopping at {NOWHERE} does not respond"
     ):
         await make(SHOPPING=NOWHERE).reset(make_task(CONFIGS[1004]))
     with pytest.raises(
@@ -408,7 +408,7 @@ async def test_missing_setup_is_a_usage_error(make: Make) -> None:
 
 
 async def test_failed_reset_ends_the_episode(make: Make, shop: Shop) -> None:
-    with pytest.raises(EnvironmentFailedError, match="the reset command ended with status 1"):
+    with pytest.raises(EnvironmentFailedError, match="the reset command exited with status 1"):
         await make(reset="false").reset(make_task(CONFIGS[1004]))
     assert shop.store.logins == 0
 

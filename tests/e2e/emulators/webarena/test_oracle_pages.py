@@ -208,11 +208,11 @@ async def test_table_functions_give_addresses(tested: Probe) -> None:
     ("url", "words"),
     [
         ("http://site.test/gone", "the page cannot be looked at"),
-        ("http://site.test/down", "the site answers with status 502"),
+        ("http://site.test/down", "the site responds with status 502"),
         ("__SHOPPING__/x", "the environment variable SHOPPING is not set"),
         ("func:shopping_get_latest_order_url()", "SHOPPING, the address of the shop, is not set"),
         ("func:__import__('os').system('true')", "is not a call of a function"),
-        ("func:print('x')", "there is no function 'print'"),
+        ("func:print('x')", "unknown function 'print'"),
         ("func:reddit_get_post_url()", "takes 1 arguments, not 0"),
     ],
 )

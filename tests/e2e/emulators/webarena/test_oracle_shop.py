@@ -159,7 +159,7 @@ async def test_refused_interface_leaves_it_open(browser: Chromium, shop: Shop) -
                 ShopAccess(address=shop.url, password="wrong"),
                 "answers the login with status 401",
             ),
-            (1012, ShopAccess(address="http://127.0.0.1:1"), "gave no usable answer"),
+            (1012, ShopAccess(address="http://127.0.0.1:1"), "gave no usable response"),
         ):
             config = next(one for one in tasks if one.task_id == task)
             episode = Trajectory(id="one", task=make_task(config), final=Observation(url=shop.url))

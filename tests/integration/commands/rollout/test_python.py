@@ -109,7 +109,7 @@ def test_made_policy_plays(tmp_path: Path) -> None:
     [
         (
             {"name": "miniwob", "task": "click-link"},
-            "environment.task: there is no such option (did you mean 'tasks'?)",
+            "environment.task: unknown option (did you mean 'tasks'?)",
         ),
         ({"tasks": "click-link"}, "environment: expected the name of an environment or a table"),
         (3, "environment: expected the name of an environment or a table"),
@@ -186,7 +186,7 @@ def test_made_model_plays(tmp_path: Path) -> None:
     assert (played.answer, played.error) == ("3", None)
     with pytest.raises(UsageError, match="takes no options"):
         rollout(
-            config.but(
+            config.copy_with(
                 policy=prill.PolicyConfig(
                     "react", model=ScriptedModel([reply]), base_url="http://x"
                 )

@@ -337,7 +337,7 @@ async def test_loop_records_an_ios_episode(
         ({}, r"more than one simulator: give the UDID of one; there are: iPhone 14 .*iPhone 15 "),
         (
             {"simulator": "iPhone 15"},
-            r"iPhone 15 is Booted, and only a simulator that is off can be copied",
+            r"iPhone 15 is Booted, but only a simulator that is shut down can be cloned",
         ),
     ],
 )

@@ -104,7 +104,7 @@ async def test_reads_are_repeated_once(
     ("fault", "message"),
     [
         ("die", r"tap: idb_companion ended \(killed by signal 9\)"),
-        ("hang", "tap: no answer from the simulator within 5 s"),
+        ("hang", "tap: no response from the simulator within 5 s"),
         ("error", "tap: the simulator says: hid was told to fail"),
         ("gone", r"tap: (the simulator says: no simulator \S+ in |idb_companion ended)"),
     ],
@@ -136,7 +136,7 @@ async def test_acts_are_never_sent_twice(
             "none",
             {"boot_timeout": BRIEF},
             {"boot": "hang"},
-            r"idb_companion .*--boot .*: not done after 3 s",
+            r"idb_companion .*--boot .*: not finished after 3 s",
         ),
         (
             "none",
@@ -148,7 +148,7 @@ async def test_acts_are_never_sent_twice(
             "none",
             {"timeout": 1.0},
             {"list": "hang"},
-            r"idb_companion --list .*: not done after 1 s",
+            r"idb_companion --list .*: not finished after 1 s",
         ),
         ("on", {"timeout": BRIEF}, {"start": "hang"}, "was not ready within 3 s"),
         (
@@ -183,8 +183,8 @@ async def test_acts_are_never_sent_twice(
             {"screenshot": "small"},
             "the screenshot has 320x200 pixels, but the screen 390x844",
         ),
-        ("on", {}, {"screenshot": "garbage"}, r"the screenshot is no whole picture \(13 bytes\)"),
-        ("on", {}, {"screenshot": "cut"}, r"the screenshot is no whole picture \(\d+ bytes\)"),
+        ("on", {}, {"screenshot": "garbage"}, r"the screenshot is incomplete \(13 bytes\)"),
+        ("on", {}, {"screenshot": "cut"}, r"the screenshot is incomplete \(\d+ bytes\)"),
         ("on", {}, {"launch": "error"}, "launch: the simulator says: launch was told to fail"),
     ],
     ids=lambda value: (

@@ -118,12 +118,12 @@ async def test_broken_traffic_has_no_label(oracle: WebArenaVerifiedOracle, tmp_p
         source="webarena-verified",
         note="the episode broke off: the browser crashed",
     )
-    with pytest.raises(InputError, match=r"none\.har: there is no such file"):
+    with pytest.raises(InputError, match=r"none\.har: no such file"):
         await oracle.grade(episode(44, None), tmp_path / "none.har")
 
 
 def test_no_addresses_is_one_error(oracle: WebArenaVerifiedOracle) -> None:
-    with pytest.raises(UsageError, match="set the addresses of the sites: SHOPPING"):
+    with pytest.raises(UsageError, match="set the URLs of the sites: SHOPPING"):
         WebArenaVerifiedOracle({})
 
 
@@ -135,5 +135,5 @@ def test_missing_package_says_what_to_get(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("name", ["webarena.812", "webarena.x", "miniwob.1", "7"])
 def test_tasks_beyond_812_are_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="is none of webarena.0"):
+    with pytest.raises(UsageError, match="is not one of webarena.0"):
         task_number(Trajectory(id="one", task=Task(id=name, goal="g")))

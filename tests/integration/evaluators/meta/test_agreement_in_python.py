@@ -115,7 +115,7 @@ def test_what_is_not_judged_is_told() -> None:
         for told in (
             "judged 27, unscored 1",
             "Unscored: parse 1",
-            "No verdict at all: 1",
+            "Without a verdict: 1",
             "1 verdicts without label",
         ):
             assert told in words

@@ -295,7 +295,7 @@ def test_wrong_models_and_policies_are_named(
         OptionError, match="is a deberta-v2; a planner is an encoder with a decoder"
     ):
         check_training(planner_spec(encoder), gold, tmp_path, teacher=Teacher())
-    with pytest.raises(UsageError, match="learns to answer a policy"):
+    with pytest.raises(UsageError, match="policy is missing"):
         check_training(planner_spec(t5), gold, tmp_path)
     with pytest.raises(OptionError, match="a planner is trained in full"):
         planner_spec(t5, method="lora")

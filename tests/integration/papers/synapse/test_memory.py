@@ -108,9 +108,9 @@ async def test_a_saved_memory_is_the_same(tmp_path: Path) -> None:
 
 async def test_embedders_are_never_mixed(tmp_path: Path) -> None:
     await ExemplarMemory([exemplar("a", "0 0", "pass")], embedder=Fixed()).save(tmp_path)
-    with pytest.raises(UsageError, match="its vectors are those of fixed, not of other"):
+    with pytest.raises(UsageError, match="its vectors were made with fixed, not with other"):
         ExemplarMemory.load(tmp_path, Fixed("other"))
-    with pytest.raises(UsageError, match="not of tfidf"):
+    with pytest.raises(UsageError, match="not with tfidf"):
         ExemplarMemory.load(tmp_path, TfidfEmbedder())
 
 
@@ -131,7 +131,7 @@ async def test_embedders_are_never_mixed(tmp_path: Path) -> None:
             saved([["a", "b"]]),
             "vectors.npy: the vectors contain a value that is not a number",
         ),
-        ("vectors.npy", saved([0, 0]), "vectors.npy: 2 vectors for 1 exemplars"),
+        ("vectors.npy", saved([0, 0]), "vectors.npy: 2 vectors, but 1 exemplars"),
     ],
 )
 async def test_a_broken_file_is_named(

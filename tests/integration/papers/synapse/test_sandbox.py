@@ -264,7 +264,7 @@ def test_the_audit_hook_alone_refuses_files() -> None:
 async def test_a_machine_without_a_filter_runs_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Fails closed: the code is not run where the kernel cannot lock it in."""
+    """Fails closed: the code is not run where the kernel cannot sandbox it."""
     text = (
         Path(jail.__file__)
         .read_text()
@@ -273,7 +273,7 @@ async def test_a_machine_without_a_filter_runs_none(
     )
     (tmp_path / "jail.py").write_text(text)
     monkeypatch.setattr("prill.papers.synapse.sandbox._JAIL", tmp_path / "jail.py")
-    assert "the kernel cannot lock it in" in await failure("obs = state")
+    assert "the kernel cannot sandbox it" in await failure("obs = state")
 
 
 @pytest.mark.parametrize(
@@ -294,14 +294,14 @@ async def test_a_missing_lock_runs_none(
     assert text.count(old) == 1
     (tmp_path / "jail.py").write_text(text.replace(old, new))
     monkeypatch.setattr("prill.papers.synapse.sandbox._JAIL", tmp_path / "jail.py")
-    assert "the kernel cannot lock it in" in await failure("obs = state")
+    assert "the kernel cannot sandbox it" in await failure("obs = state")
 
 
 async def test_other_systems_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prill.papers.synapse.sandbox.sys", SimpleNamespace(platform="darwin"))
     monkeypatch.setattr("prill.papers.synapse.sandbox.subprocess", None)
     assert await failure("obs = state") == (
-        "generated code is not run on darwin: only the kernel of Linux can lock it in"
+        "generated code cannot be run on darwin, because only Linux can sandbox it"
     )
 
 

@@ -43,7 +43,7 @@ def test_short_flags_mean_one_part(environment: str) -> None:
         for model in ("m", "local:dir"):
             argv = [environment, "--policy", policy, "--model", model]
             derived, _ = derive(
-                RolloutConfig, argv, COMMANDS["rollout"].words, prog="prill rollout"
+                RolloutConfig, argv, COMMANDS["rollout"].layout, prog="prill rollout"
             )
             for part, names in OF.items():
                 paths = {flag.path for flag in derived.flags.values()}

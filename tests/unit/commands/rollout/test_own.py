@@ -137,7 +137,9 @@ def test_workers_have_environments_each(
     assert len(played(tmp_path / "out")) == 4
     capsys.readouterr()
     assert record(own, tmp_path / "other", "--workers", "2", policy="same") == 2
-    assert "is one policy, and every worker needs one of its own" in capsys.readouterr().err
+    assert (
+        "is a policy object, but every worker needs a policy of its own"
+    ) in capsys.readouterr().err
 
 
 def test_patience_holds_for_environments(
@@ -145,7 +147,7 @@ def test_patience_holds_for_environments(
 ) -> None:
     words = ("--workers", "5", "--attempts", "20", "--patience")
     assert record(own, tmp_path / "out", *words, "1e-9", environment="Down") == 4
-    assert "no episode could begin for" in capsys.readouterr().err
+    assert "no episode could start for" in capsys.readouterr().err
     assert record(own, tmp_path / "other", *words, "never", environment="Down") == 2
     assert "--model.patience: Expected `float`, got 'never'" in capsys.readouterr().err
 
@@ -159,23 +161,28 @@ def test_without_grade_there_are_no_labels(own: str, tmp_path: Path) -> None:
     ("environment", "policy", "words", "problem"),
     [
         ("Ecko", "Says", (), "has no 'Ecko' (did you mean 'Echo'?)"),
-        ("Says", "Says", (), "gave a Says, which has no reset(task), step(action) and close()"),
+        ("Says", "Says", (), "returned a Says, which has no reset(task), step(action) and close()"),
         ("Echo", "Echo", (), "images is missing: policy"),
-        ("Broken", "Says", (), "has the platform 'mainframe'; there are web, android"),
+        ("Broken", "Says", (), "has the platform 'mainframe'; expected one of web, android"),
         ("Echo", "Says", ("--start", "many"), "--environment.start: Expected `int`, got 'many'"),
-        ("Echo", "Says", ("--size", "3"), "say which one: --environment.size or --policy.size"),
-        ("Echo", "Says", ("--policy.start", "3"), "--policy.start: there is no such option"),
+        (
+            "Echo",
+            "Says",
+            ("--size", "3"),
+            "ambiguous option; write --environment.size or --policy.size",
+        ),
+        ("Echo", "Says", ("--policy.start", "3"), "--policy.start: unknown option"),
         (
             "Echo",
             "Says",
             ("--policy.reasoning",),
-            "has no such option; policies that have it: react",
+            "has no such option; policies with this option: react",
         ),
         (
             "Echo",
             "Says",
             ("--temperature", "1"),
-            "those that have it: react, step, screen, cogagent, autoui",
+            "policies with this option: react, step, screen, cogagent, autoui",
         ),
     ],
 )

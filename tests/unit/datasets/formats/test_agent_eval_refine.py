@@ -142,7 +142,7 @@ def test_captions_file_can_be_chosen(tmp_path: Path) -> None:
         "ours",
     )
     assert [o.caption for o in only(root, captions="theirs").observations] == [None, "A basket"]
-    with pytest.raises(UsageError, match=r"no file x.json; there are: ours, theirs"):
+    with pytest.raises(UsageError, match=r"x.json not found; expected one of ours, theirs"):
         list(load(root, captions="x"))
 
 
@@ -165,7 +165,7 @@ def test_platform_meta_json_before_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "problem"), [("runs", "names no platform"), ("web_and_ios", "names web and ios")]
+    ("path", "problem"), [("runs", "contains no platform"), ("web_and_ios", "matches web and ios")]
 )
 def test_platform_unknown_is_one_error(tmp_path: Path, path: str, problem: str) -> None:
     with pytest.raises(UsageError, match=rf"{problem}; write the platform to .*meta\.json"):
@@ -173,7 +173,7 @@ def test_platform_unknown_is_one_error(tmp_path: Path, path: str, problem: str) 
 
 
 def test_platform_of_no_such_name_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="'symbian' is none of web, android"):
+    with pytest.raises(UsageError, match="'symbian' is not one of web, android"):
         list(load(folder(tmp_path / "x", [], platform="symbian")))
 
 

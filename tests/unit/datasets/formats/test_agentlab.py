@@ -226,7 +226,7 @@ def test_label_undecided_after_env_error(tmp_path: Path, foreign: pytest.MonkeyP
     assert list(load_labels(tmp_path)) == [
         LabelRecord(id="a", success=True, source="oracle"),
         LabelRecord(id="b", success=False, source="oracle"),
-        LabelRecord(id="c", success=None, source="oracle", note="the run was ended by an error"),
+        LabelRecord(id="c", success=None, source="oracle", note="an error ended the run"),
         LabelRecord(id="cc", success=False, source="oracle"),
     ]
     runs = {item.id: item for item in load(tmp_path) if isinstance(item, Trajectory)}

@@ -49,7 +49,7 @@ def test_unknown_grade_named_with_line(table: Callable[..., Path]) -> None:
     path = table("0,2,,1,,1,,1", "1,1,,1,,1,,1")
     bad, *good = load_labels(path)
     assert isinstance(bad, BadLine)
-    assert bad.message == f"{path}:2: grade '2' is none of 0, 0.5 and 1"
+    assert bad.message == f"{path}:2: grade '2' is not one of 0, 0.5 and 1"
     assert len(good) == 3
     with pytest.raises(InputError, match=r"human\.csv:2"):
         load_grades(path)

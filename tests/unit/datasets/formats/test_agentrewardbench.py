@@ -144,7 +144,7 @@ def test_early_message_does_not_end_run(tmp_path: Path) -> None:
         (
             {"cum_reward": 0, "err_msg": "Timeout", "terminated": None},
             None,
-            "the run was ended by an error",
+            "an error ended the run",
         ),
         ({"cum_reward": 1, "err_msg": "Timeout", "terminated": False}, True, None),
     ],

@@ -219,7 +219,7 @@ def test_reference_without_verdict_unscored(recording: Recording, text: str | No
 
 
 def test_reference_unknown_judge_named(recording: Recording) -> None:
-    with pytest.raises(UsageError, match="no judge is called 'x'; there are: j"):
+    with pytest.raises(UsageError, match="unknown judge 'x'; expected one of j"):
         list(load_reference_verdicts(recording([], [judged("Status: success")]), "x"))
 
 
@@ -238,7 +238,7 @@ def test_screenshot_outside_is_refused(recording: Recording) -> None:
 
 
 def test_folder_without_rows_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"expected a folder with trajectories\.jsonl"):
+    with pytest.raises(UsageError, match=r"expected a folder that contains trajectories\.jsonl"):
         list(load(tmp_path))
 
 

@@ -94,7 +94,7 @@ def test_traces_of_a_folder(tmp_path: Path) -> None:
         ('{"object": "trace.span", "trace_id": "t", "span_data": {"type": 3}}', "span_data.type"),
         (
             '{"object": "trace.span", "trace_id": "t", "span_data": {"type": "agent"}}',
-            "no call of a model",
+            "contains no model call",
         ),
         ('{"object": "trace.span", "tra', "truncated"),
     ],

@@ -289,9 +289,9 @@ def test_bad_steps_break_only_their_episode(tmp_path: Path) -> None:
         "episode late: step 0 comes after all steps",
         "episode picture: step 0: image/encoded has 4 bytes",
         "episode huge: step 0 is missing",
-        "x.json[8]: 8 numbers for boxes, 1 texts and 2 types do not fit",
+        "x.json[8]: 8 numbers for boxes, 1 texts and 2 types do not match",
         "x.json[9]: results/yx_touch has 1 numbers, expected 2",
-        "x.json[10]: results/action_type holds something that is no number",
+        "x.json[10]: results/action_type contains a value that is not a number",
         "x.json[11]: results/action_type has 0 numbers",
         "x.json[12]: expected a JSON object, got int",
     ):
@@ -301,9 +301,9 @@ def test_bad_steps_break_only_their_episode(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (lambda data: data[:-7], "record 2: the file ends inside it"),
+        (lambda data: data[:-7], "record 2: the file ends in the middle of it"),
         (lambda data: data[:-1] + b"\x00", "record 2: the checksum of the data is wrong"),
-        (lambda data: data + b"\x05", "record 3: no TFRecord here"),
+        (lambda data: data + b"\x05", "record 3: not a TFRecord"),
         (lambda data: data + tfrecord(b"\x0b"), "record 3: not a tf.train.Example"),
     ],
     ids=["cut", "flipped", "trailing", "no example"],
@@ -345,7 +345,7 @@ def test_archive_cut_at_start_is_a_bad_line(tmp_path: Path, data: bytes) -> None
 def test_record_of_absurd_length_is_not_read() -> None:
     length = struct.pack("<Q", 2**60)
     data = length + struct.pack("<I", masked_crc(length))
-    with pytest.raises(InputError, match="record 1: 1152921504606846976 bytes are more"):
+    with pytest.raises(InputError, match="record 1: 1152921504606846976 bytes, more"):
         list(read_records(BytesIO(data), "x"))
 
 
@@ -353,7 +353,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing here at all", encoding="utf-8")
     with pytest.raises(UsageError, match="neither TFRecord nor JSON"):
         list(load(tmp_path / "notes.txt"))
-    with pytest.raises(UsageError, match="no TFRecord and no JSON file in this folder"):
+    with pytest.raises(UsageError, match="this folder contains no TFRecord or JSON file"):
         list(load(tmp_path))
 
 

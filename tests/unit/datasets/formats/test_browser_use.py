@@ -185,7 +185,7 @@ def test_folder_passes_other_files_over(tmp_path: Path) -> None:
     shutil.copytree(FILES, tmp_path / "runs")
     (tmp_path / "runs" / "other.json").write_text('{"history": "of art"}')
     assert set(all_read(load(tmp_path))) == {"runs/broken", "runs/long", "runs/old", "runs/short"}
-    with pytest.raises(UsageError, match="no file of this format"):
+    with pytest.raises(UsageError, match="contains no file of this format"):
         list(load(tmp_path / "runs" / "screenshots"))
 
 

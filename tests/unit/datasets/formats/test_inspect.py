@@ -199,7 +199,7 @@ def test_a_cut_archive_is_a_broken_record(tmp_path: Path) -> None:
     data = (FILES / "old-long.eval").read_bytes()
     (tmp_path / "a.eval").write_bytes(data[: len(data) // 2])
     (item,) = load(tmp_path / "a.eval")
-    assert isinstance(item, BadLine) and "no ZIP archive" in item.problem
+    assert isinstance(item, BadLine) and "not a readable ZIP archive" in item.problem
 
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_references_cannot_multiply_messages(tmp_path: Path) -> None:
         "samples/a_epoch_1/messages/0.json": [{"role": "user", "content": "Go"}],
     }
     (item,) = load(archive(tmp_path / "a.eval", entries))
-    assert isinstance(item, BadLine) and "more messages than there are" in item.problem
+    assert isinstance(item, BadLine) and "messages that do not exist" in item.problem
 
 
 def test_zstd_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

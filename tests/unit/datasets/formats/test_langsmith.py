@@ -150,7 +150,7 @@ def test_feedback_is_labels_only(tmp_path: Path) -> None:
     ("record", "problem"),
     [
         ({"id": 3, "run_type": "llm", "inputs": {}}, r"$.id"),
-        ({"id": "x", "run_type": "chain", "inputs": {}}, "no call of a model"),
+        ({"id": "x", "run_type": "chain", "inputs": {}}, "contains no model call"),
     ],
 )
 def test_a_broken_record_costs_itself(record: Any, problem: str, tmp_path: Path) -> None:

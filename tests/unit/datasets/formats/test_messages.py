@@ -400,7 +400,7 @@ def test_lines_are_read_one_by_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("message", "problem"),
     [
-        ({"role": "user", "content": 5}, "a message is broken"),
+        ({"role": "user", "content": 5}, "invalid message"),
         (result("a", {"type": "image", "path": "../secret.png"}), "leaves the folder"),
         (result("a", {"type": "image", "source": {"type": "base64", "data": "%"}}), "is damaged"),
     ],

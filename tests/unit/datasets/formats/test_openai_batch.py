@@ -164,7 +164,7 @@ def test_requests_without_replies_are_read(tmp_path: Path) -> None:
     [
         ('{"custom_id": "r0", "bo', "truncated"),
         (request("r1"), "occurs twice"),
-        (request("r2", url="/v1/embeddings"), "only /v1/chat/completions"),
+        (request("r2", url="/v1/embeddings"), "expected /v1/chat/completions"),
         (request("r2", body={"model": "m"}), "r2: Object missing required field `messages`"),
         (request("r2", body={"messages": [{"role": "system", "content": "x"}]}), "no goal"),
         (

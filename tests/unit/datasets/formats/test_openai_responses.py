@@ -286,10 +286,10 @@ def test_a_run_without_words_of_a_user_has_no_goal(tmp_path: Path) -> None:
     ("line", "problem"),
     [
         ('{"object": "response", "output": 5}', None),
-        ('{"object": "response", "output": [5]}', "an item is not an object"),
+        ('{"object": "response", "output": [5]}', "expected an item as an object"),
         (
             '{"object": "response", "output": [{"type": "message", "content": 5}]}',
-            "content is broken",
+            "invalid item content",
         ),
         ('{"object": "response", "output": [], "id"', "truncated"),
     ],
@@ -304,7 +304,7 @@ def test_a_broken_line_is_no_end(line: str, problem: str | None, tmp_path: Path)
 
 def test_nothing_of_the_kind_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "notes.json").write_text("{}")
-    with pytest.raises(UsageError, match="no file of this format"):
+    with pytest.raises(UsageError, match="contains no file of this format"):
         list(load(tmp_path))
     with pytest.raises(UsageError, match="no such file"):
         list(load(tmp_path / "none"))

@@ -342,7 +342,7 @@ def test_evaluations_are_labels_only(tmp_path: Path) -> None:
     ("content", "problem"),
     [
         ("[1, 2]", "expected spans"),
-        ('{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "t"}]}]}]}', "has no id"),
+        ('{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "t"}]}]}]}', "has no span id"),
         ('{"resourceSpans": [{"scopeSpans": [{"spans": [3]}]}]}', "expected an object"),
         ('{"resourceSpans": [{"scopeSpans"', "truncated"),
     ],
@@ -372,7 +372,7 @@ def test_keys_of_endless_depth_are_passed_over(tmp_path: Path) -> None:
 
 def test_a_trace_without_an_agent_is_refused(tmp_path: Path) -> None:
     (item,) = load(written(tmp_path / "a.json", span("a", 1, http__method="GET")))
-    assert isinstance(item, BadLine) and "no call of a model" in item.problem
+    assert isinstance(item, BadLine) and "contains no model call" in item.problem
 
 
 def test_files_are_recognised() -> None:

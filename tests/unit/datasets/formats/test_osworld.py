@@ -167,7 +167,7 @@ def test_ungraded_no_label_spoilt_one_named(tmp_path: Path) -> None:
         (source / "m" / "os" / "ex1" / "result.txt").write_text(text)
         (bad,) = load_labels(source)
         assert isinstance(bad, BadLine)
-        assert f"result.txt: '{text}' is no number" in bad.message
+        assert f"result.txt: '{text}' is not a number" in bad.message
 
 
 @pytest.mark.parametrize("below", ["", "m", "m/os", "m/os/ex1"])

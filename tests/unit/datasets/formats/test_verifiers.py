@@ -226,7 +226,7 @@ def test_prompt_and_completion_as_text(tmp_path: Path) -> None:
         (
             "traces.jsonl",
             {"traces": [trace(nodes=[{"parent": 9, "message": {"role": "user", "content": "x"}}])]},
-            "lead nowhere",
+            "do not exist",
         ),
     ],
 )

@@ -184,7 +184,7 @@ def test_broken_pages_cost_only_themselves(tmp_path: Path) -> None:
     first, *others = load(tmp_path)
     assert isinstance(first, Trajectory)
     problems = [item.message for item in others if isinstance(item, BadLine)]
-    words = ("no step was recorded", "the file was cut", "no PNG", "cannot be read", "no intent")
+    words = ("no step was recorded", "the file was cut", "not PNG", "cannot be read", "no intent")
     assert [word in problem for word, problem in zip(words, problems, strict=True)] == [True] * 5
 
 
@@ -251,7 +251,7 @@ def test_command_copies_the_screenshots(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_folder_without_pages_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="expected a folder with render_<task>.html"):
+    with pytest.raises(UsageError, match="expected a folder that contains render_<task>.html"):
         list(load(tmp_path))
 
 

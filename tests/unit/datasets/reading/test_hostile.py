@@ -102,5 +102,5 @@ def test_endless_integers_are_no_numbers(name: str) -> None:
     record = test_aitw.step("odd", 0, 1)
     assert aitw.parse_step(record).elements
     odd = [10**400] * len(record[name]) if isinstance(record[name], list) else 10**400
-    with pytest.raises(InputError, match=f"{name} holds something that is no number"):
+    with pytest.raises(InputError, match=f"{name} contains a value that is not a number"):
         aitw.parse_step({**record, name: odd})

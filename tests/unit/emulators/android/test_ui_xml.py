@@ -78,7 +78,7 @@ def test_characters_beyond_xml_are_dropped(odd: str) -> None:
 
 
 def test_tree_without_xml_is_an_error() -> None:
-    with pytest.raises(ValueError, match="the UI tree is no XML"):
+    with pytest.raises(ValueError, match="the UI tree is not XML"):
         elements("ERROR: null root node", (10, 10))
 
 

@@ -341,7 +341,7 @@ async def test_other_benchmarks_are_an_error() -> None:
             replace(ended("a"), task=Task(id="miniwob.x", goal="g")),
             "paper",
         )
-    with pytest.raises(UsageError, match="choose paper or fixed"):
+    with pytest.raises(UsageError, match="expected paper or fixed"):
         WebArenaOracle([], mode="strict")  # type: ignore[arg-type]
 
 

@@ -374,8 +374,8 @@ def test_own_attack_is_a_function(tmp_path: Path) -> None:
     assert one.source.startswith("sha256:")
     assert [variant.name for variant in own_attacks(f"{file}:SEVERAL")] == ["loud-1", "loud-2"]
     for name, message in (
-        ("NUMBER", "is no attack"),
-        ("BAD_NAME", "cannot name a file"),
+        ("NUMBER", "is not an attack"),
+        ("BAD_NAME", "cannot be used in the name of a verdict file"),
         ("none", "has no 'none'"),
     ):
         with pytest.raises(UsageError, match=message):

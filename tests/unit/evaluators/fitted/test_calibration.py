@@ -327,7 +327,7 @@ def test_target_precision_is_reached() -> None:
 
 def test_unreachable_precision_names_best() -> None:
     with pytest.raises(
-        UsageError, match=r"no threshold .* 0\.99 .* the nearest .* 28 of 28 right; .* 299 runs"
+        UsageError, match=r"no threshold .* 0\.99 .* the nearest .* 28 of 28 correct; .* 299 runs"
     ):
         calibrated("platt", Goal(precision=0.99))
 
@@ -403,7 +403,7 @@ async def test_calibrated_unscored_stays_unscored(tmp_path: Path) -> None:
     "change", [{"model": "other"}, {"params": {"frames": 2}}, {"prompt": "p"}, {"version": "2"}]
 )
 def test_calibration_of_other_judge_refused(change: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="for one judge"):
+    with pytest.raises(UsageError, match="only applies to the judge"):
         Calibrated(
             Fixed(Verdict(id="x", success=True, evaluator=INFO), replace(INFO, **change)),
             calibration(tmp_path),

@@ -258,8 +258,11 @@ def test_file_and_table_keep_what_verdicts_say(tmp_path: Path) -> None:
     ("overlap", "words"),
     [
         (Overlap(other=3), None),
-        (Overlap(run=2, other=1), "was fitted on 2 of these 3 runs: figures of them flatter it"),
-        (Overlap(unknown=3), "nothing says whether to those of 3 of these 3 runs"),
+        (
+            Overlap(run=2, other=1),
+            "was fitted on 2 of these 3 runs: its figures on them are too good",
+        ),
+        (Overlap(unknown=3), "possibly those of 3 of these 3 runs"),
         (Overlap(task=1, other=2), "on other runs of the tasks of 1 of these 3 runs"),
     ],
 )

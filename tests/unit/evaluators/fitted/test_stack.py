@@ -18,7 +18,7 @@ import prill
 from prill import Action, Observation, Step, Task, Trajectory, Usage, UsageError, Verdict
 from prill.evaluators.fitted.fit import examples, fit_with_scores
 from prill.evaluators.fitted.stack import (
-    LEAST_LACKING,
+    MIN_LACKING,
     RecordedVerdicts,
     Stacked,
     StackModel,
@@ -126,7 +126,7 @@ def test_missing_score_is_neither_zero_nor_failure() -> None:
     ("scores", "lacking", "narrow"),
     [
         ((None, None), (20, 20), False),
-        ((0.9, None), (20, LEAST_LACKING - 1), False),
+        ((0.9, None), (20, MIN_LACKING - 1), False),
         ((None, 1.0), (20, 20), True),
     ],
     ids=["nobody speaks", "never silent before", "an agent silenced the student"],
@@ -155,7 +155,7 @@ def test_sure_judge_asks_no_more(fitted: StackFit) -> None:
     narrow_band = judge(replace(fitted.model, width=0.0))
     verdict = asyncio.run(narrow_band(TRAJECTORIES[2]))
     assert verdict.opinions is not None and len(verdict.opinions) == 1
-    assert "not asked: poor, good" in verdict.reason
+    assert "not called: poor, good" in verdict.reason
     everyone = asyncio.run(judge(fitted.model)(TRAJECTORIES[2]))
     assert everyone.opinions is not None and len(everyone.opinions) == 3
 
@@ -169,7 +169,7 @@ def test_plan_reaches_the_wanted_kappa_at_less_cost(fitted: StackFit) -> None:
     assert chosen.kappa is not None and chosen.kappa >= most - 0.15
     assert chosen.cost < plan[-1].cost
     assert planned.card.planned is not None and planned.card.planned.kappa is not None
-    with pytest.raises(UsageError, match=r"kappa 0\.999 is out of reach: held out, .* reach 0\."):
+    with pytest.raises(UsageError, match=r"kappa 0\.999 cannot be reached: held out, .* reach 0\."):
         choose_width(plan, 0.999)
 
 
@@ -220,9 +220,9 @@ def test_recorded_verdicts_stand_for_judges(files: dict[str, Path]) -> None:
     scored = prill.score(TRAJECTORIES, stacked)
     right = sum(v.success is TRUTHS[v.id] for v in scored)
     assert right >= 0.8 * RUNS
-    with pytest.raises(UsageError, match="the judge good is not made by its name"):
+    with pytest.raises(UsageError, match="the judge good cannot be created from its name"):
         prill.judge("stacked", model=made.output, verdicts=str(files["poor"]))
-    with pytest.raises(UsageError, match="no fitted judge"):
+    with pytest.raises(UsageError, match="not a fitted judge"):
         prill.judge("prior", model=made.output)
 
 
@@ -238,7 +238,7 @@ def test_judges_are_made_as_their_verdicts_describe_them(files: dict[str, Path])
 
 def test_verdicts_of_a_judge_fitted_on_these_runs_are_refused(files: dict[str, Path]) -> None:
     folder = files["t"].parent
-    student = prill.fit(config(files).but(output=folder / "prior.json"))
+    student = prill.fit(config(files).copy_with(output=folder / "prior.json"))
     flattered = folder / "flattered.jsonl"
     fitted_judge = prill.judge("prior", model=student.output)
     flattered.write_bytes(b"".join(map(encode, prill.score(TRAJECTORIES, fitted_judge))))
@@ -247,5 +247,5 @@ def test_verdicts_of_a_judge_fitted_on_these_runs_are_refused(files: dict[str, P
 
 
 def test_kappa_needs_verdicts_of_others(files: dict[str, Path]) -> None:
-    with pytest.raises(UsageError, match="name their verdict files"):
-        config(files).but(kappa=0.5)
+    with pytest.raises(UsageError, match="verdict files are missing"):
+        config(files).copy_with(kappa=0.5)

@@ -321,7 +321,7 @@ def test_hardened_card_has_unseen_families() -> None:
 
 
 def test_unknown_family_or_prior_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"no family of attacks 'luck'.*stop-early"):
+    with pytest.raises(UsageError, match=r"unknown attack family 'luck'.*stop-early"):
         examples(RUNS, GOLD, "student", False, ("luck",))
     with pytest.raises(UsageError, match="fit a student"):
         examples(RUNS, GOLD, "prior", False, ("stop-early",))
@@ -359,7 +359,7 @@ async def test_reason_names_words_and_new_site() -> None:
     assert "words of the state" in verdict.reason
     assert "fitted without" not in verdict.reason
     abroad = await judge()(made(3, False, site="bank"))
-    assert "fitted without runs of bank: on other sites its accuracy was" in abroad.reason
+    assert "fitted without runs of bank; its accuracy on other sites was" in abroad.reason
     assert (abroad.score, judge().knows(None)) == (verdict.score, True)
 
 
@@ -384,7 +384,7 @@ def test_judging_needs_no_scikit_learn(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"format": "x"}', b"[1]"])
 def test_wrong_file_is_a_usage_error(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "m.json").write_bytes(content)
-    with pytest.raises(UsageError, match=r"m\.json: no fitted judge .*prill fit"):
+    with pytest.raises(UsageError, match=r"m\.json: not a fitted judge .*prill fit"):
         Student.load(tmp_path / "m.json")
 
 

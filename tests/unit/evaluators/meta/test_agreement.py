@@ -146,7 +146,7 @@ def test_rule_decides_between_annotators() -> None:
         "majority",
     )
     assert agreement(verdicts, labels, truth="first").confusion.fn == 1
-    assert agreement(verdicts, labels, truth="P2").undecided_by == {"labelled by others only": 1}
+    assert agreement(verdicts, labels, truth="P2").undecided_by == {"labelled only by others": 1}
     with pytest.raises(UsageError, match=r"all 2 labels .* undecided \(2 not unanimous\)"):
         agreement(verdicts, labels, truth="unanimous")
 
@@ -223,23 +223,23 @@ def test_label_sources_are_never_mixed() -> None:
     with pytest.raises(UsageError, match=r"human, oracle.*choose one source"):
         agreement([verdict("a", True)], labels)
     assert agreement([verdict("a", True)], labels, source="oracle").confusion.fp == 1
-    with pytest.raises(UsageError, match="no label has source 'me'; there are: human, oracle"):
+    with pytest.raises(UsageError, match="no label has source 'me'; expected one of human, oracle"):
         agreement([verdict("a", True)], labels, source="me")
 
 
 def test_evaluators_are_never_mixed() -> None:
     other = Verdict(id="b", success=True, evaluator=EvaluatorInfo("vlm", "1", "another"))
-    with pytest.raises(UsageError, match="several evaluators"):
+    with pytest.raises(UsageError, match="several judges"):
         agreement([verdict("a", True), other], [LabelRecord(id="a", success=True)])
     same_id = Verdict(id="a", success=False, evaluator=other.evaluator)
-    with pytest.raises(UsageError, match="several evaluators"):
+    with pytest.raises(UsageError, match="several judges"):
         agreement([verdict("a", True), same_id], [LabelRecord(id="a", success=True)])
 
 
 def test_no_common_id_is_refused() -> None:
     with pytest.raises(UsageError, match=r"'mine'.*'theirs'"):
         agreement([verdict("mine", True)], [LabelRecord(id="theirs", success=True)])
-    with pytest.raises(UsageError, match="none has id 'mine'"):
+    with pytest.raises(UsageError, match="none has the id 'mine'"):
         agreement(
             [verdict("mine", True)], [LabelRecord(id="mine", success=True)], tasks={"theirs": "t"}
         )
@@ -413,7 +413,7 @@ def test_steps_are_compared_one_by_one() -> None:
 
 def test_steps_need_labels_and_verdicts_of_steps() -> None:
     label = LabelRecord(id="a", success=True, steps=(StepLabel(0, "towards"),))
-    with pytest.raises(UsageError, match="no label says anything of single steps"):
+    with pytest.raises(UsageError, match="no label has labels of single steps"):
         by_step([verdict("a", True)], [LabelRecord(id="a", success=True)])
-    with pytest.raises(UsageError, match="the verdicts say nothing of single steps"):
+    with pytest.raises(UsageError, match="the verdicts have no labels of single steps"):
         by_step([verdict("a", True)], [label])

@@ -78,5 +78,5 @@ def test_broken_table_is_named(tmp_path: Path, text: str) -> None:
 
 
 def test_unknown_table_lists_the_others() -> None:
-    with pytest.raises(UsageError, match="there are: webarena"):
+    with pytest.raises(UsageError, match="expected one of webarena"):
         load_corrections("webarina")

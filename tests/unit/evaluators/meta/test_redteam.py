@@ -169,7 +169,7 @@ async def test_other_judges_verdicts_not_mixed(tmp_path: Path) -> None:
     selection = select_attacks(evaluator, ["inject-page"], tmp_path)
     await judge_attacked(evaluator, [trajectories], tmp_path, selection)
     other = CaptionJudge(ScriptedModel(honest), GivenCaption(), spec=ModularSpec(frames=2))
-    with pytest.raises(UsageError, match="another evaluator"):
+    with pytest.raises(UsageError, match="another judge"):
         await judge_attacked(other, [trajectories], tmp_path, selection)
 
 
@@ -195,7 +195,9 @@ async def test_odd_attack_is_an_error(tmp_path: Path, copy: Trajectory) -> None:
     trajectories, _ = write(tmp_path, 1)
     evaluator, model = judge(honest)
     odd = {"odd": Variant("odd", 1.0, "odd", lambda trajectory: copy)}
-    with pytest.raises(UsageError, match="the attack odd gave no trajectory of the same id"):
+    with pytest.raises(
+        UsageError, match="the attack odd did not return a trajectory with the same id"
+    ):
         await judge_attacked(evaluator, [trajectories], tmp_path / "out", odd)
     assert len(model.seen) == 1, "as it was recorded"
 
@@ -232,7 +234,7 @@ def test_selection_of_attacks(tmp_path: Path) -> None:
         "stop-early-75",
         "pad-after-500",
     ]
-    with pytest.raises(UsageError, match=r"unknown attack 'nope'; there are: claim-thoughts"):
+    with pytest.raises(UsageError, match=r"unknown attack 'nope'; expected one of claim-thoughts"):
         select_attacks(evaluator, ["nope"], tmp_path)
     with pytest.raises(UsageError, match=r"did you mean 'pad-after'\?"):
         select_attacks(evaluator, ["pad-aftr"], tmp_path)

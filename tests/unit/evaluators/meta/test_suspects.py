@@ -65,7 +65,7 @@ def test_labels_that_every_judge_contradicts_are_suspected() -> None:
     found = find_suspects([pair(first, truths), pair(second, truths)])
     assert [suspect.id for suspect in found] == ["sure", "all", "open"]
     assert found[0].reasons == (
-        "labelled a failure, and every judge says success (2 of 2 are scored)",
+        "labelled a failure, but every judge says success (2 of 2 are scored)",
     )
     assert [judge.judge for judge in found[0].judges] == ["vlm", "rubric"]
     assert "(1 of 2 are scored)" in found[2].reasons[0]
@@ -118,6 +118,6 @@ def test_agree_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert (record["id"], record["label"], record["judges"][0]["reason"]) == ("a", True, "by vlm")
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["suspects"] == 1
-    with pytest.raises(UsageError, match="not of steps"):
+    with pytest.raises(UsageError, match="not for steps"):
         prill.AgreeConfig(verdicts=v, labels=known, suspects=out, steps=True).check()
     assert main(["agree", str(v), str(known), "--suspects", str(known)]) == 2

@@ -48,10 +48,10 @@ async def test_it_judges_runs_like_those_and_says_how_they_stand(guard: str) -> 
 async def test_it_judges_none_that_are_unlike_those(guard: str, text: str) -> None:
     verdict = await prill.judge("always-success", guard=guard)(run(9, text))
     assert (verdict.unscored, verdict.success) == ("no_evidence", None)
-    assert verdict.reason.startswith("the judge learnt from other runs: ")
+    assert verdict.reason.startswith("the run is unlike the judge's training runs: ")
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "g.json").write_text("{}")
-    with pytest.raises(UsageError, match=r"g\.json: no guard \(.*prill train judge"):
+    with pytest.raises(UsageError, match=r"g\.json: not a guard \(.*prill train judge"):
         prill.judge("always-success", guard=str(tmp_path / "g.json"))

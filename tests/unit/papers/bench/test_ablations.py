@@ -61,7 +61,7 @@ def test_the_options_of_a_run_hold_in_every_row(gold: Path) -> None:
     with pytest.raises(UsageError, match="it has several runs"):
         bench(config)
     with pytest.raises(UsageError, match="tables of self-map are components, memories, snippets"):
-        rows_of_ablation(config.but(ablation="?"))
+        rows_of_ablation(config.copy_with(ablation="?"))
 
 
 def test_tasks_and_trials_of_the_table_give_way_to_those_of_the_run() -> None:
@@ -70,10 +70,10 @@ def test_tasks_and_trials_of_the_table_give_way_to_those_of_the_run() -> None:
     )
     one = rows_of_ablation(config)[1][0][1]
     assert (len(one.place.tasks.split(",")), one.seeds) == (6, "0-9")  # type: ignore[attr-defined]
-    given = config.but(environment={"name": "miniwob", "tasks": "click-link"}, seeds=3)
+    given = config.copy_with(environment={"name": "miniwob", "tasks": "click-link"}, seeds=3)
     one = rows_of_ablation(given)[1][0][1]
     assert (one.place.tasks, one.seeds) == ("click-link", "3")  # type: ignore[attr-defined]
-    lessons = config.but(policy="structured-reflection", ablation="reflection")
+    lessons = config.copy_with(policy="structured-reflection", ablation="reflection")
     assert rows_of_ablation(lessons)[1][0][1].trials == 3
 
 

@@ -149,9 +149,9 @@ def test_figures_of_a_file_of_ones_own(tmp_path: Path) -> None:
     ("old", "new", "problem"),
     [
         ("[1.0, 0.5]", "[1.0]", r"tasks\.click-link: 1 figures for 2 columns"),
-        ("[1.0, 0.5]", "[96.4, 0.5]", r"tasks\.click-link: give shares from 0 to 1"),
-        ('"click-tab"]', '"click-link"]', "categories: click-link stands there twice"),
-        ('"click-link", ', "", r"tasks\.click-link: it is in no category"),
+        ("[1.0, 0.5]", "[96.4, 0.5]", r"tasks\.click-link: expected shares from 0 to 1"),
+        ('"click-tab"]', '"click-link"]', "categories: click-link is listed twice"),
+        ('"click-link", ', "", r"tasks\.click-link: belongs to no category"),
         (
             'benchmark = "miniwob"',
             'benchmark = "mind3web"',
@@ -172,6 +172,6 @@ def test_broken_figures_name_their_place(tmp_path: Path, old: str, new: str, pro
 def test_an_unknown_paper_names_those_there_are() -> None:
     with pytest.raises(
         UsageError,
-        match="no figures 'stepp': there are self-map, step, step-airline, step-webarena, ",
+        match="unknown figures 'stepp'; expected one of self-map, step, step-airline, ",
     ):
         read_paper("stepp")

@@ -239,7 +239,9 @@ def test_recordings_hold_places_not_pages(gold: Path) -> None:
 def test_bad_recordings_say_where(gold: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="gold.jsonl:1: the turn 'c1-0' is recorded twice"):
         Recordings([gold, gold])
-    with pytest.raises(UsageError, match="no turn 'nope' is recorded; there are 3, such as c1-0"):
+    with pytest.raises(
+        UsageError, match="unknown turn 'nope'; expected one of 3, for example c1-0"
+    ):
         Recordings([gold]).turn("nope")
     (tmp_path / "bad.jsonl").write_text('{"id": 3}\n')
     with pytest.raises(InputError, match="bad.jsonl:1: "):
@@ -346,7 +348,7 @@ def test_bench_counts_what_could_not_begin(
         0,
         3,
     )
-    assert "could not begin: " in capsys.readouterr().err
+    assert "could not start: " in capsys.readouterr().err
 
 
 def test_a_file_belongs_to_one_split(
@@ -354,7 +356,7 @@ def test_a_file_belongs_to_one_split(
 ) -> None:
     words = ["--policy", f"{tmp_path / 'actor.py'}:Actor", "-o", str(tmp_path / "out")]
     assert main(["papers", "bench", "mind2web", "--recordings", f"a={gold},b={gold}", *words]) == 2
-    assert "gold.jsonl is named twice" in capsys.readouterr().err
+    assert "gold.jsonl is listed twice" in capsys.readouterr().err
 
 
 def test_bench_goes_on_where_it_was_stopped(

@@ -203,7 +203,7 @@ def test_convert_orders_by_a_score_file(tmp_path: Path, capsys: pytest.CaptureFi
         == 2
     )
     assert (
-        "format 'atif' has no such option; formats that have it: mind2web"
+        "format 'atif' has no such option; formats with this option: mind2web"
         in capsys.readouterr().err
     )
 

@@ -338,5 +338,5 @@ def test_command_tells_what_got_no_answer(
         )
         == 3
     )
-    assert "1 of 1 conversations got no answer" in capsys.readouterr().err
+    assert "1 of 1 conversations got no reply" in capsys.readouterr().err
     assert not (tmp_path / "out.json").exists()

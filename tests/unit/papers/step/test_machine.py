@@ -131,9 +131,9 @@ async def test_a_reply_that_was_cut_is_told(play: Play) -> None:
 
 async def test_thoughts_alone_are_no_answer(play: Play) -> None:
     agent, _ = play()
-    agent.model = ScriptedModel([TruncatedError("it had not begun to answer")])
+    agent.model = ScriptedModel([TruncatedError("it did not answer")])
     agent.reset(Task(goal="Buy an x"))
-    with pytest.raises(TruncatedError, match="had not begun"):
+    with pytest.raises(TruncatedError, match="did not answer"):
         await agent.act(PAGE)
 
 

@@ -75,5 +75,5 @@ def test_unnumbered_lines_get_numbers() -> None:
 async def test_miniwob_is_not_played_by_lines() -> None:
     agent = make_policy("step", model=ScriptedModel([]))
     agent.reset(Task(id="miniwob/click-link?seed=0", goal="Click on the link 'x'."))
-    with pytest.raises(NoEvidenceError, match="library miniwob reads pages as HTML: MiniWoB"):
+    with pytest.raises(NoEvidenceError, match="library miniwob needs pages as HTML; for MiniWoB"):
         await agent.act(Observation(text='link "x"'))

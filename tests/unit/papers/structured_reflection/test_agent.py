@@ -89,7 +89,7 @@ async def test_a_plan_that_was_cut_is_no_error(cut: str, done: int) -> None:
 
 
 async def test_a_plan_of_thoughts_alone_is_an_error() -> None:
-    played = await attempt(chain("one"), Answers([TruncatedError("it had not begun to answer")]))
+    played = await attempt(chain("one"), Answers([TruncatedError("it did not answer")]))
     assert (played.answer, played.metadata["ended_by"]) == (None, "error")
     assert played.error is not None and "truncated" in played.error
 

@@ -113,9 +113,7 @@ def test_raw_pages_have_fewer_exemplars() -> None:
     assert len(shown(entry("terminal", SEEN, SEEN, count=3), "multi_state_act", "terminal")) == 1
     assert len(shown(entry("terminal", SEEN, SEEN, count=3), "multi_obs_act", "terminal")) == 3
     assert not shown(entry("a", ExemplarTurn("pass", observation="o")), "state_act", "a")
-    with pytest.raises(
-        ContextTooLongError, match="click-pie cannot be played without an abstraction"
-    ):
+    with pytest.raises(ContextTooLongError, match="click-pie needs an abstraction"):
         shown(entry("click-pie", RAW), "state_act", "click-pie")
 
 
@@ -216,7 +214,7 @@ async def test_a_machine_that_locks_nothing_in_ends_the_run(
     monkeypatch.setattr("prill.papers.synapse.sandbox.sys", SimpleNamespace(platform="darwin"))
     with pytest.raises(
         UsageError,
-        match="acts by code that the model writes, and generated code is not run on darwin",
+        match="runs code that the model writes, but generated code cannot be run on darwin",
     ):
         await steps(ScriptedModel(["```\nagent.press('enter')\n```"]))
 
@@ -240,8 +238,8 @@ async def test_of_a_cut_reply_a_whole_block_counts(cut: str, kinds: list[str]) -
 
 
 async def test_thoughts_alone_are_no_answer() -> None:
-    with pytest.raises(TruncatedError, match="had not begun"):
-        await steps(ScriptedModel([TruncatedError("it had not begun to answer")]))
+    with pytest.raises(TruncatedError, match="did not answer"):
+        await steps(ScriptedModel([TruncatedError("it did not answer")]))
 
 
 async def test_turns_are_the_papers_for_the_task() -> None:
@@ -257,12 +255,12 @@ async def test_turns_are_the_papers_for_the_task() -> None:
 
 async def test_too_long_a_request_is_never_sent() -> None:
     model = ScriptedModel(["unused"])
-    with pytest.raises(ContextTooLongError, match="the model takes 100$"):
+    with pytest.raises(ContextTooLongError, match="context window only 100$"):
         await steps(model, context=100)
     two = memory(entry("click-checkboxes", RAW, count=2))
     with pytest.raises(
         ContextTooLongError,
-        match="exemplars: 2.*the model takes 100; the option `exemplars` shows fewer",
+        match="exemplars: 2.*context window only 100; the option `exemplars` shows fewer",
     ):
         await steps(model, two, context=100)
     assert not model.seen

@@ -249,7 +249,7 @@ def test_the_verb_makes_and_extends_a_memory(
     assert main([*words, "--threshold", "0.1"]) == 0
     assert "added: 1;" in capsys.readouterr().out
     assert main([*words, "--threshold", "0.7", "--calibration", "c.json"]) == 2
-    assert "give one of them (--calibration, --threshold)" in capsys.readouterr().err
+    assert "or threshold (--calibration, --threshold)" in capsys.readouterr().err
     assert main([*words[:-1], str(tmp_path)]) == 2
     assert "exists without exemplars.jsonl" in capsys.readouterr().err
 
@@ -284,7 +284,7 @@ def test_the_verb_accepts_by_a_calibration(
         b"".join(encode(replace(verdict(run.id), evaluator=other)) for run in runs)
     )
     assert main([*words, str(tmp_path / "n")]) == 2
-    assert "this calibration is of another judge" in capsys.readouterr().err
+    assert "this calibration is for another judge" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("threshold", ["7", "-1", "nan", "high"])

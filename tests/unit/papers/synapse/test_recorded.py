@@ -237,7 +237,7 @@ async def test_memory_is_a_file_or_a_folder(tmp_path: Path) -> None:
     assert [policy.memory.hash for policy in policies if isinstance(policy, RecordedSynapse)] == [
         known().hash
     ] * 2
-    with pytest.raises(UsageError, match="name a file of recorded turns"):
+    with pytest.raises(UsageError, match="give a file of recorded turns"):
         make_policy("synapse-mind2web", model=ScriptedModel([]))
 
 

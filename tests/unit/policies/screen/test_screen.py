@@ -132,7 +132,7 @@ async def test_model_is_told_what_was_wrong(screen: Observation) -> None:
     assert [step.action.kind for step in steps] == ["other", "stop"]
     assert "two numbers" in str(model.seen[1][-1].parts[0])
     run = Trajectory(id="a", task=Task(goal="g"), steps=tuple(steps))
-    with pytest.raises(UnparsableError, match="no call of the tool"):
+    with pytest.raises(UnparsableError, match="not a tool call"):
         policy.demonstrate(run, 0)
     assert tuple(policy.demonstrate(run, 1)[0]) == tuple(model.seen[1])
 

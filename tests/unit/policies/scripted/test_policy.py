@@ -79,12 +79,12 @@ async def test_missing_element_is_admitted() -> None:
     policy = ScriptedPolicy()
     policy.reset(Task(goal='Click on the "go" button.', site="click-button"))
     step = await policy.act(Observation(text='button "stop"'))
-    assert step.action.value == "I could not do it: nothing here is called 'go'."
+    assert step.action.value == "I could not do it: no element is named 'go'."
 
 
 def test_unknown_script_is_refused() -> None:
-    with pytest.raises(UsageError, match="choose one of solve, wrong-target"):
+    with pytest.raises(UsageError, match="expected one of solve, wrong-target"):
         ScriptedPolicy("cheat")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="there are scripts for choose-list"):
+    with pytest.raises(UsageError, match="only for choose-list"):
         ScriptedPolicy().reset(Task(goal="g", site="chess"))
     assert len(SCRIPTS) >= 14

@@ -105,10 +105,10 @@ def test_several_calls_and_pictures_stay_apart() -> None:
 @pytest.mark.parametrize(
     ("messages", "said"),
     [
-        ([CALL], "no text of a user"),
+        ([CALL], "no user text"),
         ([GOAL], "no turn of the agent"),
         ([GOAL, tool("https://shop.example/a.png"), CALL], "not fetched"),
-        ([GOAL, CALL, tool("half \ud83d")], "cannot be written down"),
+        ([GOAL, CALL, tool("half \ud83d")], "cannot be serialised"),
     ],
 )
 def test_broken_conversations_are_unscored(messages: list[dict[str, Any]], said: str) -> None:
@@ -188,7 +188,7 @@ def test_openenv_episodes_become_trajectories() -> None:
     ]
     assert seen.steps[0].observation == Observation() and seen.steps[1].observation.screenshot
     assert seen.final == Observation(url="u")
-    with pytest.raises(InputError, match="no goal is known"):
+    with pytest.raises(InputError, match="the goal is unknown"):
         episode_trajectory([("click [1]", Page(text="A cart"))])
     with pytest.raises(InputError, match="base64"):
         episode_trajectory([("click [1]", Page(screenshot="/etc/hosts"))], goal="g")

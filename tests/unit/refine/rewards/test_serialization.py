@@ -80,7 +80,7 @@ def test_images_stay_below_a_folder(tmp_path: Path) -> None:
     assert pictures(from_value(packed, root=tmp_path)) == [png("red"), png("green")]
     refused = from_value(packed)
     assert isinstance(refused, BadLine)
-    assert "which folder images lie in" in refused.problem
+    assert "set the folder of the images" in refused.problem
 
 
 @pytest.mark.parametrize("form", ["runs/t.jsonl#tea-7", {"path": "runs/t.jsonl", "id": "tea-7"}])
@@ -166,23 +166,23 @@ def test_half_a_character_is_told_with_place(root: str | None) -> None:
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        (None, "nothing stands where"),
-        (3, "a int stands where"),
+        (None, "expected a trajectory, got nothing"),
+        (3, "expected a trajectory, got a int"),
         ("t.jsonl", "neither the JSON"),
         ("{", "not valid JSON"),
         ('{"id": "a"}', "task"),
-        ("../other.jsonl#a", "not below the folder"),
-        ("/etc/passwd#a", "not below the folder"),
+        ("../other.jsonl#a", "outside the allowed folder"),
+        ("/etc/passwd#a", "outside the allowed folder"),
         ("missing.jsonl#a", "No such file"),
         (".#a", "directory"),
-        ("a\0b.jsonl#a", "is no path"),
-        ("half\ud83d.jsonl#a", "is no path"),
+        ("a\0b.jsonl#a", "is not a path"),
+        ("half\ud83d.jsonl#a", "is not a path"),
         ({"id": "a", "task": {"goal": "half \ud83d"}}, "cannot be written as JSON"),
         (
             {"id": "a", "task": {"goal": "b"}, "metadata": {"c": object()}},
             "cannot be written as JSON",
         ),
-        ("packed.jsonl.gz#a", "unpack it"),
+        ("packed.jsonl.gz#a", "decompress it"),
         (
             {"id": "a", "task": {"goal": "b"}, "final": {"screenshot": "../a.png"}},
             "leaves the folder",
@@ -256,16 +256,16 @@ def test_every_image_of_a_prompt_is_shown() -> None:
 @pytest.mark.parametrize(
     ("prompt", "says"),
     [
-        ([{"role": "system", "content": "x"}], "no text of a user"),
+        ([{"role": "system", "content": "x"}], "no user text"),
         (
             [{"role": "user", "content": [{"type": "image_url", "image_url": "https://x/y.png"}]}],
-            "no text|URL",
+            "no user text|URL",
         ),
         (
             [{"role": "user", "content": [{"image_url": "file:///etc/x"}, {"text": "a"}]}],
             "not fetched",
         ),
-        ("half \ud83d", "cannot be written down"),
+        ("half \ud83d", "cannot be serialised"),
     ],
 )
 def test_prompts_that_cannot_be_judged_say_why(prompt: Any, says: str) -> None:

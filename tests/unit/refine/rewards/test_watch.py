@@ -175,7 +175,7 @@ async def test_a_watch_that_ended_is_soon_settled() -> None:
     reward, watch = watched(Says(), student=Nameless())
     await some(reward, 2)
     await asyncio.wait_for(asyncio.to_thread(watch.settle, 60.0), 50)
-    assert "the watch ended: RuntimeError" in watch.report().trouble
+    assert "the monitor stopped: RuntimeError" in watch.report().trouble
     watch.close()
 
 
@@ -234,7 +234,7 @@ async def test_broken_lines_are_passed_over(
     with caplog.at_level(logging.WARNING):
         await some(reward, 1)
         watch.close()
-    assert watch.report().verdicts == 3 and "1 broken lines passed over" in caplog.text
+    assert watch.report().verdicts == 3 and "1 broken lines ignored" in caplog.text
     assert log.read_bytes().startswith(first + b"{broken\n" + second + b'{"kind"')
     problems: list[str] = []
     assert len(list(read_watch(log, problems.append))) == 3
@@ -310,7 +310,7 @@ def test_a_file_has_the_watch_in_a_table(tmp_path: Path) -> None:
     path.write_text('evaluator = "self-report"\n[watch]\nwindows = 50\n')
     with pytest.raises(
         UsageError,
-        match=r"reward.toml: watch.windows: there is no such option \(did you mean 'window'\?\)",
+        match="reward.toml: watch.windows: unknown option \\(did you mean 'window'\\?\\)",
     ):
         prill.reward(path)
     path.write_text('evaluator = "self-report"\nwatch = 3\n')
@@ -327,7 +327,7 @@ def test_canaries_without_labels_are_errors(tmp_path: Path) -> None:
     settings["canaries"].write_text("broken\n")
     with pytest.raises(UsageError, match=r"canaries.jsonl:1: not valid JSON"):
         Watch(Says(), WatchSpec(**settings))
-    with pytest.raises(UsageError, match="labels.jsonl: holds labels, not observations"):
+    with pytest.raises(UsageError, match="labels.jsonl: contains labels, not observations"):
         Watch(Says(), WatchSpec(observations=settings["canary_labels"]))
 
 

@@ -99,12 +99,12 @@ async def test_unknown_scenarios_are_usage_errors(service: Service, tmp_path: Pa
     for name, seed in (("book-flight", SCENARIOS), ("fly", 0)):
         with pytest.raises(UsageError, match="seeds 0 to 19"):
             await environment.task(name, seed)
-    with pytest.raises(UsageError, match="has no scenario"):
+    with pytest.raises(UsageError, match="unknown scenario"):
         await environment.reset(Task(id="airline/book-flight?seed=0", goal="g"))
 
 
 async def test_absent_service_is_a_failure(service: Service, tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentFailedError, match="does not answer get-random-scenario"):
+    with pytest.raises(EnvironmentFailedError, match="does not respond to get-random-scenario"):
         await Airline(tmp_path, Service("http://127.0.0.1:9")).task("book-flight", 0)
     with pytest.raises(EnvironmentFailedError, match="status 403") as refused:
         await Airline(tmp_path, Service(service.address, "nonsense")).task("book-flight", 0)

@@ -387,7 +387,7 @@ async def test_kept_sentences_need_no_model(tmp_path: Path) -> None:
     lines = [json.dumps({"key": key, "text": f"since {key}"}) for key in ("t0_u0_11", "t1_u0_12")]
     kept.write_text("\n".join(lines) + '\n{"key": "t1_u1')  # the run was killed here
     spec = SelfMAPSpec(rationales=kept, snippets=9)
-    with pytest.raises(NoEvidenceError, match="has no rationale for t1_u1_12: name a model"):
+    with pytest.raises(NoEvidenceError, match="has no rationale for t1_u1_12; name a model"):
         await played(SelfMAP(Trained([]), spec), seen("One", "Two"), task=LATER)
     model = Trained(["None"])
     shorter = replace(TASK, earlier=EARLIER[:1])
@@ -401,7 +401,7 @@ async def test_kept_sentences_need_no_model(tmp_path: Path) -> None:
 
 
 def test_sources_of_sentences_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="refinement needs sentences"):
+    with pytest.raises(UsageError, match="refinement needs rationales"):
         SelfMAP(Trained([]), SelfMAPSpec(refinement=True))
     (tmp_path / "bad.jsonl").write_text('{"key": 1}\n{}\n')
     with pytest.raises(UsageError, match=r"bad.jsonl, line 1: .*each line is"):

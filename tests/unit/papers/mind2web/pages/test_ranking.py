@@ -162,7 +162,7 @@ def test_a_score_that_is_no_number_is_told(gold: Path, tmp_path: Path) -> None:
         rank_file(gold, Diverged(), tmp_path / "s.json", reordered=tmp_path / "r.jsonl")
     )
     (problem,) = tally.problems
-    assert "t1, step 0: length gave a score that is not a number" in problem
+    assert "t1, step 0: length returned a score that is not a number" in problem
     assert list(read_scores(tmp_path / "s.json")) == ["t0_u0", "t2_u2"]
     turns = [
         turn.id for turn in read_trajectories(tmp_path / "r.jsonl") if isinstance(turn, Trajectory)
@@ -175,11 +175,11 @@ def test_outputs_take_no_place_of_another_file(
 ) -> None:
     before = gold.read_bytes()
     for words, told in (
-        (("-o", gold), "gold.jsonl: this is an input too"),
-        (("-o", tmp_path / "s.json", "--ranked", gold), "gold.jsonl: this is an input too"),
+        (("-o", gold), "gold.jsonl: this is also an input"),
+        (("-o", tmp_path / "s.json", "--ranked", gold), "gold.jsonl: this is also an input"),
         (
             ("-o", tmp_path / "s.json", "--ranked", tmp_path / "s.json"),
-            "s.json: this is an input too",
+            "s.json: this is also an input",
         ),
     ):
         assert main(["papers", "rank", str(gold), "--ranker", "bm25", *map(str, words)]) == 2
@@ -256,7 +256,7 @@ def test_an_unknown_ranker_is_told(
         == 2
     )
     assert (
-        "there are bm25, embedding:NAME, and the folder of a ranker (--ranker)"
+        "expected bm25, embedding:NAME, or the folder of a ranker (--ranker)"
         in capsys.readouterr().err
     )
 

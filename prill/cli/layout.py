@@ -27,7 +27,7 @@ _METAVARS = {
 
 
 @dataclass(frozen=True)
-class Words:
+class FlagLayout:
     """Exceptions from the derived command line of a configuration.
 
     Attributes:
