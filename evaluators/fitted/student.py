@@ -421,5 +421,6 @@ def check_features(model: StudentModel, path: str | os.PathLike[str]) -> None:
         model.guard is None
     ) != (model.kind == "prior"):
         raise UsageError(
-            f"{path}: not a fitted judge (words of {', '.join(model.words) or 'nothing'}); {_ADVICE}"
+            f"{path}: not a fitted judge (words of {', '.join(model.words) or 'nothing'}); "
+            f"{_ADVICE}"
         )
