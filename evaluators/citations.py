@@ -19,7 +19,7 @@ from prill.types import Citation, CitationStatus, Findings, Trajectory
 
 CitationsOption = Annotated[
     bool,
-    Meta(description="let the model cite steps, as in [S3], and check them against the record"),
+    Meta(description="Let the model cite steps, as in [S3], and check them against the recording."),
 ]
 WRONG: tuple[CitationStatus, ...] = ("not_shown", "no_such_step")
 _MAX_CITATIONS, _MAX_RANGE = 200, 50

@@ -101,8 +101,8 @@ class OutcomeSpec(Config):
     frames: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(
-            description="last different pictures shown (default: the first, the last two, the "
-            "one before something was submitted)"
+            description="Number of last different images shown (default: the first, the "
+            "last two, and the one before a form was submitted)."
         ),
     ] = None
     answer: Annotated[

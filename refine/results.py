@@ -209,7 +209,7 @@ def read_study_results(out: Path) -> StudyResults:
         UsageError: A file was changed since the study wrote it.
     """
     check_study(out)
-    study = read_json(out / STUDY, _Study, "no study", _REMEDY)
+    study = read_json(out / STUDY, _Study, "not a study", _REMEDY)
     grader = study.evaluation.get("judge")
     base = read_outcomes(out / BASE / "evaluation", grader)
     manifests = [

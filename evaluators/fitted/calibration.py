@@ -150,7 +150,7 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
         UsageError: The file cannot be read, or is not a calibration of this version.
     """
     calibration = read_json(
-        path, Calibration, "no calibration", "`prill calibrate` writes such a file"
+        path, Calibration, "not a calibration", "`prill calibrate` writes such a file"
     )
     points = calibration.map.scores
     if (

@@ -348,7 +348,7 @@ def read_stack(path: str | os.PathLike[str]) -> tuple[StackModel, str]:
     """
     advice = "make the file with `prill fit` and verdicts of other judges"
     data = read_whole(path, advice)
-    model = decode_json(data, StackModel, f"{path}: no stacked judge", advice)
+    model = decode_json(data, StackModel, f"{path}: not a stacked judge", advice)
     if model.format != FORMAT or len(model.stages) != len(model.sources) + 1:
         raise UsageError(
             f"{path}: fitted by another version of prill ({model.format}); {advice} again"

@@ -245,7 +245,7 @@ class Student:
             UsageError: The file cannot be read, or is not a classifier of this version.
         """
         data = read_whole(path, _ADVICE)
-        model = decode_json(data, StudentModel, f"{path}: no fitted judge", _ADVICE)
+        model = decode_json(data, StudentModel, f"{path}: not a fitted judge", _ADVICE)
         check_features(model, path)
         if threshold is not None and not 0 <= threshold <= 1:
             raise UsageError(f"threshold {threshold}: expected a probability from 0 to 1")
@@ -421,5 +421,6 @@ def check_features(model: StudentModel, path: str | os.PathLike[str]) -> None:
         model.guard is None
     ) != (model.kind == "prior"):
         raise UsageError(
-            f"{path}: no fitted judge (words of {', '.join(model.words) or 'nothing'}); {_ADVICE}"
+            f"{path}: not a fitted judge (words of {', '.join(model.words) or 'nothing'}); "
+            f"{_ADVICE}"
         )

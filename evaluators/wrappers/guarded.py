@@ -52,7 +52,7 @@ def read_guard(path: str | os.PathLike[str]) -> GuardFile:
     Raises:
         UsageError: The file cannot be read, or is no guard of this version.
     """
-    found = read_json(path, GuardFile, "no guard", "`prill train judge` writes such a file")
+    found = read_json(path, GuardFile, "not a guard", "`prill train judge` writes such a file")
     if found.format != FORMAT:
         raise UsageError(
             f"{path}: the guard was made by another version of prill; train the judge again"

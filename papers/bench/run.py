@@ -105,23 +105,27 @@ class BenchConfig(EpisodesConfig):
     ]
     seeds: Annotated[
         int | str | Sequence[int] | None,
-        Meta(description="seeds of each task (default: the paper's, else 0-4)"),
+        Meta(description="Seeds of each task (default: the paper's, else 0-4)."),
     ] = None  # type: ignore[assignment]
     trials: Annotated[
         int | None,
-        Meta(ge=1, description="attempts at a task while they fail (default: the paper's, or 1)"),
+        Meta(
+            ge=1,
+            description="Maximum number of attempts at a task while it fails (default: the "
+            "paper's, else 1).",
+        ),
     ] = None
     lessons: Annotated[
         LessonsConfig, Meta(description="How lessons are generated between trials.")
     ] = _LESSONS
     beside: Annotated[
         str | Path | Sequence[str | Path] | None,
-        Meta(description="whose figures stand next to them: papers, your files; or none"),
+        Meta(description="Published results to compare with: papers, your files, or none."),
     ] = None
 
     ablation: Annotated[
         str | None,
-        Meta(description="a table of the agent's paper to play; a wrong name lists them"),
+        Meta(description="Table of the agent's paper to run. An unknown name lists the tables."),
     ] = None
 
     def check(self) -> None:

@@ -70,7 +70,8 @@ class Mind2WebSpec:
     ] = TOP
     lost: Lost = "hidden"
     scheme: Annotated[
-        Scheme, Meta(description="how steps are marked: as MindAct in its two forms, or as Synapse")
+        Scheme,
+        Meta(description="Scoring of steps: as in MindAct in one of two forms, or as in Synapse."),
     ] = "generation"
     step_match: Annotated[Match, _STEP_MATCH] = "parsed"
 
@@ -345,7 +346,7 @@ class Mind2WebConfig(EnvironmentConfig):
     tasks: Annotated[Names, Meta(description="Recorded turns by id, or all.")] = "all"
     recordings: Annotated[
         str | Path | Sequence[str | Path],
-        Meta(description="[SPLIT=]PLACE,…: files or folders of recorded turns"),
+        Meta(description="Files or folders of recorded turns: [SPLIT=]PATH,…."),
     ] = ()
     within: Annotated[
         Annotated[int, Meta(ge=1)] | None,
@@ -357,7 +358,7 @@ class Mind2WebConfig(EnvironmentConfig):
     lost: Lost = "hidden"
     scheme: Annotated[
         Scheme | None,
-        Meta(description="how steps are marked: as MindAct in its two forms, or as Synapse"),
+        Meta(description="Scoring of steps: as in MindAct in one of two forms, or as in Synapse."),
     ] = None
     step_match: Annotated[Match | None, _STEP_MATCH] = None
 

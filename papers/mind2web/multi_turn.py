@@ -478,7 +478,8 @@ class ConversationsConfig(Config):
     source: Annotated[str | Path, Meta(description="File or folder of Mind2Web (JSON).")]
     output: Annotated[str | Path, Meta(description="File for the conversations (JSON).")]
     model: Annotated[
-        ModelLike | None, Meta(description="model that divides and rewrites; rules without it")
+        ModelLike | None,
+        Meta(description="Model that divides and rewrites tasks. Without it, rules are used."),
     ] = None
     most_tasks: Annotated[
         int, Meta(ge=1, description="Maximum number of tasks per conversation.")

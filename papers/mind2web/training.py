@@ -683,7 +683,7 @@ class TrainPlannerConfig(TrainConfig):
     trains: ClassVar[Trained] = "planner"
     policy: Annotated[
         TeacherLike,
-        Meta(description="the policy that will ask it: mindact, self-map, module:Object"),
+        Meta(description="Policy that will call the planner: mindact, self-map, or module:Object."),
     ]
     preset: Preset = _PLANNER
 

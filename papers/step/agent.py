@@ -162,40 +162,57 @@ class StepSpec:
     """Options of the agent. The temperature is the paper's; the limits are ours."""
 
     library: Annotated[
-        str, Meta(description="auto (by the task), a name that ships with prill, or a folder")
+        str, Meta(description="Prompt library: auto (by the task), a built-in name, or a folder.")
     ] = AUTO
     root: Annotated[
-        str, Meta(description="policy at the bottom of the stack; auto: by the site")
+        str, Meta(description="Policy at the bottom of the stack. auto: by the site.")
     ] = AUTO
-    flat: Annotated[bool, Meta(description="the baseline: one policy with the rules of all")] = (
-        False
-    )
+    flat: Annotated[
+        bool, Meta(description="Baseline: one policy with the rules of all policies.")
+    ] = False
     flat_tokens: Annotated[
-        int | None, Meta(ge=1, description="most tokens of the flat prompt (the paper: 4000, 8000)")
+        int | None,
+        Meta(
+            ge=1, description="Maximum number of tokens of the flat prompt (the paper: 4000, 8000)."
+        ),
     ] = None
     examples: Annotated[
         int | None,
-        Meta(ge=0, description="most worked examples (default: all, on the sites they are of)"),
+        Meta(
+            ge=0,
+            description="Maximum number of worked examples (default: all, on the sites they "
+            "are from).",
+        ),
     ] = None
-    reasoning: Annotated[bool, Meta(description="policies say why before they act")] = True
+    reasoning: Annotated[bool, Meta(description="Ask policies for reasoning before they act.")] = (
+        True
+    )
     temperature: Annotated[
-        float, Meta(ge=0, le=2, description="of the model, if it is sampled")
+        float, Meta(ge=0, le=2, description="Sampling temperature, if the model supports it.")
     ] = 0.3
     seed: Annotated[int, Meta(description="Sampling seed.")] = 0
-    attempt: Annotated[int, Meta(ge=0, description="another attempt draws otherwise")] = 0
+    attempt: Annotated[
+        int, Meta(ge=0, description="Number of the attempt. It varies the samples.")
+    ] = 0
     max_depth: Annotated[
         int, Meta(ge=1, description="Maximum number of policies on the stack.")
     ] = 8
-    max_calls: Annotated[int, Meta(ge=1, description="most calls of the model for one action")] = 25
+    max_calls: Annotated[
+        int, Meta(ge=1, description="Maximum number of model calls per action.")
+    ] = 25
     max_invalid: Annotated[
-        int, Meta(ge=1, description="invalid answers in a row that end a policy")
+        int,
+        Meta(ge=1, description="Number of consecutive invalid replies after which a policy ends."),
     ] = 3
     max_steps: Annotated[
-        int | None, Meta(ge=0, description="most actions; 0: no limit (default: the library's)")
+        int | None,
+        Meta(
+            ge=0, description="Maximum number of actions; 0 for no limit (default: the library's)."
+        ),
     ] = None
     max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = 512
     repair: Annotated[
-        bool, Meta(description="an unreadable reply is asked for again, with the error")
+        bool, Meta(description="Ask once more, with the error, if a reply cannot be parsed.")
     ] = False
 
 

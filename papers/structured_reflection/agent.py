@@ -92,15 +92,16 @@ class StructuredSpec:
     planning: Annotated[
         Literal["staged", "iterative", "adaptive"],
         Meta(
-            description="a call plans a screen, or one action; adaptive: from one plan at the start"
+            description="What one call plans: a screen, or one action. adaptive: one plan "
+            "at the start."
         ),
     ] = "staged"
     reflection: Annotated[
         Literal["structured", "vanilla"],
-        Meta(description="lessons by step; vanilla: they are only shown"),
+        Meta(description="Lessons by step. vanilla: lessons are only shown."),
     ] = "structured"
     memory: Annotated[
-        bool, Meta(description="lessons are forced, and end those of later steps")
+        bool, Meta(description="Force the actions of lessons, and drop the lessons of later steps.")
     ] = True
     hide: Annotated[
         Literal["both", "plan", "reflection", "none"],
@@ -108,35 +109,42 @@ class StructuredSpec:
     ] = "both"
     disabling: Annotated[
         Disabling,
-        Meta(description="clicks in vain: the replaced suggestion (paper), or click (reference)"),
+        Meta(
+            description="Which clicks count as tried in vain: the replaced suggestion (paper), "
+            "or the click (reference)."
+        ),
     ] = "both"
     replay: Annotated[
-        Literal["exact", "off"], Meta(description="actions before the step to mend are repeated")
+        Literal["exact", "off"],
+        Meta(description="Repeat the actions before the step to correct without the model."),
     ] = "exact"
     cycle: Annotated[
         Literal["stage", "attempt", "off"],
         Meta(description="Number of screens back within which a repeated screen ends an attempt."),
     ] = "stage"
     no_change: Annotated[
-        bool, Meta(description="an action that changes nothing ends an attempt")
+        bool, Meta(description="End an attempt when an action changes nothing.")
     ] = True
     # The paper's successful attempts take 10.2 actions on average, so the limit of 10 in its code
     # cannot apply to executed plans.
     stage_steps: Annotated[
         int, Meta(ge=1, description="Maximum number of actions in one plan.")
     ] = 30
-    paraphrase: Annotated[bool, Meta(description="the model words past actions")] = True
+    paraphrase: Annotated[bool, Meta(description="Let the model paraphrase past actions.")] = True
     static_screen: Annotated[
         bool, Meta(description="Show only the first screen to a reflection.")
     ] = False
-    hints: Annotated[bool, Meta(description="tell what is known of two tasks")] = False
+    hints: Annotated[bool, Meta(description="Give known hints about two tasks.")] = False
     max_tokens: Annotated[
         int, Meta(ge=1, description="Maximum number of tokens in a reply (the paper: 128).")
     ] = 256
     repair: Annotated[
-        bool, Meta(description="an unreadable plan is asked for again, with the error")
+        bool, Meta(description="Ask once more, with the error, if a plan cannot be parsed.")
     ] = False
-    reflection_tries: Annotated[int, Meta(ge=1, description="requests for one readable lesson")] = 2
+    reflection_tries: Annotated[
+        int,
+        Meta(ge=1, description="Maximum number of calls for a lesson while it cannot be parsed."),
+    ] = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,14 +140,23 @@ class SynapseSpec:
     """Options for the source and the format of exemplars."""
 
     memory: Annotated[
-        Path | None, Meta(description="folder with exemplars (default: those of prill)")
+        Path | None, Meta(description="Folder with exemplars (default: the built-in ones).")
     ] = None
     embedder: EmbedderName = "tfidf"
     embedder_url: EmbedderUrl = None
-    retrieval: Annotated[bool, Meta(description="look exemplars up; else the task's own")] = True
-    neighbours: Annotated[int, Meta(ge=1, description="keys that vote for a task")] = 3
+    retrieval: Annotated[
+        bool, Meta(description="Retrieve exemplars by similarity, instead of by the task's name.")
+    ] = True
+    neighbours: Annotated[
+        int, Meta(ge=1, description="Number of nearest keys that vote for a task.")
+    ] = 3
     exemplars: Annotated[
-        int | None, Meta(ge=1, description="most exemplars, the nearest (default: all of the task)")
+        int | None,
+        Meta(
+            ge=1,
+            description="Maximum number of exemplars shown, nearest first (default: all of the "
+            "task).",
+        ),
     ] = None
     order: Annotated[
         Literal["stored", "nearest_first", "nearest_last"],
@@ -155,26 +164,37 @@ class SynapseSpec:
     ] = "stored"
     abstraction: Annotated[
         Literal["auto", "listed", "none"],
-        Meta(description="pages in few words: if exemplars are, on the paper's 20 tasks, never"),
+        Meta(
+            description="Abstract pages into few words: if the exemplars do, on the paper's 20 "
+            "tasks, or never."
+        ),
     ] = "auto"
     max_turns: Annotated[
         int | None,
-        Meta(ge=1, description="how often the model may look (default: the paper's number)"),
+        Meta(
+            ge=1, description="Maximum number of turns of the model (default: the paper's number)."
+        ),
     ] = None
     failed_call: Annotated[
         Literal["go_on", "end_turn"],
         Meta(
-            description="after a call that finds nothing: the rest of the block, or the next turn"
+            description="After a call that finds nothing: continue with the rest of the "
+            "block, or with the next turn."
         ),
     ] = "go_on"
     context: Annotated[
-        int | None, Meta(ge=1, description="most tokens of a request (default: the model's window)")
+        int | None,
+        Meta(
+            ge=1,
+            description="Maximum number of tokens of a request (default: the model's context "
+            "window).",
+        ),
     ] = None
     max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
         1024
     )
     repair: Annotated[
-        bool, Meta(description="an unreadable reply is asked for again, with the error")
+        bool, Meta(description="Ask once more, with the error, if a reply cannot be parsed.")
     ] = False
 
 

@@ -61,11 +61,11 @@ class RecordedSpec:
 
     mode: Annotated[
         Literal["full", "no_memory", "no_trajectory"],
-        Meta(description="trajectories of similar tasks, fixed ones, or single steps"),
+        Meta(description="Exemplars: trajectories of similar tasks, fixed ones, or single steps."),
     ] = "full"
     memory: Annotated[
         Path | None,
-        Meta(description="recorded training turns (JSON lines), or a folder of exemplars"),
+        Meta(description="Recorded training turns (JSON Lines), or a folder of exemplars."),
     ] = None
     embedder: EmbedderName = "tfidf"
     embedder_url: EmbedderUrl = None
@@ -77,18 +77,24 @@ class RecordedSpec:
     k_current: Annotated[
         int, Meta(ge=1, description="Number of best candidates around which the page is cut.")
     ] = 5
-    k_previous: Annotated[int, Meta(ge=1, description="the same for earlier pages")] = 3
+    k_previous: Annotated[int, Meta(ge=1, description="The same for earlier pages.")] = 3
     context: Annotated[
         int | None,
-        Meta(ge=1, description="most tokens of request and reply (default: the model's window)"),
+        Meta(
+            ge=1,
+            description="Maximum number of tokens of request and reply (default: the model's "
+            "context window).",
+        ),
     ] = None
     step_match: Annotated[
         Literal["parsed", "exact_text"] | None,
-        Meta(description="a step is right by its meaning (default: a trained model) or its text"),
+        Meta(
+            description="Compare steps by parsed action (default: for a trained model), or by text."
+        ),
     ] = None
     max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = 100
     repair: Annotated[
-        bool, Meta(description="an unreadable reply is asked for again, with the error")
+        bool, Meta(description="Ask once more, with the error, if a reply cannot be parsed.")
     ] = False
 
 

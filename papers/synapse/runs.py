@@ -34,7 +34,7 @@ class ExemplarsConfig(Config):
         str | Path, Meta(description="Folder of the memory. Exemplars already in it are kept.")
     ]
     calibration: Annotated[
-        str | Path | None, Meta(description="accept by the threshold of this file")
+        str | Path | None, Meta(description="File of `prill calibrate`. Accept by its threshold.")
     ] = None
     threshold: Annotated[
         float | None, Meta(ge=0, le=1, description="Minimum score of an accepted trajectory.")
@@ -44,9 +44,11 @@ class ExemplarsConfig(Config):
     per_task: Annotated[int, Meta(ge=1, description="Maximum number of exemplars per task.")] = (
         PER_TASK
     )
-    shipped: Annotated[bool, Meta(description="a new memory begins with prill's exemplars")] = False
+    shipped: Annotated[
+        bool, Meta(description="Start a new memory with the built-in exemplars.")
+    ] = False
     labels: Annotated[
-        str | Path | None, Meta(description="label file, to count wrong exemplars")
+        str | Path | None, Meta(description="Label file, used to count wrong exemplars.")
     ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"

@@ -117,7 +117,9 @@ class Registry:
         made = maker(**read_options(maker, options, what, place=place, parts=parts, lax=lax))
         if not all(hasattr(made, member.partition("(")[0]) for member in self.members):
             needed = " and ".join(filter(None, (", ".join(self.members[:-1]), self.members[-1])))
-            raise UsageError(f"{prefix}{what} gave a {type(made).__name__}, which has no {needed}")
+            raise UsageError(
+                f"{prefix}{what} returned a {type(made).__name__}, which has no {needed}"
+            )
         return made
 
     def _object(self, name: str) -> Any:

@@ -63,7 +63,11 @@ class TableConfig(Config):
     source: SourceOption = None
     truth: TruthOption = "majority"
     answers: Annotated[
-        bool, Meta(description="a row for each answer of the judge `ask`, not for each verdict")
+        bool,
+        Meta(
+            description="Write a row for each answer of the judge `ask`, instead of one per "
+            "verdict."
+        ),
     ] = False
     format: Annotated[
         TableForm | None,

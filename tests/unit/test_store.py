@@ -368,5 +368,5 @@ def test_wrong_kind_of_file_is_named(tmp_path: Path) -> None:
             if held == wanted:
                 assert len(list(reader(tmp_path / held))) == 1
             else:
-                with pytest.raises(UsageError, match=f"holds {held}, not {wanted}"):
+                with pytest.raises(UsageError, match=f"contains {held}, not {wanted}"):
                     list(reader(tmp_path / held))

@@ -115,27 +115,31 @@ class MindActSpec:
         ),
     ] = 3
     history_order: Annotated[
-        Order, Meta(description="the order of matches: the nearest first, last, or by time")
+        Order, Meta(description="Order of the matches: nearest first, nearest last, or by time.")
     ] = "relevance"
-    match_pages: Annotated[bool, Meta(description="pages count when steps are matched")] = False
+    match_pages: Annotated[bool, Meta(description="Use pages when steps are matched.")] = False
     embedder: EmbedderName = "tfidf"
     embedder_url: EmbedderUrl = None
     simplification: SimplificationOption = False
     refinement: Annotated[
-        bool | None, Meta(description="earlier answers say why (default: with a source of reasons)")
+        bool | None,
+        Meta(
+            description="Add a rationale to earlier answers (default: if there is a source of "
+            "them)."
+        ),
     ] = None
     rationales: Annotated[
-        Path | None, Meta(description="JSON-lines file that keeps the reasons")
+        Path | None, Meta(description="JSON Lines file that stores the rationales.")
     ] = None
     rewrites: Annotated[
-        Path | None, Meta(description="JSON-lines file that keeps rewritten instructions")
+        Path | None, Meta(description="JSON Lines file that stores the rewritten instructions.")
     ] = None
     prompted: Annotated[
         bool | None,
-        Meta(description="prompt it as a chat model (default: unless local: or an adapter)"),
+        Meta(description="Prompt the model as a chat model (default: except local: and adapters)."),
     ] = None
     numbers: Annotated[
-        bool, Meta(description="elements have numbers, or are found by their text")
+        bool, Meta(description="Number the elements, instead of identifying them by their text.")
     ] = True
     group: Annotated[int, Meta(ge=2, le=25, description="Number of candidates shown together.")] = 5
     pool: Annotated[int, Meta(ge=1, description="Number of best candidates that take part.")] = 50
@@ -144,18 +148,26 @@ class MindActSpec:
     ] = 5
     part_tokens: Annotated[
         int | None,
-        Meta(ge=16, description="most tokens of a page or question (default: 512; prompted: any)"),
+        Meta(
+            ge=16,
+            description="Maximum number of tokens of a page or question (default: 512; "
+            "prompted: unlimited).",
+        ),
     ] = None
     total_tokens: Annotated[
-        int, Meta(ge=32, description="most tokens in all: what is shown of earlier steps")
+        int,
+        Meta(
+            ge=32,
+            description="Maximum number of tokens in total, which limits the earlier steps shown.",
+        ),
     ] = 2048
     truncate: Annotated[
         Literal["token", "snippet"],
-        Meta(description="what goes first: the earliest token, or step"),
+        Meta(description="Drop the earliest token first, or the earliest step."),
     ] = "token"
     tokenizer: Annotated[
         str | None,
-        Meta(description="folder of a tokenizer (default: the model's, else an estimate)"),
+        Meta(description="Folder of a tokenizer (default: the model's, else an estimate)."),
     ] = None
     max_tokens: Annotated[
         int | None,
@@ -164,10 +176,11 @@ class MindActSpec:
         ),
     ] = None
     repair: Annotated[
-        bool, Meta(description="an unreadable answer is asked for again, with the error")
+        bool, Meta(description="Ask once more, with the error, if an answer cannot be parsed.")
     ] = False
     neg_ratio: Annotated[
-        float, Meta(ge=0, le=1, description="training: draws without the right element")
+        float,
+        Meta(ge=0, le=1, description="Training: share of samples without the correct element."),
     ] = 0.2
     draw: Annotated[
         int, Meta(ge=0, description="Training: number of the sample, which varies the candidates.")

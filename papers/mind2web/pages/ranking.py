@@ -513,7 +513,7 @@ class RankConfig(Config):
 
     trajectories: Annotated[
         str | Path,
-        Meta(description="gold trajectories of recorded pages, or Multimodal-Mind2Web (.parquet)"),
+        Meta(description="Gold trajectories of recorded pages, or Multimodal-Mind2Web (.parquet)."),
     ]
     output: Annotated[
         str | Path, Meta(description="Score file to write (JSON), in Mind2Web's format.")
@@ -522,21 +522,24 @@ class RankConfig(Config):
         str,
         Meta(
             min_length=1,
-            description="bm25, embedding:NAME (tfidf, minilm, a model), or a ranker's folder",
+            description="Ranker: bm25, embedding:NAME (tfidf, minilm, a model), or the "
+            "folder of a trained ranker.",
         ),
     ]
     ranked: Annotated[
         str | Path | None,
-        Meta(description="also write the trajectories with their candidates in the new order"),
+        Meta(description="File for the trajectories with reordered candidates."),
     ] = None
     base_url: Annotated[
         str | None, Meta(description="URL of the embedder's endpoint (default $OPENAI_BASE_URL).")
     ] = None
     device: Annotated[
         str | None,
-        Meta(description="of a ranker's folder: cuda, cpu (default: cuda if there is one)"),
+        Meta(description="Device of a trained ranker: cuda, cpu (default: cuda if available)."),
     ] = None
-    batch: Annotated[int, Meta(ge=1, description="candidates that a ranker reads at once")] = 32
+    batch: Annotated[
+        int, Meta(ge=1, description="Number of candidates per forward pass of a trained ranker.")
+    ] = 32
     resume: Annotated[bool, Meta(description="Resume an interrupted run.")] = True
 
 

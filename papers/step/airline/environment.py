@@ -102,7 +102,7 @@ class AirlineSpec(PageSpec):
     """Options of the airline environment."""
 
     limited: Annotated[
-        bool, Meta(description="an episode ends after 15 actions, 25 to book a flight")
+        bool, Meta(description="End an episode after 15 actions, or 25 for bookings.")
     ] = True
 
 

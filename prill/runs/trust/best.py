@@ -64,7 +64,7 @@ class BestConfig(Config):
     ] = None
     plot: Annotated[
         str | Path | None,
-        Meta(description="file for the true success by N, with labels (SVG)"),
+        Meta(description="Chart of the true success rate by N to write (SVG). Requires labels."),
     ] = None
 
     def check(self) -> None:

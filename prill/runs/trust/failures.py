@@ -39,21 +39,25 @@ class FailuresConfig(Config):
     """Configuration of `prill failures`: causes of failed runs, and groups of similar reasons."""
 
     trajectories: Annotated[
-        Sequence[str | Path], Meta(min_length=1, description="trajectory files or folders")
+        Sequence[str | Path], Meta(min_length=1, description="Trajectory files or folders.")
     ]
     verdicts: Annotated[
         Sequence[str | Path],
-        Meta(description="verdict files: the first judge that calls a run a failure counts"),
+        Meta(description="Verdict files. The first judge that calls a run a failure counts."),
     ] = ()
     labels: Annotated[
         Sequence[str | Path],
-        Meta(description="label files: count for runs that no judge calls a failure"),
+        Meta(description="Label files, used for runs that no judge calls a failure."),
     ] = ()
     source: SourceOption = None
     truth: TruthOption = "majority"
     clusters: Annotated[
         int | None,
-        Meta(ge=1, description="groups of reasons (default: by the number of reasons, at most 12)"),
+        Meta(
+            ge=1,
+            description="Number of groups of reasons (default: by the number of reasons, at "
+            "most 12).",
+        ),
     ] = None
 
     def check(self) -> None:

@@ -82,7 +82,8 @@ class RateConfig(Config):
         ),
     ] = None
     plot: Annotated[
-        str | Path | None, Meta(description="file for the rates with intervals (SVG)")
+        str | Path | None,
+        Meta(description="Chart of the rates with their intervals to write (SVG)."),
     ] = None
 
     def check(self) -> None:

@@ -75,7 +75,7 @@ def test_labels_show_what_a_pick_is_worth(
 
 def test_what_cannot_be_told_is_refused(files: list[str], tmp_path: Path) -> None:
     verdicts, runs, labels = files
-    with pytest.raises(UsageError, match="attempts: labels are missing"):
+    with pytest.raises(UsageError, match="attempts needs labels"):
         prill.BestConfig(verdicts=verdicts, trajectories=runs, attempts=2).check()
     with pytest.raises(UsageError, match="plot needs labels"):
         prill.BestConfig(verdicts=verdicts, trajectories=runs, plot="p.svg")

@@ -76,7 +76,7 @@ def test_causes_and_groups_are_printed(
     assert main(["failures", files[0], "--verdicts", files[1], "--labels", files[2]]) == 0
     page = capsys.readouterr().out
     assert "Failed: 9 of 10 runs" in page
-    assert "     5  missed_requirement  something asked for was not done (by the judge" in page
+    assert "     5  missed_requirement  a requested thing was not done (by the judge" in page
     assert "c0 (step 2), c1 (step 2)" in page
     assert "     1  captcha" in page and "un (final state)" in page
     groups = page.partition("Similar reasons")[2].splitlines()[1:]

@@ -330,7 +330,7 @@ def test_captions_of_the_pictures_of_a_log(prill: Prill, logs: Path) -> None:
         assert "1 images to caption" in prill(*command, "--dry-run").stdout
         assert not Path("images").exists(), "a plan copies nothing"
         assert prill(*command).returncode == 0
-        assert "0 captions made, 1 already there" in prill(*command).stderr
+        assert "0 captions made, 1 already in the file" in prill(*command).stderr
     (caption,) = read_captions("c.jsonl")
     assert caption.caption == "A page with tea."
     assert Path(caption.image).parent == Path("images"), "the log's own is gone with the run"
