@@ -237,8 +237,8 @@ def _problems(paper: Paper) -> Iterator[str]:
                 )
     listed = list_tasks(paper)
     if twice := next((name for name in listed if listed.count(name) > 1), None):
-        yield f"categories: {twice} stands there twice"
+        yield f"categories: {twice} is listed twice"
     if homeless := next(
         (name for name in (*paper.tasks, *paper.actions) if name not in listed), None
     ):
-        yield f"tasks.{homeless}: it is in no category"
+        yield f"tasks.{homeless}: belongs to no category"
