@@ -232,7 +232,7 @@ def _problems(paper: Paper) -> Iterator[str]:
             least = -1 if paper.benchmark == "miniwob" and kind != "actions" else 0
             if any(figure < least or (figure > 1 and kind != "actions") for figure in row):
                 yield (
-                    f"{kind}.{name}: give "
+                    f"{kind}.{name}: expected "
                     f"{'0 or more' if kind == 'actions' else 'shares from 0 to 1'}"
                 )
     listed = list_tasks(paper)

@@ -66,7 +66,7 @@ def test_annotator_by_name_counts_alone() -> None:
 
 
 def test_unknown_annotator_names_the_others() -> None:
-    with pytest.raises(UsageError, match=r"'Zoe' is neither a rule .* annotators: P0, P1") as raised:
+    with pytest.raises(UsageError, match=r"'Zoe' is neither .* annotators: P0, P1") as raised:
         gold_labels(labels("10"), truth="Zoe")
     assert raised.value.parameters == ("truth",)
 
