@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Platform = Literal["web", "android", "ios", "desktop", "other"]
 UnscoredReason = Literal[
     "transport",  # the endpoint returned errors, or no answer
-    "timeout",  # no answer within the time limit
+    "timeout",  # no response within the time limit
     "refusal",  # the model refused to judge
     "truncated",  # the reply hit its token limit twice
     # the reply contains none of the offered verdicts, or a custom judge raised an exception

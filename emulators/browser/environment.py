@@ -315,7 +315,7 @@ class BrowserEnvironment:
                     element = None if action.target is None else self._view.find(action.target)
                     await perform(page, await self._view.session(page), action, element)
         except TimeoutError:
-            tabs.note(f"no answer within {self._spec.navigation_timeout:g} s")
+            tabs.note(f"no response within {self._spec.navigation_timeout:g} s")
             await (await self._view.session(page)).send("Page.stopLoading")
         except Error as error:
             # During an action, a page may close, navigate or turn into a download.

@@ -154,13 +154,12 @@ def _kind() -> Any:
 
 
 def run_or_drop(command: str, run: Coroutine[Any, Any, T]) -> T | None:
-    """Runs a command's coroutine; None, with a message, if its calls under way were dropped."""
+    """Runs a command's coroutine; None, with a message, if its calls in progress were cancelled."""
     try:
         return asyncio.run(run)
     except asyncio.CancelledError:
         print(
-            f"prill {command}: dropped the calls under way; the same command resumes where this "
-            "run ended",
+            f"prill {command}: cancelled the calls in progress; the same command resumes the run",
             file=sys.stderr,
         )
         return None
@@ -170,7 +169,7 @@ def run_or_drop(command: str, run: Coroutine[Any, Any, T]) -> T | None:
 def stop_on_ctrl_c(command: str, stop: asyncio.Event) -> Iterator[None]:
     """Sets `stop` on the first Ctrl-C (or TERM), so that calls in flight finish.
 
-    The second one drops them.
+    The second one cancels them.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
@@ -180,7 +179,7 @@ def stop_on_ctrl_c(command: str, stop: asyncio.Event) -> Iterator[None]:
             return
         stop.set()
         print(
-            f"\nprill {command}: finishing the calls under way; press Ctrl-C again to drop them",
+            f"\nprill {command}: finishing the calls in progress; press Ctrl-C again to cancel",
             file=sys.stderr,
         )
 

@@ -279,4 +279,6 @@ def _taken(value: Any, inner: Any, at: str, images: dict[str, str | bytes]) -> A
 
 
 def _is_optional(type_: type, name: str) -> bool:
-    return type(None) in get_args(_hints(type_)[name])
+    # A field that may be absent or null is absent: a column has one null for both.
+    args = get_args(_hints(type_)[name])
+    return type(None) in args and UnsetType not in args

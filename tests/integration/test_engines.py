@@ -511,7 +511,7 @@ def test_ray_is_started_twice_if_need_be(tmp_path: Path, monkeypatch: pytest.Mon
             "was lost",
             "of a kind that nobody expects",
         ),
-        ("raise exceptions.RayError('\\nno more place\\nmore')", "gave up: no more place", None),
+        ("raise exceptions.RayError('\\nno more place\\nmore')", "stopped: no more place", None),
     ],
 )
 async def test_lost_ray_keeps_what_was_judged(

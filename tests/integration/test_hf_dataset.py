@@ -202,7 +202,7 @@ def test_what_does_not_fit_is_one_error() -> None:
         list(prill.from_dataset(from_list([{"id": "a", "task": {"goal": "g", "platform": "Web"}}])))
     with pytest.raises(UsageError, match=r"choose one split, dataset\['train'\]"):
         prill.from_dataset({"train": table})  # type: ignore[call-overload]
-    with pytest.raises(UsageError, match="trajectories, verdicts or labels: there are none"):
+    with pytest.raises(UsageError, match="trajectories, verdicts or labels; there are none"):
         prill.to_dataset([])
     with pytest.raises(
         UsageError, match="records of one kind; a LabelRecord is among Verdict records"

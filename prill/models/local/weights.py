@@ -210,7 +210,7 @@ class Weights:
         length = next((i + 1 for i, token in enumerate(row) if token in ends), None)
         finished = length is not None and length <= call.room
         if not finished and seconds > call.timeout:
-            return CallTimeoutError(f"no answer within {call.timeout:g} s")
+            return CallTimeoutError(f"no response within {call.timeout:g} s")
         if not finished and call.room < call.max_tokens:
             return ContextTooLongError(
                 f"after {call.prompt_tokens} tokens, the model's context window has room "

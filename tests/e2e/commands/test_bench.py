@@ -300,7 +300,7 @@ def test_the_shop_has_no_figures_beside(tmp_path: Path) -> None:
         ),
         (
             ("miniwob", "--policy", "scripted", "--tasks", "click-link", "--trials", "2"),
-            "takes no lessons",
+            "does not accept lessons",
         ),
         (
             ("miniwob", "--policy", "react", "--tasks", "45", "--lessons.model", "M"),

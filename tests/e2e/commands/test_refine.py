@@ -201,7 +201,7 @@ def test_tables_need_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "contains no study yet" in capsys.readouterr().err
     (tmp_path / "study.json").write_text("{}")  # the untrained policy is still at play
     assert main(["refine", "filtered-bc", str(EXAMPLE), "-o", str(tmp_path), "--tables-only"]) == 2
-    assert "evaluation is not finished" in capsys.readouterr().err
+    assert "the evaluation of the untrained policy is not finished" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

@@ -255,7 +255,7 @@ def test_refused_key_keeps_what_is_finished(
     [
         (
             ("miniwob", "--tasks", "click-link", "--text", "html", "--model", "m"),
-            "leave out html (--text)",
+            "leave it out (--text)",
         ),
         (("android", "--goal", "x"), "model is missing"),
         (

@@ -174,7 +174,7 @@ def test_name_tells_engine_and_version() -> None:
 def test_senseless_settings_refused() -> None:
     with pytest.raises(UsageError, match="rapidocr, easyocr"):
         OCRCaptioner("tesseract")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="rapidocr reads no paragraphs"):
+    with pytest.raises(UsageError, match="rapidocr does not read paragraphs"):
         OCRCaptioner(paragraphs=True)
     with pytest.raises(UsageError, match="at least 1"):
         OCRCaptioner(threads=0)

@@ -175,7 +175,10 @@ def test_broken_line_is_told_and_rest_served(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("none.jsonl", "-o", "l.jsonl", "--annotator", "me"), "none.jsonl: no such file"),
-        (("t.jsonl", "-o", "l.jsonl", "--annotator", " "), "annotator: is empty"),
+        (
+            ("t.jsonl", "-o", "l.jsonl", "--annotator", " "),
+            "annotator: expected a name, got an empty one",
+        ),
         (
             ("t.jsonl", "-o", "l.jsonl", "--annotator", "a\udcff"),
             "'a\\udcff': expected valid UTF-8 without control characters",

@@ -165,7 +165,7 @@ def test_judges_of_a_vote_have_one_budget(prill: Prill, folder: Path) -> None:
         (folder / "v.spending.json").unlink()
         assert prill(*words, "--budget-usd", 4 * CALL).returncode == 3 and len(endpoint.bodies) == 5
         assert prill(*words).returncode == 0 and len(endpoint.bodies) > 5
-        assert "were spent before" in prill(*words, "--budget-usd", 99).stderr
+        assert "was already spent" in prill(*words, "--budget-usd", 99).stderr
         whole = json.loads((folder / "v.spending.json").read_text())["spent_usd"]
         assert whole == pytest.approx(len(endpoint.bodies) * CALL), (
             "what was spent without a budget is in the verdicts"

@@ -172,7 +172,7 @@ def test_cut_caption_is_flagged_to_the_judge(prill: Prill, tmp_path: Path) -> No
         lambda text: {"content": "the upper half", "finish_reason": "length"}
     ) as captioner:
         done = prill("caption", "t.jsonl", "-o", "c.jsonl", "--max-tokens", 5, *captioner.words)
-    assert done.returncode == 0 and "1 captions were cut" in done.stderr
+    assert done.returncode == 0 and "1 captions reached the token limit" in done.stderr
     (line,) = read_captions(tmp_path / "c.jsonl")
     assert (line.caption, line.truncated) == ("the upper half", True)
     with Endpoint(lambda text: VERDICT) as judge:
@@ -237,7 +237,7 @@ def test_python_does_what_the_command_does(prill: Prill, tmp_path: Path) -> None
     [
         (["-o", "-"], "cannot be written to a pipe"),
         (["-o", "t.jsonl"], "also an input"),
-        (["-o", "c.jsonl", "--captioner", "text"], "reads no images"),
+        (["-o", "c.jsonl", "--captioner", "text"], "does not use images"),
         (["-o", "c.jsonl", "--captioner", "eye"], "unknown captioner"),
     ],
 )

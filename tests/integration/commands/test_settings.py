@@ -287,7 +287,7 @@ OF_RETRIES: list[tuple[Settings, str]] = [
         {"episode_timeout": float("inf")},
         "s.json: episode_timeout: expected a finite number, got inf",
     ),
-    ({"policy.name": "doubles.py:Agent"}, "takes no lessons"),
+    ({"policy.name": "doubles.py:Agent"}, "does not accept lessons"),
     ({"policy.name": 5}, "s.json: policy.name: expected the name of a policy, got 5"),
     ({"policy.temper": "hot"}, "s.json: policy.temper: Expected `float`, got 'hot'"),
     (
@@ -366,7 +366,7 @@ OF_COMMANDS: list[tuple[tuple[object, ...], str]] = [
     ),
     (
         ("redteam", "t.jsonl", "good.jsonl", *TEAM[3:], "self-report", "--max-shift", "5"),
-        "no failure is labelled",
+        "there is no labelled failure",
     ),
     ((*CAPTION, "--captioner", "nope"), "unknown captioner 'nope'"),
     ((*CAPTION, "--max-tokens", "0"), "--captioner.max-tokens: Expected `int` >= 1"),
@@ -558,7 +558,7 @@ def test_right_settings_are_planned_and_nothing_else(prill: Prill, place: Path) 
             ),
             (*TEAM, "self-report"): (
                 "trajectories to judge, 0 done",
-                "attacks, and no attack",
+                "attacks and the unattacked runs",
                 "0 calls: no model is called",
             ),
             (*TEAM, "modular", "--captioner", "given", "--attacks", "pad-after-2000", *model): (

@@ -133,7 +133,7 @@ def test_no_way_runs_code_of_a_folder(
 ) -> None:
     folder = canary(kind)
     if kind == "unknown":
-        with pytest.raises(PrillError, match="Python code of its own") as told:
+        with pytest.raises(PrillError, match="contains Python code") as told:
             WAYS[way](folder)
         assert str(folder) in str(told.value)
     else:

@@ -86,7 +86,7 @@ async def test_dead_start_shows_its_last_lines(machine: Machine) -> None:
     ) as caught:
         await model.complete(ASK)
     assert str(caught.value).endswith("no room on the device, ***")
-    with pytest.raises(EndpointError, match="has ended"):
+    with pytest.raises(EndpointError, match="exited with status 3"):
         await model.complete(ASK)
     assert len(machine.words) == 1 and machine.all_ended()
 

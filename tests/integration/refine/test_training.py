@@ -349,7 +349,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(resumable: Resumable, tmp_path: P
 
     try:
         with pytest.raises(
-            UsageError, match=r"checkpoint-8: cannot be written: .*goes on from checkpoint-4"
+            UsageError, match=r"checkpoint-8: cannot be written: .*resumes from checkpoint-4"
         ):
             resumable.on(folder, fill)
     finally:
@@ -370,7 +370,7 @@ def test_room_for_the_adapter_is_asked_for(resumable: Resumable, tmp_path: Path)
     (folder / "adapter_model.safetensors").unlink()
     (folder / "adapter_model.safetensors").mkdir()
     (folder / CHECKSUMS).unlink()  # it is written when all is done
-    with pytest.raises(UsageError, match=r"full: cannot be written: .*goes on from checkpoint-12"):
+    with pytest.raises(UsageError, match=r"full: cannot be written: .*resumes from checkpoint-12"):
         resumable.on(folder)
     (folder / "adapter_model.safetensors").rmdir()
     steps: list[int] = []

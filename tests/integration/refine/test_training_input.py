@@ -108,10 +108,13 @@ def test_settings_are_checked_in_python_too() -> None:
     [
         ("{", "rows.jsonl:2: "),
         ({"prompt": ASKED}, "rows.jsonl:2: .*completion"),
-        ({"prompt": ASKED, "completion": SAID}, "rows.jsonl:2: has 0 images and 1 places for them"),
+        (
+            {"prompt": ASKED, "completion": SAID},
+            "rows.jsonl:2: has 0 images, but 1 placeholders for them",
+        ),
         (
             {"prompt": ASKED, "completion": SAID, "images": ["a.png", "a.png"]},
-            "has 2 images and 1 places",
+            "has 2 images, but 1 placeholders",
         ),
         ({"prompt": [], "completion": SAID}, "rows.jsonl:2: .*prompt"),
         (
@@ -120,7 +123,7 @@ def test_settings_are_checked_in_python_too() -> None:
         ),
         (
             text_row(completion=[{"role": "user", "content": "x"}]),
-            "rows.jsonl:2: .*the completion be that turn",
+            "rows.jsonl:2: .*the completion must be that turn",
         ),
     ],
 )
@@ -141,7 +144,7 @@ def test_an_empty_file_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_captioner_needs_pictures(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="rows.jsonl:1: has no picture"):
+    with pytest.raises(UsageError, match="rows.jsonl:1: has no image"):
         read_rows(write(tmp_path, text_row()), pictures=True)
 
 
@@ -189,7 +192,7 @@ def test_pictures_are_opened_beforehand(
     (tmp_path / "huge.png").write_bytes(huge)
     names = (picture, "cut.png", "gone.png", "huge.png")
     rows = [{"prompt": ASKED, "completion": SAID, "images": [name]} for name in names]
-    broken = r"3 pictures cannot be read:\n.*:2: .*cut.png.*\n.*:3: .*gone.png is missing\n.*:4: .*huge.png"  # noqa: E501
+    broken = r"3 images cannot be read:\n.*:2: .*cut.png.*\n.*:3: .*gone.png is missing\n.*:4: .*huge.png"  # noqa: E501
     with pytest.raises(UsageError, match=broken):
         check_training(
             TrainSpec(model=str(tiny_model("qwen2_5_vl"))), write(tmp_path, *rows), tmp_path / "out"

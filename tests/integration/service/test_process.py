@@ -284,7 +284,7 @@ class Verbose(Gate):
         return replace(await super().__call__(trajectory), reason="words " * 4_000_000)
 
 
-@pytest.mark.parametrize("case", ["closed", "idle", "ending"])
+@pytest.mark.parametrize("case", ["closed", "idle", "shutting down"])
 async def test_unread_answers_hold_nothing(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever does not read loses the connection: after the answer, when it is idle, or when the
     service ends.
@@ -312,7 +312,7 @@ async def test_unread_answers_hold_nothing(case: str, monkeypatch: pytest.Monkey
             while not answered(service, "/v1/score", 200):
                 await asyncio.sleep(0.01)
             assert server.server_state.connections, "most of the answer is still to be read"
-            while case != "ending" and server.server_state.connections:
+            while case != "shutting down" and server.server_state.connections:
                 await asyncio.sleep(0.01)
             server.handle_exit(signal.SIGTERM, None)
             await task
@@ -360,7 +360,7 @@ def test_term_answers_what_was_accepted() -> None:
         assert outside > 0  # some had to wait outside
         process.send_signal(signal.SIGTERM)
         assert process.stderr is not None
-        assert "ending" in process.stderr.readline()
+        assert "shutting down" in process.stderr.readline()
         with pytest.raises(urllib.error.HTTPError) as refused:
             ask(99)
         assert (refused.value.code, refused.value.headers["retry-after"]) == (503, "30")

@@ -174,7 +174,7 @@ async def test_port_known_to_adb_is_left_alone(adb: FakeAdb, home: Path) -> None
             "found' >&2; exit 1",
             "/dev/kvm is not",
         ),
-        ("exit 3", r"exit status 3.*it said nothing"),
+        ("exit 3", r"status 3.*it said nothing"),
     ],
 )
 async def test_failed_start_tells_its_last_words(
@@ -193,7 +193,7 @@ async def test_unknown_avd_is_a_usage_error(
 ) -> None:
     with pytest.raises(UsageError, match="unknown AVD 'other' in .*; expected one of base"):
         await Avd("other", home=home, adb_port=adb.port).fresh()
-    with pytest.raises(UsageError, match="even ports from 5554 to 5682"):
+    with pytest.raises(UsageError, match="an even port from 5554 to 5682"):
         Avd("base", port=5555)
     (Path(os.environ["ANDROID_HOME"]) / "emulator" / "emulator").unlink()
     monkeypatch.setenv("PATH", str(home))
@@ -225,7 +225,7 @@ async def test_dead_emulator_is_replaced_next_time(
     [folder] = copies()
     os.kill(int((folder / "emulator.pid").read_text()), signal.SIGKILL)
     with pytest.raises(
-        EnvironmentFailedError, match="the emulator of base ended .exit status -9.|is not connected"
+        EnvironmentFailedError, match="the emulator of base exited with status -9|is not connected"
     ):
         for _ in range(100):
             await environment.step(Action("wait"))

@@ -278,7 +278,7 @@ async def test_cut_episode_leaves_a_new_session(environment: Android, fake_adb: 
 
 async def test_failed_launch_is_no_lost_session(phone: Phone, fake_adb: FakeAdb) -> None:
     await phone.open(None)
-    with pytest.raises(EnvironmentFailedError, match="does not open"):
+    with pytest.raises(EnvironmentFailedError, match="cannot be opened"):
         await phone.launch(Start(package="com.example.none", activity=".Main"))
     await phone.tap(10, 10)
     await phone.close()

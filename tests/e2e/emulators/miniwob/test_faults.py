@@ -95,7 +95,7 @@ async def test_hanging_page_breaks_one_episode(tmp_path: Path) -> None:
     await environment.reset(await environment.task("click-test", 0))
     await browser.contexts[0].pages[0].evaluate("() => { setTimeout(() => { for (;;); }, 0); }")
     started = time.monotonic()
-    with pytest.raises(EnvironmentFailedError, match="does not answer"):
+    with pytest.raises(EnvironmentFailedError, match="does not respond"):
         await environment.step(CLICK)
     assert time.monotonic() - started < 60
     environment = MiniWoB(tmp_path, browser=browser)

@@ -172,7 +172,7 @@ async def test_reset_server_is_waited_for() -> None:
         shop.store.products.clear()
         await reset_sites(shop.reset_url, 60)
         assert shop.store.products
-        with pytest.raises(EnvironmentFailedError, match="refused: status 403") as caught:
+        with pytest.raises(EnvironmentFailedError, match="rejected with status 403") as caught:
             await reset_sites(f"{shop.url}/reset?token=wrong-one", 60)
         assert "wrong-one" not in str(caught.value)
     with pytest.raises(EnvironmentFailedError, match=f"{shop_host(NOWHERE)} failed"):

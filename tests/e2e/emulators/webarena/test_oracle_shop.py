@@ -157,7 +157,7 @@ async def test_refused_interface_leaves_it_open(browser: Chromium, shop: Shop) -
             (
                 1008,
                 ShopAccess(address=shop.url, password="wrong"),
-                "answers the login with status 401",
+                "responds to the login with status 401",
             ),
             (1012, ShopAccess(address="http://127.0.0.1:1"), "gave no usable response"),
         ):

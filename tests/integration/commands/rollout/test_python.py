@@ -117,7 +117,7 @@ def test_made_policy_plays(tmp_path: Path) -> None:
         ({"name": "android", "avd": "a", "device": ["b"]}, "give either avd or device"),
         (
             {"name": "web", "tasks": [{"goal": "x", "url": "http://x"}]},
-            "environment.tasks: a task has no 'url'",
+            "environment.tasks: a task has no key 'url'",
         ),
         (
             {"name": "web", "tasks": [{"id": "x"}]},

@@ -332,9 +332,9 @@ async def test_loop_records_an_ios_episode(
     [
         (
             {"simulator": "iPhone 99"},
-            r"there is no simulator 'iPhone 99'; there are: iPhone 14 \(iOS 17.4, ",
+            r"there is no simulator 'iPhone 99'; simulators: iPhone 14 \(iOS 17.4, ",
         ),
-        ({}, r"more than one simulator: give the UDID of one; there are: iPhone 14 .*iPhone 15 "),
+        ({}, r"more than one simulator: give the UDID of one; simulators: iPhone 14 .*iPhone 15 "),
         (
             {"simulator": "iPhone 15"},
             r"iPhone 15 is Booted, but only a simulator that is shut down can be cloned",

@@ -80,7 +80,7 @@ async def test_killed_companion_is_replaced(
     assert companions() not in ([], [companion])
     [second] = companions()
     await killed(second)
-    with pytest.raises(EnvironmentFailedError, match=r"killed by signal 9|had ended"):
+    with pytest.raises(EnvironmentFailedError, match=r"killed by signal 9|has exited"):
         await phone.step(SWITCH)
     assert companions() == [], "one new companion for an episode, then it is over"
 
@@ -168,14 +168,14 @@ async def test_acts_are_never_sent_twice(
             "on",
             {"boot_timeout": 1.0},
             {"describe": "empty"},
-            "was not ready 1 s .* last it told: no screen size",
+            "was not ready 1 s .* last status: no screen size",
         ),
         ("on", {}, {"describe": "die"}, r"description: idb_companion ended \(killed by signal 9\)"),
         (
             "on",
             {"boot_timeout": 1.0},
             {"accessibility_info": "empty"},
-            "last it told: a screen without elements",
+            "last status: a screen without elements",
         ),
         (
             "on",

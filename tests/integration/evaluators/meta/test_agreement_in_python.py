@@ -158,5 +158,5 @@ def test_names_of_others_are_no_markup() -> None:
 
 
 def test_tasks_are_told_in_one_way() -> None:
-    with pytest.raises(prill.UsageError, match="give one of them"):
+    with pytest.raises(prill.UsageError, match="give only one"):
         prill.agreement(VERDICTS, LABELS, trajectories=TRAJECTORIES, tasks={"0": "t"})

@@ -267,7 +267,7 @@ def test_swift_calls_on_a_new_loop_each_time(reward: Reward) -> None:
 async def test_missing_columns_stop_the_training(reward: Reward) -> None:
     with pytest.raises(UsageError, match=r"no column 'trajectory'.*its columns: solution, task_id"):
         await TRLReward(reward)(completions=["c"], prompts=["p"], task_id=[1], solution=["s"])
-    with pytest.raises(UsageError, match="2 completions, and 1 trajectories"):
+    with pytest.raises(UsageError, match="2 completions, but 1 trajectories"):
         await TRLReward(reward)(completions=["c"] * 2, trajectory=BATCH[:1])
 
 
