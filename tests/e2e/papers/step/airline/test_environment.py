@@ -99,7 +99,7 @@ async def test_unknown_scenarios_are_usage_errors(service: Service, tmp_path: Pa
     for name, seed in (("book-flight", SCENARIOS), ("fly", 0)):
         with pytest.raises(UsageError, match="seeds 0 to 19"):
             await environment.task(name, seed)
-    with pytest.raises(UsageError, match="unknown scenario"):
+    with pytest.raises(UsageError, match="has no scenario"):
         await environment.reset(Task(id="airline/book-flight?seed=0", goal="g"))
 
 
