@@ -626,7 +626,7 @@ def test_site_builds_without_warnings(tmp_path: Path) -> None:
             f"the reference lacks prill.{name}"
         )
     assert (
-        "seconds for a reset or a step" in pages["emulators"]
+        "Timeout of a reset or a step, in seconds." in pages["emulators"]
         and "Annotated" not in pages["emulators"]
     )
     outside = r'<(?:script|img|link)[^>]+(?:src|href)="https?://'

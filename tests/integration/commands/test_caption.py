@@ -386,5 +386,5 @@ def test_annotate_captions_then_rows(prill: Prill, tmp_path: Path) -> None:
     refused = prill(
         "annotate", "t.jsonl", "--captions", "data/captions.jsonl", "--annotator", "anna"
     )
-    assert refused.returncode == 2 and "of trajectories only" in refused.stderr
-    assert "name trajectories" in prill("annotate", "--annotator", "anna").stderr
+    assert refused.returncode == 2 and "only for trajectories" in refused.stderr
+    assert "give trajectories" in prill("annotate", "--annotator", "anna").stderr

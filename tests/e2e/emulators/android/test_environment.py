@@ -365,7 +365,7 @@ async def test_several_phones_are_told_apart(
         )
         assert [phone.screen.page for phone in adb.phones] == ["home", "results"]
         nameless = Android(tmp_path, phone=phone())
-        with pytest.raises(UsageError, match="say which: emulator-5562, emulator-5564"):
+        with pytest.raises(UsageError, match="choose one: emulator-5562, emulator-5564"):
             await nameless.reset(HOME)
         for environment in (one, other, nameless):
             await environment.close()
