@@ -191,18 +191,19 @@ def test_lost_ray_is_one_error_and_resumes(tmp_path: Path, server: str) -> None:
             "--concurrency",
             str(AT_ONCE),
         ]
-        # Without its GCS, Ray goes on for a minute: then the run may be through.
         code, said = run(tmp_path, [*command, "--engine", "ray", "--workers", "2"], server)
-        assert code == 2 and said.count("Ray was lost") == 1, said
-        assert (
-            "raylet" not in said
-            and "Traceback" not in said
-            and len(said.replace("\r", "\n").splitlines()) < 40
-        ), said
-        assert (
-            not list(tmp_path.glob("*.shards"))
-            and COUNT // 3 <= lines(tmp_path) <= mock.stats().requests
-        )
+        if code == 0:
+            # Ray's workers go on for a minute without its servers, so the run may complete.
+            assert lines(tmp_path) == COUNT
+        else:
+            assert code == 2 and said.count("Ray stopped") == 1, said
+            assert (
+                "raylet" not in said
+                and "Traceback" not in said
+                and len(said.replace("\r", "\n").splitlines()) < 40
+            ), said
+            assert COUNT // 3 <= lines(tmp_path) <= mock.stats().requests
+        assert not list(tmp_path.glob("*.shards"))
         code, said = run(tmp_path, command, "end")
         assert code == 0, said
         records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
