@@ -59,7 +59,11 @@ def test_captions_once_then_score_by_file(prill: Prill, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     tally = json.loads(done.stdout)
     assert (tally["made"], tally["equal"], tally["kept"], tally["trajectories"]) == (4, 1, 0, 3)
-    assert captions(tmp_path / "c.jsonl") == dict.fromkeys(
+    # of equal pictures, the one that is read first gives its name
+    made = {
+        name.replace("-again", ""): text for name, text in captions(tmp_path / "c.jsonl").items()
+    }
+    assert made == dict.fromkeys(
         ("red.png", "blue.png", "green.png", "black.png"), "a page in one colour"
     )
     assert len(captioner.turns) == 4 and len(captioner.pictures) == 4
