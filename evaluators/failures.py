@@ -229,8 +229,8 @@ def cluster_failures(
 
     Args:
         reasons: The reason by trajectory id, at most 2,000.
-        clusters: The number of clusters. None: the square root of half the number of reasons, at
-            most 12.
+        clusters: The number of clusters; there are fewer if fewer reasons differ. None: the square
+            root of half the number of reasons, at most 12.
         draws: The number of bootstrap resamples for the stability.
         seed: The random seed of the resamples.
 
@@ -301,6 +301,8 @@ def _medoids(near: NDArray[np.float64], places: Sequence[int], wanted: int) -> d
     while len(medoids) < min(wanted, len(places)):
         farthest = own[:, medoids].max(axis=1)
         farthest[medoids] = np.inf
+        if farthest.min() > 1 - 1e-9:  # all others say what a medoid says
+            break
         medoids.append(int(farthest.argmin()))
     for _ in range(20):
         nearest = own[:, medoids].argmax(axis=1)

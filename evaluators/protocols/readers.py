@@ -3,7 +3,7 @@
 `READERS` has them by the name that a preset's stage gives. A verdict is read twice: `official`
 follows the authors' code to the letter, with its mistakes; `parse` accepts only a clear verdict and
 raises UnparsableError otherwise. The rules were read in public code, named in each docstring, and
-are written anew here.
+are written for prill.
 """
 
 from __future__ import annotations

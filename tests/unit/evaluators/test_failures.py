@@ -147,3 +147,11 @@ def test_clusters_gather_like_reasons_round_one_of_them() -> None:
 def test_few_and_empty_reasons_are_clustered_too(reasons: dict[str, str]) -> None:
     clusters = cluster_failures(reasons)
     assert sorted(id for cluster in clusters for id in cluster.ids) == sorted(reasons)
+
+
+def test_equal_reasons_are_one_cluster() -> None:
+    same = {f"r{i}": "the judge gives no reason" for i in range(30)}
+    (cluster,) = cluster_failures(same)
+    assert (len(cluster.ids), cluster.stability > 0.6) == (30, True)
+    first, second = cluster_failures({**same, "other": "captcha shown"}, clusters=5)
+    assert (len(first.ids), second.ids) == (30, ("other",))

@@ -258,7 +258,7 @@ async def test_a_label_is_on_disk_with_the_answer(files: Path) -> None:
 
 
 async def test_a_label_is_for_the_run_that_the_page_shows(files: Path) -> None:
-    """Files that were replaced number the runs anew: a page that does not know yet is refused."""
+    """Replaced files renumber the runs: a page that does not know yet is refused."""
     async with page(files) as asked:
         decision = {"choice": "failure", "id": "c", "version": 0}
         status, refused = await asked.post("api/labels/1", decision)
