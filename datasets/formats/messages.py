@@ -24,11 +24,10 @@ from prill.actions.tool_calls import screen_size
 from prill.datasets.reading.anthropic import is_message, messages, read_call
 from prill.datasets.reading.chat import LOOKS, conversation
 from prill.datasets.reading.images import RecordImages, image_store
-from prill.datasets.reading.records import UNREADABLE, date_in, read_record
+from prill.datasets.reading.records import UNREADABLE, date_in, decoded_lines, read_record
 from prill.datasets.reading.responses import is_item
 from prill.datasets.reading.sources import Source, find_files, read_document
 from prill.errors import InputError
-from prill.io.lines import read_lines
 from prill.io.store import BadLine
 from prill.types import Platform, Task, Trajectory
 
@@ -160,7 +159,8 @@ def _request(record: dict[str, object]) -> dict[str, object]:
 def _runs(path: Path, name: str) -> Iterator[tuple[str, _Run | BadLine]]:
     value = Source(path).value
     if isinstance(value, dict) and _holds_messages(value):
-        yield from _of_records(_lines(path), name)
+        lines = ((place, line) for place, _, line in decoded_lines(path, object))
+        yield from _of_records(lines, name)
         return
     document = read_record(str(path), partial(read_document, path, name))
     if isinstance(document, BadLine):
@@ -176,24 +176,6 @@ def _runs(path: Path, name: str) -> Iterator[tuple[str, _Run | BadLine]]:
         yield document.place, _Run(name, values, meta=_meta(path))
         return
     yield from _of_records(document.records, name)
-
-
-def _lines(path: Path) -> Iterator[tuple[str, object | BadLine]]:
-    """Yields the JSON values of a file with their places, one in memory at a time."""
-    lines = read_lines(path)
-    while True:
-        try:
-            line = next(lines)
-        except StopIteration:
-            return
-        except InputError as error:
-            yield str(path), BadLine(str(path), str(path), str(error).removeprefix(f"{path}:"), b"")
-            return
-        place = f"{path}:{line.number}"
-        try:
-            yield place, msgspec.json.decode(line.data)
-        except UNREADABLE as error:
-            yield place, BadLine(place, place, str(error), line.data)
 
 
 def _of_records(

@@ -38,7 +38,24 @@ def read_rows(
     A row that does not match, or for which `make` raises InputError, becomes one BadLine with its
     position; so does the lost part of a damaged archive.
     """
-    decoder = msgspec.json.Decoder(row)
+    for place, data, value in decoded_lines(path, row):
+        if isinstance(value, BadLine):
+            yield value
+            continue
+        try:
+            yield from list(make(value))
+        except (*UNREADABLE, InputError) as error:
+            yield BadLine(place, place, str(error), data)
+
+
+def decoded_lines(
+    path: str | PathLike[str], type: type[Row]
+) -> Iterator[tuple[str, bytes, Row | BadLine]]:
+    """Yields the place, the bytes and the value of each line, one in memory at a time.
+
+    A line that does not match, and the lost part of a damaged archive, is a BadLine.
+    """
+    decoder = msgspec.json.Decoder(type)
     lines = read_lines(path)
     while True:
         try:
@@ -46,13 +63,14 @@ def read_rows(
         except StopIteration:
             return
         except InputError as error:
-            yield BadLine(str(path), str(path), str(error).removeprefix(f"{path}:"), b"")
+            bad = BadLine(str(path), str(path), str(error).removeprefix(f"{path}:"), b"")
+            yield str(path), b"", bad
             return
         place = f"{path}:{line.number}"
         try:
-            yield from list(make(decoder.decode(line.data)))
-        except (*UNREADABLE, InputError) as error:
-            yield BadLine(place, place, str(error), line.data)
+            yield place, line.data, decoder.decode(line.data)
+        except UNREADABLE as error:
+            yield place, line.data, BadLine(place, place, str(error), line.data)
 
 
 def decode_json(data: bytes, type: type[Row]) -> Row:
