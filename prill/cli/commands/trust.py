@@ -188,6 +188,8 @@ COMMANDS: Mapping[str, Command] = {
                 "annotator": "NAME",
                 "by": "KEY",
                 "output": "LABELS",
+                "captions": "FILE",
+                "watch": "W",
                 "verdicts": "V",
                 "labels": "L",
                 "title": "TEXT",
@@ -197,7 +199,7 @@ COMMANDS: Mapping[str, Command] = {
         (
             "prill view t.jsonl --verdicts v.jsonl --labels l.jsonl",
             "prill view t.jsonl --verdicts v.jsonl --annotator ada -o ada.jsonl --blind",
-            "prill view logs --verdicts vlm.jsonl steps.jsonl --by task",
+            "prill view logs --verdicts vlm.jsonl steps.jsonl --by task --watch watch.jsonl",
         ),
         "The page is served on this machine only, and follows files that a run is writing. "
         "`prill report` writes the same page as a file.\n"

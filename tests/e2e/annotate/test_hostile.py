@@ -20,8 +20,8 @@ from prill.captioner.files import Caption
 from prill.emulators.browser.chromium import Chromium
 from prill.io.store import encode
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
-from prill.ui.annotate.captions import CaptionSite, open_site
 from prill.ui.serving import serving
+from prill.ui.view.captions import CaptionSite, open_site
 from prill.ui.view.site import ViewSite
 from tests.e2e.annotate.conftest import at, idle, press
 from tests.support.closing import closed
