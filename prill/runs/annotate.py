@@ -364,7 +364,7 @@ def _read(library: Library) -> list[str]:
 
     Raises UsageError if no run, or not every verdict, can be read.
     """
-    for _ in library.refresh():
+    for _ in library.read_rows():
         pass
     left_out = library.left_out()
     if all(row.broken is not None for row in library.rows):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -128,7 +128,7 @@ class ViewSite:
     async def _read(self) -> None:
         while True:
             changes = self.library.refresh()
-            while await asyncio.to_thread(_some, changes):
+            while await _unbroken(asyncio.to_thread(_some, changes)):
                 pass
             await asyncio.sleep(_PAUSE)
 
@@ -345,6 +345,16 @@ class ViewSite:
             verdicts = () if self.reveal == "never" else (None,) * len(verdicts)
         # Metadata may hold the outcome, and checked claims are a judgement.
         return replace(shown, labels=labels, verdicts=verdicts, notes="", claims=(), retry=None)
+
+
+async def _unbroken(reading: Coroutine[None, None, bool]) -> bool:
+    """Awaits what a thread reads, also when cancelled: the library is closed afterwards."""
+    task = asyncio.ensure_future(reading)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
 
 
 def _some(changes: Iterator[int]) -> bool:

@@ -288,7 +288,7 @@ async def test_captions_page_shows_all_runs_nothing(browser: Chromium, tmp_path:
                 if not i % 2:
                     shown = await page.evaluate("document.getElementById('caption').value")
                     assert shown == text
-                await watch.is_untouched("prill annotate: captions")
+                await watch.is_untouched("prill view: captions")
                 await press(page, "r")
             await page.locator("#counts").filter(has_text=f"{len(PAYLOADS)} done").wait_for()
 
