@@ -181,7 +181,7 @@ COMMANDS: Mapping[str, Command] = {
         "trust",
         "read, search, compare and label runs in a browser, also while their files grow",
         "prill.runs.view:ViewConfig",
-        "prill.cli.trusting:view",
+        "prill.cli.pages:view",
         FlagLayout(
             ("trajectories",),
             metavars={
@@ -209,7 +209,7 @@ COMMANDS: Mapping[str, Command] = {
         "trust",
         "label trajectories by hand in a browser",
         "prill.runs.annotate:AnnotateConfig",
-        "prill.cli.trusting:annotate",
+        "prill.cli.pages:annotate",
         FlagLayout(
             ("trajectories",),
             metavars={
@@ -239,7 +239,7 @@ COMMANDS: Mapping[str, Command] = {
         "trust",
         "write one HTML page with screenshots, verdicts and labels",
         "prill.runs.report:ReportConfig",
-        "prill.cli.trusting:report",
+        "prill.cli.reporting:report",
         FlagLayout(
             ("trajectories",),
             metavars={
