@@ -66,6 +66,18 @@ _ERROR = re.compile(
     r"internal server error|\berr_[a-z_]{4,}",
     re.IGNORECASE,
 )
+# The rules that read a state, each with words of which every match has one: looking for them takes
+# a tenth of the time.
+_SHOWN = (
+    ("captcha", _CAPTCHA, ("captcha", "human", "robot", "unusual traffic")),
+    ("login_wall", _LOGIN, ("login", "log in", "signin", "sign in")),
+    (
+        "error_page",
+        _ERROR,
+        ("error", "forbidden", "not found", "gateway", "unavailable", "unauthorized", "too many",
+         "this site can", "you have been blocked", "access denied", "err_"),
+    ),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +152,12 @@ def judged_cause(verdict: Verdict) -> Cause | None:
 def rule_cause(trajectory: Trajectory) -> Cause | None:
     """Returns the first rule of `RULES` that applies to a run that failed; None: no rule does."""
     states, steps = trajectory.observations, trajectory.steps
-    for code, pattern in (("captcha", _CAPTCHA), ("login_wall", _LOGIN), ("error_page", _ERROR)):
-        for place in sorted(endings(trajectory), reverse=True):
-            text = _read(states[place])
+    texts = {place: _read(states[place]) for place in sorted(endings(trajectory), reverse=True)}
+    folded = {place: text.casefold() for place, text in texts.items()}
+    for code, pattern, words in _SHOWN:
+        for place, text in texts.items():
+            if not any(word in folded[place] for word in words):
+                continue
             if (match := pattern.search(text)) is None:
                 continue
             if code == "login_wall" and not _asks_for_login(trajectory, text):
