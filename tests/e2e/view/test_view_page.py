@@ -355,6 +355,7 @@ async def test_typed_words_of_each_page_survive_a_visit_to_the_other(
     words = ("--captions", "captions.jsonl", "--annotator", "ada", "-o", "l.jsonl", "--blind")
     async with command(tmp_path, *words) as (_, url), shown(browser, url) as page:
         page.on("dialog", lambda dialog: asyncio.ensure_future(dialog.accept()))  # leave anyway
+        await page.locator("#browse:not([aria-busy]) #outcomes").wait_for()
         await page.keyboard.press("s")  # success, not saved
         await says(page, "#unsaved", "1 not saved")
         await page.get_by_role("link", name="Captions").click()
