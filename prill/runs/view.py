@@ -271,12 +271,13 @@ async def _served(
     trajectories = opened_folders(config.trajectories)
     async with contextlib.AsyncExitStack() as stack:
         sites: list[Site] = []
-        runs = captions = None
+        runs = captions = watch = None
         if trajectories:
             runs = _opened_runs(config, trajectories, retries, stack)
             sites.append(runs)
         if config.watch:
-            sites.append(WatchSite(find_watch_files(config.watch), title=config.title))
+            watch = WatchSite(find_watch_files(config.watch), title=config.title)
+            sites.append(watch)
         if config.captions is not None:
             decisions = str(Path(config.captions).parent / DECISIONS)
             captions = stack.enter_context(
@@ -293,7 +294,10 @@ async def _served(
         session = None if runs is None else runs.session
         return ViewResult(
             runs=0 if runs is None else len(runs.library),
-            problems=() if runs is None else tuple(runs.library.problems),
+            problems=(
+                *(() if runs is None else runs.library.problems),
+                *(() if watch is None else watch.problems),
+            ),
             output=None if config.output is None else str(config.output),
             written=0 if session is None else session.written,
             done=0 if session is None else session.done,

@@ -24,6 +24,7 @@ from prill.transcripts import read_transcript, transcript_folder
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
 from prill.ui.report.calls import Exchanges, exchanges
 from prill.ui.report.entries import (
+    MAX_TEXT,
     Detail,
     Judge,
     ReportRow,
@@ -198,7 +199,7 @@ class Library:
                 item = self[number]
                 self._index.add_run(self._origins[number], item)
                 if "failure" in (*one.outcomes, one.truth):
-                    self._rules[one.id] = rule_cause(item)
+                    self._rules[one.id] = _short_rule(item)
             count += 1
             yield count
 
@@ -221,7 +222,7 @@ class Library:
                     count += 1
                     yield count
                     with contextlib.suppress(InputError):  # its page says so
-                        self._rules[one.id] = rule_cause(self[number])
+                        self._rules[one.id] = _short_rule(self[number])
                 failed = failed.with_rules(self._rules.get(one.id))
             with self._lock:
                 if failed is None:
@@ -570,3 +571,9 @@ class Library:
                 first_failures=self._looked < len(self._journal),
             )
         return summary(contents)
+
+
+def _short_rule(item: Trajectory) -> Cause | None:
+    """Returns what the rules say of a run, without a long answer that it quotes."""
+    cause = rule_cause(item)
+    return cause and replace(cause, detail=cause.detail[:MAX_TEXT])

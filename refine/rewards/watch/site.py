@@ -139,6 +139,11 @@ class WatchSite:
         self._lock = threading.Lock()
         self._reading: Iterator[None] = iter(())
 
+    @property
+    def problems(self) -> list[str]:
+        """Returns messages about lines that could not be read."""
+        return [problem for log in self.logs for problem in log.problems]
+
     def files(self) -> Mapping[str, str]:
         """Returns the page, its style and its script."""
         return served_page(
@@ -163,7 +168,7 @@ class WatchSite:
             shares = [log.share() for log in self.logs]
             done, size = (sum(column) for column in zip(*shares, strict=True))
             reports = [(get_name(log.path), log.report()) for log in self.logs]
-            problems = [problem for log in self.logs for problem in log.problems]
+            problems = self.problems
         html = render(
             "refine/rewards/watch/sections.html",
             sections=[(name, watch_section(report)) for name, report in reports],

@@ -106,8 +106,13 @@ async def test_every_page_has_the_same_guard(files: Path) -> None:
 
 
 async def test_one_page_has_no_navigation(files: Path) -> None:
-    async with served(watch=[files / "watch.jsonl"]) as (asked, _):
+    with (files / "watch.jsonl").open("ab") as log:
+        log.write(b"broken\n")
+    async with served(watch=[files / "watch.jsonl"]) as (asked, result):
         assert "<nav" not in (await asked.get("")).decode()
+        await asked.get("api/state")
+    (problem,) = result.result().problems
+    assert problem.startswith(f"{files}/watch.jsonl:301: ")
 
 
 @pytest.mark.parametrize(
