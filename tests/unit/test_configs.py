@@ -799,6 +799,18 @@ WAYS: dict[str, list[Ways]] = {
             """,
             lambda: prill.AgreeConfig(verdicts="p.jsonl", labels="r.jsonl", metric="aitw"),
         ),
+        Ways(
+            "v.jsonl l.jsonl --metric answers --trajectories t.jsonl",
+            """
+            verdicts = "v.jsonl"
+            labels = "l.jsonl"
+            metric = "answers"
+            trajectories = "t.jsonl"
+            """,
+            lambda: prill.AgreeConfig(
+                verdicts="v.jsonl", labels="l.jsonl", metric="answers", trajectories="t.jsonl"
+            ),
+        ),
     ],
     "fit": [
         Ways(
