@@ -24,7 +24,7 @@ from prill.actions.tool_calls import fraction, parsed, screen_size, scroll_direc
 from prill.datasets.annotations import KEY, annotation
 from prill.datasets.reading.chat import ChatMessage, ContentPart, ToolCall, conversation
 from prill.datasets.reading.images import RecordImages, image_size_or_none, image_store
-from prill.datasets.reading.records import date_in, decode_json, read_record
+from prill.datasets.reading.records import date_in, decode_json, read_file, read_record
 from prill.datasets.reading.sources import Source
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
@@ -171,13 +171,9 @@ def _files(root: Path) -> Iterator[tuple[Path, str, bytes | BadLine]]:
     ):
         name = path.relative_to(root).with_suffix("").as_posix() if root.is_dir() else path.stem
         try:
-            data = path.read_bytes()
-        except OSError as error:
-            yield (
-                path,
-                name,
-                BadLine(str(path), str(path), f"cannot be read: {error.strerror}", b""),
-            )
+            data = read_file(path)
+        except InputError as error:
+            yield path, name, BadLine(str(path), str(path), str(error), b"")
             continue
         if not root.is_dir() or _MARK in data:
             any_document = True
