@@ -39,7 +39,7 @@ from prill.models.local.weights import (
     read_window,
 )
 from prill.models.prompts import call_code
-from prill.models.replies import excerpt
+from prill.models.replies import GivenReply, excerpt
 from prill.models.request import (
     TOP_LOGPROBS,
     ImageEncoder,
@@ -315,7 +315,12 @@ class LocalModel:
         request, usage = worded(messages, ending, code), Usage()
         pictures = sum(isinstance(part, Image) for message in request for part in message.parts)
         for limit in (max_tokens, 2 * max_tokens):
-            generation = await self._in_turn(request, limit, TOP_LOGPROBS if form else 0)
+            generation = await self._in_turn(
+                request,
+                limit,
+                TOP_LOGPROBS if form else 0,
+                form.text if isinstance(form, GivenReply) else "",
+            )
             await self._note(request, generation)
             usage += self.ledger.record(
                 generation.prompt_tokens, generation.completion_tokens, pictures
@@ -333,7 +338,7 @@ class LocalModel:
         return Reply(generation.text, usage, fields, generation.tokens)
 
     async def _in_turn(
-        self, request: Sequence[Message], max_tokens: int, alternatives: int
+        self, request: Sequence[Message], max_tokens: int, alternatives: int, given: str
     ) -> Generation:
         """Queues the call and returns its generation. A cancelled call stops at its next token."""
         stop = threading.Event()
@@ -346,6 +351,7 @@ class LocalModel:
                 alternatives=alternatives,
                 timeout=self.timeout,
                 stop=stop,
+                given=given,
             )
 
         try:
