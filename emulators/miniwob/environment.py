@@ -353,7 +353,7 @@ class MiniWobConfig(EnvironmentConfig):
 
     name: ClassVar[str] = "miniwob"
     usual_policy: ClassVar[str | None] = "scripted"
-    _told: ClassVar[frozenset[str]] = frozenset(
+    _identifying: ClassVar[frozenset[str]] = frozenset(
         {"tasks", "text", "hidden", "settle", "announce_end"}
     )
 

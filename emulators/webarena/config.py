@@ -62,7 +62,7 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
 
     name: ClassVar[str] = "webarena"
     # Addresses, resets and logins do not change an episode's identity.
-    _told: ClassVar[frozenset[str]] = PagesConfig._told | {
+    _identifying: ClassVar[frozenset[str]] = PagesConfig._identifying | {
         "configs", "shop", "oracle", "oracle_model", "reset", "reset_when", "cookies"
     }  # fmt: skip
 

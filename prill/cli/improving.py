@@ -236,8 +236,8 @@ def _print_filtered(result: FilterResult, *, as_json: bool) -> None:
         figures(filtered)["steps_lost"].items(), key=lambda item: (-item[1], item[0])
     ):
         print(f"  lost {count:>6,}  {why}")
-    if filtered.elsewhere:
-        print(f"{filtered.elsewhere:,} verdicts are of other trajectories", file=sys.stderr)
+    if filtered.unmatched:
+        print(f"{filtered.unmatched:,} verdicts are of other trajectories", file=sys.stderr)
     print(str(result).splitlines()[-1], file=sys.stderr)
 
 

@@ -508,7 +508,7 @@ class Endpoint:
         loop = asyncio.get_running_loop()
         with queued() as begin:
             async with connection.limiter:
-                await booking.hold()
+                await booking.reserve()
                 begin()
                 start = loop.time()
                 stats.attempts += 1

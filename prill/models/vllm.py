@@ -37,7 +37,7 @@ from prill.io.cache import DiskCache
 from prill.io.shards import packed_for
 from prill.models import keeper
 from prill.models.client import PIXEL_BUDGET, OpenAIModel
-from prill.models.devices import expect_room, fit_together, hold, register_server
+from prill.models.devices import expect_room, fit_together, register_server, register_user
 from prill.models.ledger import Booking, Price, queued
 from prill.models.local.trained import expect_model, expect_trained
 from prill.models.replies import Completion
@@ -229,7 +229,7 @@ class Server:
         self._lock = threading.Lock()
         self._run: _Run | None = None
         self._calls = 0
-        hold(self)
+        register_user(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if packed_for() is not None:

@@ -159,7 +159,7 @@ WAYS: dict[str, list[Ways]] = {
     "papers bench": [
         Ways(
             "miniwob --policy react --model m --tasks 43 --seeds 0-4 --trials 2 --lessons.model j "
-            "--beside step,own.toml -o b",
+            "--baselines step,own.toml -o b",
             """
             environment = {name = "miniwob", tasks = 43}
             policy = "react"
@@ -167,7 +167,7 @@ WAYS: dict[str, list[Ways]] = {
             seeds = "0-4"
             trials = 2
             lessons = {model = "j"}
-            beside = ["step", "own.toml"]
+            baselines = ["step", "own.toml"]
             output = "b"
             """,
             lambda: prill.papers.bench.BenchConfig(
@@ -177,16 +177,16 @@ WAYS: dict[str, list[Ways]] = {
                 seeds="0-4",
                 trials=2,
                 lessons={"model": "j"},
-                beside=["step", Path("own.toml")],
+                baselines=["step", Path("own.toml")],
                 output=Path("b"),
             ),
         ),
         Ways(
-            "mind2web --recordings cross-task=t.jsonl --policy self-map --beside none -o runs/m "
+            "mind2web --recordings cross-task=t.jsonl --policy self-map --baselines none -o runs/m "
             "--retry-broken",
             """
             policy = "self-map"
-            beside = "none"
+            baselines = "none"
             output = "runs/m"
             retry_broken = true
             [environment]
@@ -196,7 +196,7 @@ WAYS: dict[str, list[Ways]] = {
             lambda: prill.papers.bench.BenchConfig(
                 environment={"name": "mind2web", "recordings": ["cross-task=t.jsonl"]},
                 policy="self-map",
-                beside="none",
+                baselines="none",
                 output="runs/m",
                 retry_broken=True,
             ),

@@ -23,7 +23,7 @@ from prill.papers.mind2web.pages.state import (
     PageState,
     StepScore,
     describe_step,
-    read_said,
+    parse_action,
     read_state,
     word_f1,
 )
@@ -81,9 +81,9 @@ def test_synapse_reads_what_was_said(said: str, wanted: tuple[str, str], f1: flo
 
 
 def test_synapse_empty_brackets_are_no_value() -> None:
-    assert read_said("TYPE [5] []") == ("TYPE", "5", None)
-    assert read_said("Action: CLICK [7]") == ("CLICK", "7", None)
-    assert read_said("XCLICK [7]") == (None, "7", None), "an operation stands alone"
+    assert parse_action("TYPE [5] []") == ("TYPE", "5", None)
+    assert parse_action("Action: CLICK [7]") == ("CLICK", "7", None)
+    assert parse_action("XCLICK [7]") == (None, "7", None), "an operation stands alone"
 
 
 def test_synapse_match_by_text_or_by_parts() -> None:
