@@ -100,15 +100,20 @@ def find_cause(trajectory: Trajectory, verdict: Verdict | None = None) -> Cause 
     Raises:
         UsageError: The verdict calls the run a success, or is unscored.
     """
-    if verdict is not None and verdict.success is not False:
-        raise UsageError(f"the verdict on {verdict.id} is not a failure, so it has no cause")
-    judged = None if verdict is None else _judged(verdict)
+    judged = None if verdict is None else judged_cause(verdict)
     if judged is not None and judged.code != "other":
         return judged
-    return _by_rules(trajectory) or judged
+    return rule_cause(trajectory) or judged
 
 
-def _judged(verdict: Verdict) -> Cause | None:
+def judged_cause(verdict: Verdict) -> Cause | None:
+    """Finds the cause in a verdict's findings, step labels or reason; `other` if only in a reason.
+
+    Raises:
+        UsageError: The verdict calls the run a success, or is unscored.
+    """
+    if verdict.success is not False:
+        raise UsageError(f"the verdict on {verdict.id} is not a failure, so it has no cause")
     found = verdict.findings or Findings()
     if found.not_executable is not None:
         return Cause("not_executable", "judge", None, found.not_executable)
@@ -130,7 +135,8 @@ def _judged(verdict: Verdict) -> Cause | None:
     return Cause("other", "judge", None, verdict.reason) if verdict.reason else None
 
 
-def _by_rules(trajectory: Trajectory) -> Cause | None:
+def rule_cause(trajectory: Trajectory) -> Cause | None:
+    """Returns the first rule of `RULES` that applies to a run that failed; None: no rule does."""
     states, steps = trajectory.observations, trajectory.steps
     for code, pattern in (("captcha", _CAPTCHA), ("login_wall", _LOGIN), ("error_page", _ERROR)):
         for place in sorted(endings(trajectory), reverse=True):

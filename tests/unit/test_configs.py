@@ -642,7 +642,7 @@ WAYS: dict[str, list[Ways]] = {
     ],
     "best": [
         Ways(
-            "v.jsonl t.jsonl -o best.jsonl --labels l.jsonl --source human --attempts 4 "
+            "t.jsonl --verdicts v.jsonl -o best.jsonl --labels l.jsonl --source human --attempts 4 "
             "--plot p.svg",
             """
             verdicts = "v.jsonl"
@@ -661,6 +661,32 @@ WAYS: dict[str, list[Ways]] = {
                 source="human",
                 attempts=4,
                 plot=Path("p.svg"),
+            ),
+        ),
+        Ways(
+            "t.jsonl --compare c.jsonl --model gpt-4o --base-url http://x --captioner given "
+            "--seed 3 --transitions 5 --budget-usd 2 --retry-unscored --no-transcripts",
+            """
+            trajectories = "t.jsonl"
+            compare = "c.jsonl"
+            model = {name = "gpt-4o", base-url = "http://x"}
+            captioner = "given"
+            budget-usd = 2
+            retry-unscored = true
+            transcripts = false
+            [comparison]
+            seed = 3
+            transitions = 5
+            """,
+            lambda: prill.BestConfig(
+                trajectories="t.jsonl",
+                compare=Path("c.jsonl"),
+                model={"name": "gpt-4o", "base_url": "http://x"},
+                captioner="given",
+                comparison=prill.ComparisonSpec(seed=3, transitions=5),
+                budget_usd=2,
+                retry_unscored=True,
+                transcripts=False,
             ),
         ),
     ],
@@ -772,6 +798,18 @@ WAYS: dict[str, list[Ways]] = {
             metric = "aitw"
             """,
             lambda: prill.AgreeConfig(verdicts="p.jsonl", labels="r.jsonl", metric="aitw"),
+        ),
+        Ways(
+            "v.jsonl l.jsonl --metric answers --trajectories t.jsonl",
+            """
+            verdicts = "v.jsonl"
+            labels = "l.jsonl"
+            metric = "answers"
+            trajectories = "t.jsonl"
+            """,
+            lambda: prill.AgreeConfig(
+                verdicts="v.jsonl", labels="l.jsonl", metric="answers", trajectories="t.jsonl"
+            ),
         ),
     ],
     "fit": [

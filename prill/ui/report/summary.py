@@ -47,7 +47,7 @@ class ReportContents:
     """The contents of a page, as far as its summary needs them.
 
     `labels` are those of `source` alone; `calibrated_on` counts for each calibration the
-    trajectories that it was fitted to. With `first_failures`, `failures` are only the first ones.
+    trajectories that it was fitted to. With `first_failures`, more failures will follow.
     """
 
     rows: Sequence[ReportRow]

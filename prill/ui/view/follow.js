@@ -96,7 +96,9 @@ function beginAnew(state) {
   known = { generation: state.generation, changes: 0 };
 }
 
-const partValues = () => overview.parts.map((_, i) => new Set(overview.rows.map((row) => row.parts[i])).size);
+// What the choices of the filters depend on.
+const partValues = () => [
+  ...[(row) => row.cause, ...overview.parts.map((_, i) => (row) => row.parts[i])].map((read) => new Set(overview.rows.map(read)).size), hasCosts()];
 
 function showProgress(state) {
   const all = overview.rows.length;

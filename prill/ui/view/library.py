@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from prill.errors import InputError, PrillError
+from prill.evaluators.failures import Cause, rule_cause
 from prill.evaluators.labels import gold_labels
 from prill.io.cache import scratch_database
 from prill.io.lines import Line, get_name
@@ -34,7 +36,7 @@ from prill.ui.report.entries import (
     row,
     truth_outcome,
 )
-from prill.ui.report.failures import FailedRun, failed_run
+from prill.ui.report.failures import FailedRun, failed_row
 from prill.ui.report.pictures import ReportPicture, look_at
 from prill.ui.report.summary import ReportContents, Summary, summary
 from prill.ui.view.following import FollowedFile
@@ -42,7 +44,6 @@ from prill.ui.view.index import SearchIndex
 from prill.ui.view.label_log import SOURCE, LabelLog
 
 _MAX_BROKEN = 100  # messages about lines that cannot be read
-_MAX_FAILURES = 1000  # failed runs whose causes the summary has
 _RATE_SECONDS = 120.0  # over which the rate of verdicts is computed
 _RATE_POINTS = 240
 _UNNAMED = "(unnamed)"
@@ -148,6 +149,9 @@ class Library:
         self._columns: dict[tuple[str, bytes], _Column] = {}
         self._gold: dict[str, bool | None] = {}
         self._labels: dict[str, list[LabelRecord]] = {}
+        self._failed: dict[str, FailedRun] = {}  # those whose cause was looked for
+        self._rules: dict[str, Cause | None] = {}  # what the rules say of a run
+        self._looked = 0  # changes whose causes were looked for
         runs, verdicts = self._paths
         self._run_files = [FollowedFile(path) for path in runs]
         self._verdict_files = [FollowedFile(path) for path in verdicts]
@@ -180,6 +184,38 @@ class Library:
                     self._take_labels()
                 except PrillError as error:  # another process may be writing it
                     self._problem(str(error))
+        yield from self._find_causes()
+
+    def _find_causes(self) -> Iterator[int]:
+        """Looks for the causes of runs that changed; the rules read a run's line again."""
+        count = 0
+        while self._looked < len(self._journal):
+            with self._lock:
+                number = self._journal[self._looked]
+                self._looked += 1
+                one = self.rows[number]
+                gold = self._gold.get(one.id)
+                failed = None
+                if one.broken is None:
+                    failed = failed_row(
+                        one.id, one.goal, one.steps, self.judges, gold, self.label_source
+                    )
+            if failed is not None and failed.needs_rules:
+                if one.id not in self._rules:
+                    count += 1
+                    yield count
+                    with contextlib.suppress(InputError):  # its page says so
+                        self._rules[one.id] = rule_cause(self[number])
+                failed = failed.with_rules(self._rules.get(one.id))
+            with self._lock:
+                if failed is None:
+                    self._failed.pop(one.id, None)
+                else:
+                    self._failed[one.id] = failed
+                words = "" if failed is None else failed.cause_words
+                if self.rows[number].cause != words:
+                    self.rows[number] = replace(self.rows[number], cause=words)
+                    self._journal.append(number)
 
     def _read_new(self) -> Iterator[int]:
         count = 0
@@ -220,6 +256,7 @@ class Library:
             self.ids = [one.id for one in self.rows]
             self.places = {id: place for place, id in enumerate(self.ids)}
             self._journal = list(range(len(self.rows)))
+            self._looked = 0
             self.generation += 1
 
     def _follow(self, file: FollowedFile, take: Callable[[Line], bool]) -> Iterator[None]:
@@ -310,6 +347,7 @@ class Library:
             for name, column in zip(names, columns, strict=True)
         ]
         self.rows = [judged_row(one, self.judges) for one in self.rows]
+        self._looked = 0  # failures name their judges
         self.generation += 1
 
     def begin_labels(self, log: LabelLog, others: Iterable[str | os.PathLike[str]] = ()) -> None:
@@ -508,27 +546,7 @@ class Library:
                 source=self.label_source,
                 truth=self._truth,
                 retries=self.retries,
+                failures=[self._failed[one.id] for one in self.rows if one.id in self._failed],
+                first_failures=self._looked < len(self._journal),
             )
-            gold = dict(self._gold)
-        failures = self._failures(contents, gold)
-        is_cut = len(failures) == _MAX_FAILURES
-        return summary(replace(contents, failures=failures, first_failures=is_cut))
-
-    def _failures(
-        self, contents: ReportContents, gold: Mapping[str, bool | None]
-    ) -> list[FailedRun]:
-        """Returns the first 1,000 failed runs; their lines are read again."""
-        found: list[FailedRun] = []
-        for number, one in enumerate(contents.rows):
-            if len(found) == _MAX_FAILURES:
-                break
-            if "failure" not in (*one.outcomes, one.truth):
-                continue
-            try:
-                item = self[number]
-            except InputError:
-                continue
-            failed = failed_run(item, contents.judges, gold.get(one.id), contents.source)
-            if failed is not None:
-                found.append(failed)
-        return found
+        return summary(contents)

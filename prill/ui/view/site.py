@@ -319,7 +319,7 @@ class ViewSite:
                 None if key == "attempt" else part
                 for key, part in zip(keys, row.parts, strict=False)
             )
-            row = replace(row, series=None, attempt=None, parts=parts)
+            row = replace(row, series=None, attempt=None, parts=parts, cause="")
         if not self._shows_verdicts(row.id):
             hidden = () if self.reveal == "never" else self.library.judges
             row = judged_row(row, [replace(judge, verdicts={}) for judge in hidden])

@@ -126,6 +126,37 @@ def test_similar_reasons_are_grouped_with_their_stability(tmp_path: Path) -> Non
     assert '<a href="#t=c1&amp;step=1">S1</a>' in page  # citations lead to their steps
 
 
+def test_rows_say_cost_and_cause_and_unknown_costs_are_not_zero(tmp_path: Path) -> None:
+    spent = {
+        "a": Usage(calls=1, prompt_tokens=100, completion_tokens=20, usd=0.0123456),
+        "b": Usage(calls=1, prompt_tokens=100, completion_tokens=20, usd=None),
+        "c": Usage(),
+        "d": Usage(calls=1, usd=0.0),
+    }
+    verdicts = {
+        id: replace(verdict(id, id == "a"), usage=usage, reason="") for id, usage in spent.items()
+    }
+    items = [
+        trajectory("a"),
+        trajectory("b", final=Observation(text="Are you a robot? Solve this captcha.")),
+        trajectory("c"),
+        trajectory("d"),
+        trajectory("e"),
+    ]
+    write_report(tmp_path / "r.html", items, [Judge("first", FIRST, verdicts)])
+    rows = {row["id"]: row for row in overview(tmp_path / "r.html")["rows"]}
+    costs = {id: (row["usd"][0], row["tokens"][0]) for id, row in rows.items()}
+    assert costs == {
+        "a": (0.0123, None),
+        "b": (None, 120),
+        "c": (None, None),  # nothing says that a model was called
+        "d": (0.0, None),
+        "e": (None, None),
+    }
+    causes = [rows[id]["cause"] for id in "abcde"]
+    assert causes == ["", "a captcha at the end", "no cause found", "no cause found", ""]
+
+
 def test_a_page_without_failures_has_no_such_section(tmp_path: Path) -> None:
     write_report(tmp_path / "r.html", [trajectory("a")])
     assert "What went wrong" not in (tmp_path / "r.html").read_text("utf-8")
@@ -155,6 +186,9 @@ def test_row_without_verdict_or_label(tmp_path: Path) -> None:
         "outcomes": ["", ""],
         "scores": [None, None],
         "reasons": ["", ""],
+        "usd": [None, None],
+        "tokens": [None, None],
+        "cause": "",
         "parts": ["wiki", "robot", "web", None],
         "broken": None,
         "series": None,
