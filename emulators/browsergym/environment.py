@@ -162,7 +162,10 @@ class BrowserGym:
         """
         if trajectory.error is not None:
             return LabelRecord(
-                id=trajectory.id, success=None, source="oracle", note="the episode broke off"
+                id=trajectory.id,
+                success=None,
+                source="oracle",
+                note="ended with an error",
             )
         last = trajectory.steps[-1].action if trajectory.steps else None
         if last is not None and last.is_final and not self._last.done:

@@ -325,7 +325,7 @@ async def _try_oracle(config: WebArenaConfig, name: str, run: Playing) -> str | 
         step = Step(state, Action("stop", "stop []", value=""))
         stopped = Trajectory(id="check", task=task, steps=(step,), final=state, answer="")
         if setting.oracle is None:
-            return "nobody grades: choose another oracle"
+            return "it gives no labels: choose another oracle"
         label = await setting.oracle(environment, stopped)
         return None if label.success is not None else f"did not decide: {label.note}"
     finally:

@@ -238,7 +238,7 @@ def _unreadable(bench: Bench | RecordedBench) -> Iterator[str]:
         return
     words = f"Unreadable replies: {count_cell(replies)}; none is taken for an action."
     if replies.repaired:
-        words += f" Asked once more with the error, the model mended {replies.repaired} of them."
+        words += f" Asked once more with the error, the model corrected {replies.repaired} of them."
     if replies.first:
         words += f" The first: {'; '.join(map(_cited, replies.first))}."
     yield words

@@ -259,7 +259,10 @@ class Mind2Web:
         assert self._turn is not None
         if trajectory.error is not None:
             return LabelRecord(
-                id=trajectory.id, success=None, source="oracle", note="the episode broke off"
+                id=trajectory.id,
+                success=None,
+                source="oracle",
+                note="ended with an error",
             )
         scores = [
             self.spec.marking.score(

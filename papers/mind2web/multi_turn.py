@@ -432,7 +432,7 @@ async def _asked(
     except _NO_ANSWER:
         raise
     except (UnscoredError, UnreadableReplyError) as error:
-        tally.problems.append(f"{id}: {name}: {error}; the rule stands in")
+        tally.problems.append(f"{id}: {name}: {error}; the rule is used instead")
         return None
 
 

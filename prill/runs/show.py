@@ -254,7 +254,7 @@ def _trajectory_lines(trajectory: Trajectory) -> Iterator[str]:
         yield printable(f"  then   [{trajectory.final.screenshot}]")
     yield from _labelled("answer, as the agent claims", trajectory.answer)
     yield from _claim_lines(check_claims(trajectory))
-    yield from _labelled("broken off", trajectory.error)
+    yield from _labelled("error", trajectory.error)
     yield ""
 
 

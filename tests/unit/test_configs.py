@@ -1444,7 +1444,7 @@ def test_a_first_word_alone_lists_its_commands(capsys: pytest.CaptureFixture[str
         for line in (f"prill {name}" for name in COMMANDS if name.startswith("train "))
     )
     assert main(["train"]) == 2
-    assert "say which: policy, captioner, judge, ranker, planner" in capsys.readouterr().err
+    assert "name a subcommand: policy, captioner, judge, ranker, planner" in capsys.readouterr().err
     assert main(["train", "plicy", "rows.jsonl"]) == 2
     assert "unknown 'plicy' (did you mean 'policy'?)" in capsys.readouterr().err
 

@@ -114,7 +114,7 @@ def letter_in(said: str) -> str:
     """Returns the letter of a choice, in upper case. Raises UnreadableReplyError."""
     found = _CHAT_LETTER.match(said)
     if found is None:
-        raise UnreadableReplyError(f"{excerpt(said)} is no letter of a choice")
+        raise UnreadableReplyError(f"{excerpt(said)} is not the letter of a choice")
     return found[1].upper()
 
 

@@ -190,7 +190,10 @@ class Airline:
         """Labels the episode by `task_completion`, with the progress as note."""
         if trajectory.error is not None:
             return LabelRecord(
-                id=trajectory.id, success=None, source="oracle", note="the episode broke off"
+                id=trajectory.id,
+                success=None,
+                source="oracle",
+                note="ended with an error",
             )
         now = await self._evaluate()
         note = f"progress {now.complete:.2f}"
