@@ -213,7 +213,7 @@ class BrowserGym:
             except ConnectionError:
                 line = b""
             if not line.endswith(b"\n"):
-                raise EnvironmentFailedError(f"BrowserGym failed: {self._last_words()}")
+                raise EnvironmentFailedError(f"BrowserGym failed: {self._last_output()}")
             reply = msgspec.json.decode(line, type=HostReply)
         if reply.error is not None:
             raise UsageError(reply.error)
@@ -250,7 +250,7 @@ class BrowserGym:
         )
         return self._process
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         assert self._words is not None
         self._words.seek(max(0, self._words.seek(0, os.SEEK_END) - 4000))
         lines = [
