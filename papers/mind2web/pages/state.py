@@ -243,7 +243,7 @@ _SAID = re.compile(r"(?:(?<!\S)(CLICK|SELECT|TYPE) )?\[([^\]]*)\](?: \[([^\]]+)\
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StepTarget:
     """The target of a recorded step. `ranks` are the positives' ranks; None: not a candidate."""
 
     positives: tuple[str, ...]
@@ -298,7 +298,7 @@ class Marking:
     top: int = TOP
     step_match: Match = "parsed"
 
-    def score(self, asked: Asked, done: Action | None) -> StepScore:
+    def score(self, asked: StepTarget, done: Action | None) -> StepScore:
         """Scores a predicted action.
 
         Args:
@@ -322,7 +322,7 @@ class Marking:
         )
         return StepScore(element, f1, element == 1 and f1 == 1)
 
-    def _by_text(self, asked: Asked, text: str) -> StepScore:
+    def _by_text(self, asked: StepTarget, text: str) -> StepScore:
         operation, id, value = parse_action(text)
         wanted = (
             asked.operation,
@@ -343,7 +343,7 @@ class Marking:
 USUAL = Marking()
 
 
-def describe_step(step: Step) -> Asked:
+def describe_step(step: Step) -> StepTarget:
     """Reads the target of a recorded step.
 
     Args:
@@ -358,7 +358,7 @@ def describe_step(step: Step) -> Asked:
     """
     ranks = {id: rank for rank, id in enumerate(read_state(step.observation.text or "").candidates)}
     positives = tuple((step.action.target or "").split())
-    return Asked(
+    return StepTarget(
         positives,
         tuple(map(ranks.get, positives)),
         step.action.kind.upper(),
