@@ -154,7 +154,7 @@ runs: list[object] = [
         policy=policy,
         model=model,
         trials=2,
-        beside=["step"],
+        baselines=["step"],
         output="runs/bench",
     ),
     prill.DevicesConfig(platforms=["web", "ios"]),

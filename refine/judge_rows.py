@@ -172,7 +172,7 @@ async def judge_rows(
     requests = list(recorder.requests)
     if not requests:
         return verdict.unscored or "the judge makes no call"
-    words = _words(judge, requests, trajectory, truth)
+    words = _correct_replies(judge, requests, trajectory, truth)
     group = {
         "task": make_task(trajectory),
         "template": get_template(trajectory),
@@ -213,7 +213,7 @@ def _of_steps(form: Form | None) -> bool:
     return isinstance(form, ReplyFormat | WordFormat) and set(form.choices) == set(LABELS)
 
 
-def _words(
+def _correct_replies(
     judge: Evaluator,
     requests: Sequence[tuple[tuple[Message, ...], Form | None]],
     trajectory: Trajectory,

@@ -376,7 +376,9 @@ class ComputerActions:
         """Returns the action of a call; calls of other tools are parsed by `tool_action`."""
         values = parsed(arguments)
         if name == COMPLETED and values is not None:
-            return replace(tool_action(name, _given(values)), kind="stop", value=_words(values))
+            return replace(
+                tool_action(name, _given(values)), kind="stop", value=_plain_text(values)
+            )
         if name != NAME or values is None or not isinstance(type_ := values.get("type"), str):
             return tool_action(name, arguments, size)
         shown, self._shown = (
@@ -403,7 +405,7 @@ def _given(values: Mapping[str, object]) -> dict[str, object]:
 
 def _value(type_: str, values: Mapping[str, object], action: Action) -> str | None:
     if type_ in FINAL_TYPES:
-        return _words(values)
+        return _plain_text(values)
     if type_ == "scroll":
         return scroll_direction(values.get("scroll_x"), values.get("scroll_y"))
     # it presses Enter unless the call disables it
@@ -412,7 +414,7 @@ def _value(type_: str, values: Mapping[str, object], action: Action) -> str | No
     return action.value
 
 
-def _words(values: Mapping[str, object]) -> str | None:
+def _plain_text(values: Mapping[str, object]) -> str | None:
     """Returns the agent's final message."""
     return next(
         (text for key in ("result", "text") if isinstance(text := values.get(key), str) and text),

@@ -199,7 +199,7 @@ def _files(source: str | PathLike[str]) -> list[tuple[Path, str]]:
 def _reward_label(id: str, reward: float | None, broken: bool) -> LabelRecord:
     """Returns the label of a rollout; undecided if the rollout failed or has no reward."""
     success = None if reward is None or broken else reward >= _SOLVED
-    note = "the rollout broke off" if broken else None if reward is None else f"reward {reward:g}"
+    note = "ended with an error" if broken else None if reward is None else f"reward {reward:g}"
     return LabelRecord(id=id, success=success, source="reward", note=note)
 
 

@@ -157,7 +157,7 @@ def _trajectory(
     except UnicodeDecodeError as problem:
         raise InputError(f"cannot be read: {problem}") from None
     if not pages:
-        raise InputError("no step was recorded: the run broke off before its first action")
+        raise InputError("no step was recorded: the run ended before its first action")
     steps = []
     for i, page in enumerate(pages):
         try:

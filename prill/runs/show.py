@@ -18,7 +18,7 @@ from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.claim_check import check_claims
 from prill.evaluators.failures import Cause, find_cause
-from prill.evaluators.fitted.overlap import get_relation, relation_words
+from prill.evaluators.fitted.overlap import describe_relation, get_relation
 from prill.evaluators.judgement import ModelJudge
 from prill.evaluators.registry import JUDGES, JudgeWrappers, judge_options
 from prill.io.store import read_trajectories, read_verdicts
@@ -254,7 +254,7 @@ def _trajectory_lines(trajectory: Trajectory) -> Iterator[str]:
         yield printable(f"  then   [{trajectory.final.screenshot}]")
     yield from _labelled("answer, as the agent claims", trajectory.answer)
     yield from _claim_lines(check_claims(trajectory))
-    yield from _labelled("broken off", trajectory.error)
+    yield from _labelled("error", trajectory.error)
     yield ""
 
 
@@ -291,7 +291,7 @@ def _verdict_lines(verdict: Verdict) -> Iterator[str]:
     )
     yield from _labelled("reason", verdict.reason)
     if (relation := get_relation(verdict)) is not None:
-        yield f"fitted: {relation_words(relation)}"
+        yield f"fitted: {describe_relation(relation)}"
     usd = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
     tokens = f"{usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens"
     yield (

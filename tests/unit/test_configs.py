@@ -159,7 +159,7 @@ WAYS: dict[str, list[Ways]] = {
     "papers bench": [
         Ways(
             "miniwob --policy react --model m --tasks 43 --seeds 0-4 --trials 2 --lessons.model j "
-            "--beside step,own.toml -o b",
+            "--baselines step,own.toml -o b",
             """
             environment = {name = "miniwob", tasks = 43}
             policy = "react"
@@ -167,7 +167,7 @@ WAYS: dict[str, list[Ways]] = {
             seeds = "0-4"
             trials = 2
             lessons = {model = "j"}
-            beside = ["step", "own.toml"]
+            baselines = ["step", "own.toml"]
             output = "b"
             """,
             lambda: prill.papers.bench.BenchConfig(
@@ -177,16 +177,16 @@ WAYS: dict[str, list[Ways]] = {
                 seeds="0-4",
                 trials=2,
                 lessons={"model": "j"},
-                beside=["step", Path("own.toml")],
+                baselines=["step", Path("own.toml")],
                 output=Path("b"),
             ),
         ),
         Ways(
-            "mind2web --recordings cross-task=t.jsonl --policy self-map --beside none -o runs/m "
+            "mind2web --recordings cross-task=t.jsonl --policy self-map --baselines none -o runs/m "
             "--retry-broken",
             """
             policy = "self-map"
-            beside = "none"
+            baselines = "none"
             output = "runs/m"
             retry_broken = true
             [environment]
@@ -196,7 +196,7 @@ WAYS: dict[str, list[Ways]] = {
             lambda: prill.papers.bench.BenchConfig(
                 environment={"name": "mind2web", "recordings": ["cross-task=t.jsonl"]},
                 policy="self-map",
-                beside="none",
+                baselines="none",
                 output="runs/m",
                 retry_broken=True,
             ),
@@ -1444,7 +1444,7 @@ def test_a_first_word_alone_lists_its_commands(capsys: pytest.CaptureFixture[str
         for line in (f"prill {name}" for name in COMMANDS if name.startswith("train "))
     )
     assert main(["train"]) == 2
-    assert "say which: policy, captioner, judge, ranker, planner" in capsys.readouterr().err
+    assert "name a subcommand: policy, captioner, judge, ranker, planner" in capsys.readouterr().err
     assert main(["train", "plicy", "rows.jsonl"]) == 2
     assert "unknown 'plicy' (did you mean 'policy'?)" in capsys.readouterr().err
 

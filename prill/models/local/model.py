@@ -25,7 +25,7 @@ from msgspec import Meta
 from prill.errors import PrillError, TruncatedError, UnparsableError, UsageError
 from prill.models.calls import Call, build_turns, image_files, is_transcribed, note
 from prill.models.client import PIXEL_BUDGET
-from prill.models.devices import hold
+from prill.models.devices import register_user
 from prill.models.ledger import Ledger, Price, queued
 from prill.models.local.embedded_weights import embedded_model_folder
 from prill.models.local.trained import expect_model
@@ -81,7 +81,7 @@ class _Desk:
         self._weights: Weights | None = None
         self._waiting: list[_Waiting] = []
         self._lock = threading.Lock()
-        hold(self)
+        register_user(self)
 
     def free(self) -> None:
         """Releases the weights after the running batch; the next call loads them again."""

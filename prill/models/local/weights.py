@@ -112,7 +112,7 @@ class Weights:
     ) -> Prepared:
         """Tokenises a call with chat turns. Raises ContextTooLongError, EndpointError."""
         if not self.sees:
-            turns = [{**turn, "content": _words(turn["content"])} for turn in turns]
+            turns = [{**turn, "content": _format_parts(turn["content"])} for turn in turns]
         with model_failures():
             if self.has_encoder and not getattr(self.reader, "chat_template", None):
                 inputs = self.tokenizer(
@@ -493,7 +493,7 @@ def _together(calls: Sequence[Prepared], padding: int, *, left: bool) -> dict[st
     return batch
 
 
-def _words(parts: Sequence[Mapping[str, str]]) -> str:
+def _format_parts(parts: Sequence[Mapping[str, str]]) -> str:
     if any(part["type"] == "image" for part in parts):
         raise EndpointError("this model does not accept images; use a vision model")
     return "".join(part["text"] for part in parts)

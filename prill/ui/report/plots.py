@@ -284,7 +284,7 @@ def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> 
     marks: list[Markup] = []
     for b in before:
         x, y = _across(b.mean_score), _down(b.success_rate)
-        circle = el("circle", el("title", _words("before", b)), cx=x, cy=y, r=_radius(b, most))
+        circle = el("circle", el("title", _bin_text("before", b)), cx=x, cy=y, r=_radius(b, most))
         marks += [
             _interval(b, _BEFORE),
             el("g", circle, fill="var(--panel)", fill_opacity=0.6, stroke=_BEFORE, stroke_width=2),
@@ -293,7 +293,7 @@ def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> 
         x, y, half = _across(b.mean_score), _down(b.success_rate), _radius(b, most)
         square = el(
             "rect",
-            el("title", _words("after", b)),
+            el("title", _bin_text("after", b)),
             x=x - half,
             y=y - half,
             width=2 * half,
@@ -420,7 +420,7 @@ def _count(runs: int) -> str:
     )
 
 
-def _words(when: str, bin_: Bin) -> str:
+def _bin_text(when: str, bin_: Bin) -> str:
     low, high = wilson(bin_.success_rate, bin_.count)
     share = f"{bin_.success_rate:.0%} success, interval {low:.0%} to {high:.0%}"
     return f"{when}: {bin_.count} runs, mean score {bin_.mean_score:.2f}, {share}"

@@ -90,7 +90,7 @@ class Column:
     cells: Counter[tuple[Outcome, Outcome]]  # (label, verdict)
     scored: Scored
     comparison: Agreement | str
-    elsewhere: int
+    unmatched: int
     fitted: Overlap | None
 
     @staticmethod
@@ -117,7 +117,7 @@ class Column:
             cells=Counter((row.truth, row.outcomes[number]) for row in contents.rows),
             scored=scored,
             comparison=comparison,
-            elsewhere=len(judge.verdicts) - len(verdicts),
+            unmatched=len(judge.verdicts) - len(verdicts),
             fitted=find_overlap(verdicts),
         )
 
@@ -359,10 +359,10 @@ def _notes(contents: ReportContents, columns: Sequence[Column]) -> list[str]:
     notes += [
         (
             f"Verdicts of {column.judge.name} that belong to no trajectory in this page: "
-            f"{column.elsewhere}."
+            f"{column.unmatched}."
         )
         for column in columns
-        if column.elsewhere
+        if column.unmatched
     ]
     return notes
 

@@ -13,7 +13,8 @@ import pytest
 
 from prill.datasets.formats import FORMATS
 from prill.datasets.reading import groups, records, sources
-from prill.errors import UsageError
+from prill.datasets.recordings import read_goals
+from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
 from prill.types import Trajectory
 
@@ -211,6 +212,18 @@ def test_a_large_document_is_an_error_that_says_what_to_do(
         f"{path}: the file has 5 MiB, and the limit for one that is read as a whole is 1 MiB; "
         "split it by run, or write JSON lines with one record each"
     )
+
+
+def test_every_error_about_a_large_file_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "MAX_FILE", 2**20)
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps([{"page": "text " * 2**20}], indent=1))
+    with pytest.raises(InputError, match=r"log\.json: the file has 5 MiB"):
+        read_goals(path)
+    (item,) = load("aitw", path)
+    assert isinstance(item, BadLine) and item.message.startswith(f"{path}: the file has 5 MiB")
 
 
 def test_lines_of_one_run_have_the_same_limit(
