@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 import re
+from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ FINDINGS: dict[str, str] = {
 }
 Source = Literal["judge", "rule"]
 MAX_REASONS = 2000  # that are clustered at once
+_BLOCK = 250  # words whose weights are held at a time
 _STUCK = 3  # actions without effect at the end
 _TEXT = 100_000  # characters of a state that are read
 _CAPTCHA = re.compile(
@@ -286,14 +288,26 @@ def _similarities(texts: Sequence[str]) -> NDArray[np.float64]:
     counts = [Counter(re.findall(r"[^\W\d_]{3,}", text[:4000].casefold())) for text in texts]
     texts_with = Counter(word for count in counts for word in count)
     words = {word: i for i, word in enumerate(w for w, n in texts_with.most_common(5000))}
-    table = np.zeros((len(texts), max(1, len(words))))
+    rows, columns, weights = array("i"), array("i"), array("d")
     for row, count in enumerate(counts):
         for word, times in count.items():
             if word in words:
                 rarity = math.log((1 + len(texts)) / (1 + texts_with[word])) + 1
-                table[row, words[word]] = (1 + math.log(times)) * rarity
-    table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
-    return table @ table.T
+                rows.append(row)
+                columns.append(words[word])
+                weights.append((1 + math.log(times)) * rarity)
+    del counts
+    at, column, weight = np.asarray(rows), np.asarray(columns), np.asarray(weights)
+    norms = np.sqrt(np.bincount(at, weight**2, minlength=len(texts)))
+    weight = weight / np.maximum(norms, 1e-12)[at]
+    # Of 2,000 texts, the whole table would take 80 MB.
+    near = np.zeros((len(texts), len(texts)))
+    for start in range(0, len(words), _BLOCK):
+        inside = (column >= start) & (column < start + _BLOCK)
+        table = np.zeros((len(texts), min(_BLOCK, len(words) - start)))
+        table[at[inside], column[inside] - start] = weight[inside]
+        near += table @ table.T
+    return near
 
 
 def _medoids(near: NDArray[np.float64], places: Sequence[int], wanted: int) -> dict[int, list[int]]:
@@ -302,7 +316,8 @@ def _medoids(near: NDArray[np.float64], places: Sequence[int], wanted: int) -> d
     """
     import numpy as np
 
-    own = near[np.ix_(places, places)]
+    is_all = list(places) == list(range(len(near)))
+    own = near if is_all else near[np.ix_(places, places)]
     medoids = [int(own.sum(axis=1).argmax())]
     while len(medoids) < min(wanted, len(places)):
         farthest = own[:, medoids].max(axis=1)

@@ -32,7 +32,7 @@ DRAWS = 2000
 SEED = 20240409
 _STILL = 1e-12  # a smaller standard error is only rounding error
 _Z = 1.959964  # the 97.5 % quantile of the normal distribution
-_MAX_CELLS = 4_000_000  # of an array of draws; larger ones are split into batches
+_MAX_CELLS = 100_000  # of an array of draws; larger ones are split into batches
 # With fewer clusters, bootstrap intervals are too narrow: with 8 tasks, the coverage of 95 %
 # intervals is 84 to 92 % (benchmarks/RESULTS.md).
 FEW_CLUSTERS = 20

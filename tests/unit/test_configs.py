@@ -490,7 +490,8 @@ WAYS: dict[str, list[Ways]] = {
     ],
     "view": [
         Ways(
-            "t.jsonl --verdicts v.jsonl --annotator ada -o l.jsonl --blind --by task --port 8800",
+            "t.jsonl --verdicts v.jsonl --annotator ada -o l.jsonl --blind --by task --port 8800 "
+            "--captions c.jsonl --watch w.jsonl",
             """
             trajectories = ["t.jsonl"]
             verdicts = ["v.jsonl"]
@@ -499,6 +500,8 @@ WAYS: dict[str, list[Ways]] = {
             blind = true
             by = ["task"]
             port = 8800
+            captions = "c.jsonl"
+            watch = ["w.jsonl"]
             """,
             lambda: prill.ViewConfig(
                 trajectories=[Path("t.jsonl")],
@@ -508,6 +511,8 @@ WAYS: dict[str, list[Ways]] = {
                 blind=True,
                 by=["task"],
                 port=8800,
+                captions="c.jsonl",
+                watch=["w.jsonl"],
             ),
         ),
     ],

@@ -191,13 +191,15 @@ COMMANDS: Mapping[str, Command] = {
         "trust",
         "read, search, compare and label runs in a browser, also while their files grow",
         "prill.runs.view:ViewConfig",
-        "prill.cli.trusting:view",
+        "prill.cli.pages:view",
         FlagLayout(
             ("trajectories",),
             metavars={
                 "annotator": "NAME",
                 "by": "KEY",
                 "output": "LABELS",
+                "captions": "FILE",
+                "watch": "W",
                 "verdicts": "V",
                 "labels": "L",
                 "title": "TEXT",
@@ -207,7 +209,7 @@ COMMANDS: Mapping[str, Command] = {
         (
             "prill view t.jsonl --verdicts v.jsonl --labels l.jsonl",
             "prill view t.jsonl --verdicts v.jsonl --annotator ada -o ada.jsonl --blind",
-            "prill view logs --verdicts vlm.jsonl steps.jsonl --by task",
+            "prill view logs --verdicts vlm.jsonl steps.jsonl --by task --watch watch.jsonl",
         ),
         "The page is served on this machine only, and follows files that a run is writing. "
         "`prill report` writes the same page as a file.\n"
@@ -217,7 +219,7 @@ COMMANDS: Mapping[str, Command] = {
         "trust",
         "label trajectories by hand in a browser",
         "prill.runs.annotate:AnnotateConfig",
-        "prill.cli.trusting:annotate",
+        "prill.cli.pages:annotate",
         FlagLayout(
             ("trajectories",),
             metavars={
@@ -247,7 +249,7 @@ COMMANDS: Mapping[str, Command] = {
         "trust",
         "write one HTML page with screenshots, verdicts and labels",
         "prill.runs.report:ReportConfig",
-        "prill.cli.trusting:report",
+        "prill.cli.reporting:report",
         FlagLayout(
             ("trajectories",),
             metavars={

@@ -144,6 +144,7 @@ class Library:
         self._journal: list[int] = []  # rows in the order of changes
         self._where: list[tuple[int, int, int] | None] = []  # file, start and size
         self._origins: list[int] = []  # the number of each row when it was read
+        self._unread: deque[int] = deque()  # rows whose texts are not in the index yet
         self._readable = 0
         self._series: dict[tuple[object, ...], int] = {}
         self._columns: dict[tuple[str, bytes], _Column] = {}
@@ -171,20 +172,35 @@ class Library:
     # ---- reading
 
     def refresh(self) -> Iterator[int]:
-        """Reads new lines of the files, a little at a time.
+        """Reads new lines of the files, and then the texts of their runs, a little at a time.
 
         Yields:
             After each record, the number of records; no lock is held then.
         """
         if not self._is_still:
-            yield from self._read_new()
+            yield from self.read_rows()
         with self._lock:
             if self._stamps() != self._label_files:
                 try:
                     self._take_labels()
                 except PrillError as error:  # another process may be writing it
                     self._problem(str(error))
+        yield from self._read_texts()
         yield from self._find_causes()
+
+    def _read_texts(self) -> Iterator[int]:
+        """Adds the texts of new runs to the index; their lines are read again for it."""
+        count = 0
+        while self._unread:
+            number = self._unread.popleft()
+            one = self.rows[number]
+            with contextlib.suppress(InputError):  # its page says so
+                item = self[number]
+                self._index.add_run(self._origins[number], item)
+                if "failure" in (*one.outcomes, one.truth):
+                    self._rules[one.id] = rule_cause(item)
+            count += 1
+            yield count
 
     def _find_causes(self) -> Iterator[int]:
         """Looks for the causes of runs that changed; the rules read a run's line again."""
@@ -217,7 +233,8 @@ class Library:
                     self.rows[number] = replace(self.rows[number], cause=words)
                     self._journal.append(number)
 
-    def _read_new(self) -> Iterator[int]:
+    def read_rows(self) -> Iterator[int]:
+        """Reads new lines as far as the list shows them, and yields as `refresh` does."""
         count = 0
         files = [*self._run_files, *self._verdict_files]
         if any(file.was_replaced() for file in files):
@@ -253,6 +270,8 @@ class Library:
             self.rows = [self.rows[number] for number in numbers]
             self._where = [self._where[number] for number in numbers]
             self._origins = [self._origins[number] for number in numbers]
+            unread = set(self._unread)
+            self._unread = deque(place for place, number in enumerate(numbers) if number in unread)
             self.ids = [one.id for one in self.rows]
             self.places = {id: place for place, id in enumerate(self.ids)}
             self._journal = list(range(len(self.rows)))
@@ -289,7 +308,7 @@ class Library:
         if isinstance(item, BadLine):
             self._problem(item.message)
         else:
-            self._index.add_run(at, item)
+            self._unread.append(at)
         name = self._names.get(file.path)
         is_labelled, gold = item.id in self._gold, self._gold.get(item.id)
         made = row(item, self.judges, is_labelled, gold, self.parts, name)
@@ -484,12 +503,13 @@ class Library:
         )
 
     def read_share(self) -> float:
-        """Returns the fraction of the files' bytes that was read, from 0 to 1."""
+        """Returns the fraction of the files that was read, from 0 to 1; texts of runs are half."""
         files = [
             file for file in (*self._run_files, *self._verdict_files) if Path(file.path).exists()
         ]
         size = sum(file.size for file in files)
-        return min(1.0, sum(file.read for file in files) / size) if size else 1.0
+        share = min(1.0, sum(file.read for file in files) / size) if size else 1.0
+        return share * (1 - 0.5 * len(self._unread) / max(1, len(self.rows)))
 
     def search(self, query: str, *, reasons: bool) -> set[int] | None:
         """Returns the rows that match the query; see `SearchIndex.search`."""

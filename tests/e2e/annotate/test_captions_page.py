@@ -41,7 +41,7 @@ async def test_captions_decided_by_keyboard(tmp_path: Path) -> None:
             await at(3)
             await page.keyboard.press("a")
             await page.locator("#counts").filter(has_text="3 done, 0 left").wait_for()
-            assert await page.title() == "prill annotate: captions" and not errors
+            assert await page.title() == "prill view: captions" and not errors
     assert decided(tmp_path) == {
         "red.png": ("rejected", None),
         "green.png": ("mended", "a green page, ra"),

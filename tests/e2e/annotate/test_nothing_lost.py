@@ -25,7 +25,7 @@ from prill.captioner.files import Caption, CaptionLog, read_decisions
 from prill.emulators.browser.chromium import Chromium
 from prill.io.store import encode, read_labels
 from prill.types import LabelRecord
-from prill.ui.annotate.captions import CaptionSite, open_site
+from prill.ui.view.captions import CaptionSite, open_site
 from prill.ui.view.label_log import LabelLog
 from tests.e2e.annotate.conftest import at, idle, opened, opened_captions, press, write
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -155,3 +157,18 @@ def test_equal_reasons_are_one_cluster() -> None:
     assert (len(cluster.ids), cluster.stability > 0.6) == (30, True)
     first, second = cluster_failures({**same, "other": "captcha shown"}, clusters=5)
     assert (len(first.ids), second.ids) == (30, ("other",))
+
+
+def test_memory_of_many_reasons_is_that_of_their_similarities() -> None:
+    """A table of 5,000 words for each of 1,000 reasons would take 40 MB."""
+    draw = random.Random(0)
+    words = ["".join(draw.choices("abcdefgh", k=9)) for _ in range(5000)]
+    reasons = {str(i): " ".join(draw.sample(words, 60)) for i in range(1000)}
+    cluster_failures({"a": "warms up"}, draws=1)
+    tracemalloc.start()
+    try:
+        cluster_failures(reasons, draws=1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 40e6

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+import threading
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
@@ -96,6 +98,40 @@ def test_the_summary_says_what_went_wrong(files: Path) -> None:
             "",
             "only the judge's reason",
         ]
+
+
+def test_rows_are_read_before_texts_and_only_those_of_the_queue(files: Path) -> None:
+    """A list needs no texts, so that the first page does not wait for them."""
+    with closing(Library([files / "t.jsonl"])) as library:
+        for _ in library.read_rows():
+            pass
+        assert (library.ids, library.read_share()) == (["a", "b", "c"], 0.5)
+        assert found(library, "bäckerei") == []
+        library.keep([2, 0])
+        assert len(list(library.refresh())) == 2
+        assert library.read_share() == 1
+        assert found(library, "bäckerei") == ["a", "c"] and found(library, "b") == ["a", "c"]
+
+
+async def test_nothing_reads_once_the_page_has_closed(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library is closed then, which a thread that reads would not survive."""
+    reading: list[bool] = []
+    started = threading.Event()
+
+    def slow(self: Library) -> Iterator[int]:
+        reading.append(True)
+        started.set()
+        time.sleep(0.1)
+        reading.clear()
+        yield 1
+
+    monkeypatch.setattr(Library, "refresh", slow)
+    with closing(Library([files / "t.jsonl"])) as library:
+        async with ViewSite(library).following():
+            await asyncio.to_thread(started.wait)
+        assert not reading
 
 
 def test_causes_follow_verdicts_and_labels(files: Path) -> None:

@@ -142,7 +142,7 @@ const decide = (choice) => alone(async () => {
   if (change.next === null) {
     show(card);
     const rest = drafts.size ? `, but ${drafts.size} changed and not saved yet` : "";
-    warn(`Every caption has a decision${rest}. End prill annotate with Ctrl-C, and run prill caption again: its rows follow them.`);
+    warn(`Every caption has a decision${rest}. End ${document.querySelector("main").dataset.command} with Ctrl-C, and run prill caption again: its rows follow them.`);
   } else await open(change.next);
 });
 
@@ -153,7 +153,7 @@ function take(changed) {
 }
 
 const undo = () => alone(async () => {
-  if (!saves.length) return warn("Nothing to undo: only decisions of this page since prill annotate started can be undone.");
+  if (!saves.length) return warn("Nothing to undo: only decisions of this page since its command started can be undone.");
   let change;
   try {
     change = await ask("api/undo", { version: saves.at(-1) });
