@@ -698,10 +698,14 @@ WAYS: dict[str, list[Ways]] = {
     "protocols": [
         Ways(
             "t.jsonl -o out --model gpt-4o --base-url http://x --protocols webjudge,uv "
-            "--captioner given --limit 50 --retry-unscored --no-transcripts --budget-usd 5",
+            "--captioner given --limit 50 --retry-unscored --no-transcripts --budget-usd 5 "
+            "--labels l.jsonl --source human --truth unanimous",
             """
             trajectories = ["t.jsonl"]
             output = "out"
+            labels = "l.jsonl"
+            source = "human"
+            truth = "unanimous"
             model = {name = "gpt-4o", base-url = "http://x"}
             protocols = ["webjudge", "uv"]
             captioner = "given"
@@ -716,6 +720,9 @@ WAYS: dict[str, list[Ways]] = {
                 model=prill.ModelConfig("gpt-4o", base_url="http://x"),
                 protocols=["webjudge", "uv"],
                 captioner="given",
+                labels="l.jsonl",
+                source="human",
+                truth="unanimous",
                 limit=50,
                 retry_unscored=True,
                 transcripts=False,
