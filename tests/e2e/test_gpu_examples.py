@@ -26,10 +26,10 @@ from prill.refine.training.spec import training_spec
 from tests.support.chromium import need_chromium
 from tests.support.paths import ROOT
 from tests.support.refine.launching import needs_training
-from tests.support.warm import QUIET, TRAINING, warm_commands
+from tests.support.warm import ONE_THREAD, TRAINING, warm_commands
 
 GPU = ROOT / "examples/gpu"
-ENVIRONMENT = {**os.environ, **QUIET, "PYTHONPATH": str(ROOT)}
+ENVIRONMENT = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ BY = "import runpy, sys; sys.executable = sys.argv.pop(1); del sys.argv[0]; runp
 @pytest.fixture(scope="module")
 def warm() -> Iterator[Path]:
     """An interpreter that has imported what training imports."""
-    with warm_commands(*TRAINING, **QUIET) as folder:
+    with warm_commands(*TRAINING, **ONE_THREAD) as folder:
         yield folder / "python"
 
 

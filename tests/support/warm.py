@@ -48,7 +48,7 @@ LATER = (
 # What training imports on demand as well, and the environment in which it does: with one thread, as
 # several wait for each other actively.
 TRAINING = ("prill.models.local.torchvision:mend_torchvision", "peft", "trl.trainer.sft_trainer")
-QUIET = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
 # The shell starts this instead of `prill` and `python`. It passes its arguments and environment to
 # the process and exits with the returned code. -IS: no installed package is imported.
 CLIENT = """#!{python} -IS
@@ -150,13 +150,17 @@ def serve(address: str, modules: Sequence[str]) -> None:
 
 
 def become() -> None:
-    """Runs `prill WORDS`, `python SCRIPT WORDS` or `python -m MODULE WORDS`."""
+    """Runs `prill WORDS`, `python SCRIPT WORDS` or `python -m MODULE WORDS`. `-u`, as torch's
+    launcher starts Python, changes nothing.
+    """
     if Path(sys.argv[0]).name == "prill":
         from prill.cli import main
 
         sys.path.insert(0, str(Path(sys.argv[0]).absolute().parent))
         sys.exit(main())
     del sys.argv[0]
+    if sys.argv[0] == "-u":
+        del sys.argv[0]
     if sys.argv[0] == "-m":
         del sys.argv[0]
         sys.path.insert(0, str(Path.cwd()))
