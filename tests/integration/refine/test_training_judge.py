@@ -157,13 +157,13 @@ def test_without_balance_it_is_plain_training_on_the_rows(
     assert losses[0] == losses[1] and len(losses[0]) == 4
 
 
-def taught(folder: Path, model: Path, *, seen: bool, score: float | None = None) -> Any:
-    """A trained judge's figures and scores: its teacher said `score` of each run, or 0 and 1."""
+def taught(folder: Path, model: Path, *, seen: bool, score: float | None, steps: int) -> Any:
+    """A trained judge's losses: its teacher said `score` of each run, or 0 and 1."""
     made = config(
         folder,
         model,
         seen=seen,
-        preset={"balance": False, "held_out": 0.0},
+        preset={"balance": False, "held_out": 0.0, "steps": steps},
         labels=None,
         teacher_verdicts=folder / "v.jsonl",
         soft_labels=score is not None,
@@ -179,17 +179,8 @@ def taught(folder: Path, model: Path, *, seen: bool, score: float | None = None)
     ]
     (folder / "v.jsonl").write_bytes(b"".join(map(encode, said)))
     prill.train(made)
-    prill.score(
-        prill.ScoreConfig(
-            trajectories=[made.rows],
-            judge={"name": str(folder / "judge" / "judge.json")},
-            output=folder / "scores.jsonl",
-        )
-    )
     losses = json.loads((folder / "judge" / "training.json").read_bytes())["figures"]["losses"]
-    return [loss for _, loss in losses], [
-        verdict.score for verdict in read_verdicts(folder / "scores.jsonl")
-    ]
+    return [loss for _, loss in losses]
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen2_5_vl"])
@@ -198,14 +189,23 @@ def test_soft_labels_teach_a_probability(
 ) -> None:
     """Certain soft labels are plain labels; a teacher who says 0.7 of every run is learnt."""
     found = []
-    for name, score in (("plain", None), ("certain", 1), ("unsure", 0.7)):
+    for name, score, steps in (("plain", None, 6), ("certain", 1, 6), ("unsure", 0.7, 30)):
         (tmp_path / name).mkdir()
-        found.append(taught(tmp_path / name, tiny_model(kind), seen=kind != "qwen2", score=score))
+        model = tiny_model(kind)
+        found.append(taught(tmp_path / name, model, seen=kind != "qwen2", score=score, steps=steps))
     plain, certain, unsure = found
-    assert certain[0] == pytest.approx(plain[0], rel=1e-4) and len(plain[0]) == 30
-    assert unsure[1] == pytest.approx([0.7] * 12, abs=0.1)
+    assert certain == pytest.approx(plain, rel=1e-4) and len(plain) == 6
+    judge = {"name": str(tmp_path / "unsure" / "judge" / "judge.json")}
+    output = tmp_path / "scores.jsonl"
+    prill.score(
+        prill.ScoreConfig(
+            trajectories=[tmp_path / "unsure" / "t.jsonl"], judge=judge, output=output
+        )
+    )
+    scores = [verdict.score for verdict in read_verdicts(output)]
+    assert scores == pytest.approx([0.7] * 12, abs=0.1)
     # the cross-entropy of a probability of 0.7 with itself, over the two tokens of an answer
-    assert unsure[0][-1] == pytest.approx(0.611 / 2, abs=0.1)
+    assert unsure[-1] == pytest.approx(0.611 / 2, abs=0.1)
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen2_5_vl", "qwen3_vl"])
