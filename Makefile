@@ -1,6 +1,7 @@
 # make demo    judge the sample trajectories by a fitted judge and by a small model, here; compare with labels, make a page
 # make test    the unit tests: without a browser, torch or root; six minutes from a bare machine
-# make test-all   all tests; installs torch, and Chromium and adb where it may; what needs more is skipped and says so
+# make test-all   all tests; installs torch, and Chromium and adb where it may; what needs more is skipped and says so; with a real
+#              vLLM where test-vllm installed it
 # make fuzz    2,000 broken versions of every kind of file that is read (make test-all: 100)
 # make test-vllm   judges by a real vLLM on the CPU, in an environment of its own (3 GB)
 # make test-frameworks   rewards inside verl, verifiers, Inspect, OpenEnv, ART, and as OpenRLHF, slime, NeMo-Gym and ms-swift ask for them, rows as LLaMA-Factory, ms-swift and axolotl read them, runs by Ray; environments of their own (10 GB)
@@ -58,6 +59,8 @@ demo: $(VENV)/.installed
 
 # A file is run by one worker, which makes its fixtures once; tests/conftest.py says in which order.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Set where vLLM is installed, else empty.
+WITH_VLLM = PRILL_VLLM_PYTHON=$$(test -e $(VLLM)/.installed && echo $(abspath $(VLLM))/bin/python)
 
 test: $(VENV)/.installed-dev
 	$(PYTEST) tests/unit
@@ -65,15 +68,16 @@ test: $(VENV)/.installed-dev
 # What does not go into .venv itself.
 beside: $(APPIUM)/.installed $(PYRIGHT)/.installed $(SCHEMATHESIS)/.installed browser adb
 
+# Half of their time these wait, for browsers, phones and bounds: more of them are under way than there are cores.
+test-all: WORKERS = 4
 test-all: $(VENV)/.installed-dev $(VENV)/.installed-more $(VENV)/.installed-docs beside
-	$(PYTEST) --durations 20 $(TESTS)
+	$(WITH_VLLM) $(PYTEST) --durations 20 $(TESTS)
 
 fuzz: $(VENV)/.installed-dev
 	PRILL_FUZZ=2000 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/integration/fuzz
 
 test-vllm: $(VENV)/.installed-more $(VLLM)/.installed
-	PRILL_VLLM_PYTHON=$$(test -e $(VLLM)/.installed && echo $(abspath $(VLLM))/bin/python) \
-	    $(BIN)/python -m pytest tests/integration/models/test_vllm_real.py $(if $(PRILL_LONG),tests/integration/models/test_vllm_turns_real.py)
+	$(WITH_VLLM) $(BIN)/python -m pytest tests/integration/models/test_vllm_real.py tests/integration/models/test_vllm_turns_real.py
 
 test-frameworks: $(VENV)/.installed-more $(FRAMEWORKS:%=$(VENV)/frameworks/%/.installed) $(RAY)/.installed
 	PRILL_FRAMEWORKS=$(abspath $(VENV))/frameworks $(BIN)/python -m pytest tests/integration/refine/rewards/test_frameworks.py tests/integration/refine/test_row_readers.py tests/integration/refine/test_swift_real.py tests/integration/datasets/formats/test_written_real.py

@@ -133,7 +133,7 @@ class EnvironmentConfig(Config, ABC):
     stops_early: ClassVar[bool] = True
     # Options that identify episodes under their own names; other options are included as text if
     # they differ from their defaults.
-    _told: ClassVar[frozenset[str]] = frozenset()
+    _identifying: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     def chosen(cls, name: str) -> type[EnvironmentConfig]:
@@ -245,7 +245,7 @@ class EnvironmentConfig(Config, ABC):
         defaults.
         """
         options = config_options(type(self))
-        values = {name: getattr(self, name) for name in options if name not in self._told}
+        values = {name: getattr(self, name) for name in options if name not in self._identifying}
         return {
             name: as_text(value) for name, value in values.items() if value != options[name].default
         }

@@ -20,7 +20,7 @@ from prill.actions.early_stop import EarlyStop
 from prill.errors import UsageError
 from prill.evaluators.claim_check import affirmed, unseen_claims
 from prill.evaluators.claims import parse_stance
-from prill.evaluators.evidence import endings
+from prill.evaluators.evidence import endings, list_goals
 from prill.types import Findings, Observation, Trajectory, Verdict
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 RULES: dict[str, str] = {
     "captcha": "a captcha at the end",
-    "login_wall": "a login form at the end, left empty",
+    "login_wall": "a login form at the end, left empty, in a task that asks for no login",
     "error_page": "an error page at the end",
     "loop": "the same action repeated again and again",
     "wrong_site": "an end on a site other than the task's",
@@ -59,6 +59,11 @@ _CAPTCHA = re.compile(
 )
 _LOGIN = re.compile(r"\b(?:log|sign) ?in\b", re.IGNORECASE)
 _PASSWORD = re.compile(r"\bpassword\b", re.IGNORECASE)
+# A goal that asks for a login: the form is then the task and not a wall before it.
+_LOGIN_TASK = re.compile(
+    r"\b(?:log|sign)(?:ging|ing)?[ -]?(?:in|into|on)\b|\bauthenticate\b",
+    re.IGNORECASE,
+)
 _ERROR = re.compile(
     r"\b(?:40[0134]|410|429|50[0-4]|52\d)\b[^\n]{0,40}\b(?:error|forbidden|not found|gateway|"
     r"unavailable|unauthorized|too many)|\berror(?: code)?[ :]{1,2}(?:40[0134]|50[0-4]|52\d)\b|"
@@ -184,7 +189,9 @@ def _read(state: Observation) -> str:
 
 
 def _asks_for_login(trajectory: Trajectory, text: str) -> bool:
-    """Returns whether a page is a login form that was not filled in."""
+    """Returns whether a page is a login form that was not filled in and is not the task itself."""
+    if any(map(_LOGIN_TASK.search, list_goals(trajectory.task))):
+        return False
     typed = any(
         step.action.kind == "type" and _PASSWORD.search(step.action.target or "")
         for step in trajectory.steps

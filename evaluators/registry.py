@@ -98,6 +98,10 @@ JUDGES = Registry(
             "the progress of every state on a checklist of the goal, and a reward for every action",
             "prill.evaluators.checklist:ChecklistJudge",
         ),
+        "likelihood": RegistryEntry(
+            "how likely the goal is, given what the agent did (prill train judge)",
+            "prill.evaluators.likelihood:LikelihoodJudge",
+        ),
         "vote": RegistryEntry("samples of one judge, or several judges", f"{_HERE}:vote"),
         "cascade": RegistryEntry(
             "a cheap judge, and a second one where it is unsure", f"{_HERE}:cascade"

@@ -60,7 +60,7 @@ async def token_window(model: LanguageModel, wanted: int | None) -> int | None:
     return (await get_limits(model)).window if wanted is None else wanted
 
 
-async def said_by(
+async def complete_text(
     model: LanguageModel, messages: Sequence[Message], *, max_tokens: int, prompt: str
 ) -> str:
     """Returns the text of the model's reply. A truncated reply counts up to its end, because small
@@ -242,7 +242,7 @@ class PaperAgent:
         prompt: str,
     ) -> tuple[str, T]:
         """Returns the model's reply and what `read` finds in it. Raises as `ask_readable`."""
-        ask = partial(said_by, self.model, max_tokens=max_tokens, prompt=prompt)
+        ask = partial(complete_text, self.model, max_tokens=max_tokens, prompt=prompt)
         return await ask_readable(ask, messages, read, self._replies, repair=self.spec.repair)
 
 

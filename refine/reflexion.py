@@ -309,7 +309,7 @@ class _Run(Generic[E]):
         )
         if self._baseline is not None:
             await asyncio.to_thread(Checksums(self._baseline).check)
-        self._hold(self.all_settings(settings))
+        self._write_settings(self.all_settings(settings))
         checksums.note(SETTINGS)
         for name in (VERDICTS, LESSONS):
             checksums.add(name)
@@ -371,8 +371,8 @@ class _Run(Generic[E]):
             )
         return True
 
-    def _hold(self, settings: Mapping[str, Any]) -> None:
-        """Writes the settings into the folder. Raises UsageError if it holds other settings."""
+    def _write_settings(self, settings: Mapping[str, Any]) -> None:
+        """Writes the settings into the folder. Raises UsageError if it has other settings."""
         if self.expect_same(settings):
             return
         path = self._out / SETTINGS

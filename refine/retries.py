@@ -158,8 +158,8 @@ def next_move(attempts: Sequence[Attempt], spec: RetrySpec) -> Move | End:
         return "reflect"
     if last.lesson.text is None:
         return "no_lesson"
-    if spec.stop_on_repeat and _words(last.lesson.text) in {
-        _words(text) for text in collect_lessons(attempts[:-1])
+    if spec.stop_on_repeat and _normalized(last.lesson.text) in {
+        _normalized(text) for text in collect_lessons(attempts[:-1])
     }:
         return "repeated_lesson"
     return "play"
@@ -268,5 +268,5 @@ def with_second_opinion(
     return Cascade(judge, second, band=(0.0, max(0.0, threshold - 1e-9)), first_may_accept=True)
 
 
-def _words(text: str) -> str:
+def _normalized(text: str) -> str:
     return " ".join(text.lower().split())

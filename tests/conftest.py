@@ -102,8 +102,18 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Files here take long: some of them wait for browsers and phones, some compute.
-WAITING = ("emulators",)
-COMPUTING = ("test_examples.py", "test_documents.py", "refine", "commands", "fuzz", "batches")
+WAITING = ("emulators", "annotate", "report", "test_accessibility.py", "test_payloads.py")
+COMPUTING = (
+    "test_examples.py",
+    "test_gpu_examples.py",
+    "test_documents.py",
+    "test_vllm_real.py",
+    "refine",
+    "commands",
+    "fuzz",
+    "papers",
+    "batches",
+)
 
 
 def pytest_collection_finish() -> None:
@@ -118,10 +128,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     and those that wait beside those that compute."""
     if not hasattr(config, "workerinput"):
         return
-    rooms = {item.path: item.path.relative_to(TESTS).parts[1] for item in items}
+    rooms = {item.path: item.path.relative_to(TESTS).parts[1:] for item in items}
     places: dict[Path, float] = {}  # of each file among those of its kind
     for kind in (WAITING, COMPUTING):
-        found = [path for name in kind for path in rooms if rooms[path] == name]
+        found = [path for name in kind for path in rooms if name in (rooms[path][0], path.name)]
         places |= {path: place / len(found) for place, path in enumerate(found)}
     items.sort(key=lambda item: places.get(item.path, 1))
 

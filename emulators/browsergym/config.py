@@ -20,7 +20,7 @@ class BrowserGymConfig(EnvironmentConfig):
     """
 
     name: ClassVar[str] = "browsergym"
-    _told: ClassVar[frozenset[str]] = frozenset({"tasks", "slow_mo", "pause"})
+    _identifying: ClassVar[frozenset[str]] = frozenset({"tasks", "slow_mo", "pause"})
 
     tasks: Annotated[
         Names,

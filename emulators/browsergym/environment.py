@@ -162,7 +162,10 @@ class BrowserGym:
         """
         if trajectory.error is not None:
             return LabelRecord(
-                id=trajectory.id, success=None, source="oracle", note="the episode broke off"
+                id=trajectory.id,
+                success=None,
+                source="oracle",
+                note="ended with an error",
             )
         last = trajectory.steps[-1].action if trajectory.steps else None
         if last is not None and last.is_final and not self._last.done:
@@ -210,7 +213,7 @@ class BrowserGym:
             except ConnectionError:
                 line = b""
             if not line.endswith(b"\n"):
-                raise EnvironmentFailedError(f"BrowserGym failed: {self._last_words()}")
+                raise EnvironmentFailedError(f"BrowserGym failed: {self._last_output()}")
             reply = msgspec.json.decode(line, type=HostReply)
         if reply.error is not None:
             raise UsageError(reply.error)
@@ -247,7 +250,7 @@ class BrowserGym:
         )
         return self._process
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         assert self._words is not None
         self._words.seek(max(0, self._words.seek(0, os.SEEK_END) - 4000))
         lines = [

@@ -199,7 +199,10 @@ class MiniWoB:
         """
         if trajectory.error is not None:
             return LabelRecord(
-                id=trajectory.id, success=None, source="oracle", note="the episode broke off"
+                id=trajectory.id,
+                success=None,
+                source="oracle",
+                note="ended with an error",
             )
         page = self._open_page()
         async with self._bounded():
@@ -353,7 +356,7 @@ class MiniWobConfig(EnvironmentConfig):
 
     name: ClassVar[str] = "miniwob"
     usual_policy: ClassVar[str | None] = "scripted"
-    _told: ClassVar[frozenset[str]] = frozenset(
+    _identifying: ClassVar[frozenset[str]] = frozenset(
         {"tasks", "text", "hidden", "settle", "announce_end"}
     )
 

@@ -298,7 +298,7 @@ class Stacked:
             opinions=tuple(map(opinion, verdicts)),
             fitted_on=worst((own, *(v.fitted_on for v in verdicts))),
         )
-        said = "; ".join(f"{v.evaluator.name} {_words(v)}" for v in verdicts)
+        said = "; ".join(f"{v.evaluator.name} {_verdict_text(v)}" for v in verdicts)
         if found is None:
             # prefer the reason of a failure that a retry may fix
             silent = [v for v in verdicts if v.unscored is not None]
@@ -357,7 +357,7 @@ def read_stack(path: str | os.PathLike[str]) -> tuple[StackModel, str]:
     return model, make_label(data)
 
 
-def _words(verdict: Verdict) -> str:
+def _verdict_text(verdict: Verdict) -> str:
     score = as_score(verdict)
     return f"unscored ({verdict.unscored})" if score is None else f"{score:.2f}"
 

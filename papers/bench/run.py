@@ -118,7 +118,7 @@ class BenchConfig(EpisodesConfig):
     lessons: Annotated[
         LessonsConfig, Meta(description="How lessons are generated between trials.")
     ] = _LESSONS
-    beside: Annotated[
+    baselines: Annotated[
         str | Path | Sequence[str | Path] | None,
         Meta(description="Published results to compare with: papers, your files, or none."),
     ] = None
@@ -132,8 +132,8 @@ class BenchConfig(EpisodesConfig):
         """Refuses an environment that is not a benchmark, and incompatible options."""
         if self.seeds is not None:
             super().check()
-        if isinstance(self.beside, list | tuple):
-            object.__setattr__(self, "beside", ",".join(map(str, self.beside)))
+        if isinstance(self.baselines, list | tuple):
+            object.__setattr__(self, "baselines", ",".join(map(str, self.baselines)))
         if self.benchmark not in _BENCHMARKS:
             raise UsageError(
                 f"environment {self.benchmark}: expected one of {', '.join(_BENCHMARKS)}",
@@ -350,15 +350,17 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
 
 def _named(config: BenchConfig) -> list[Paper] | None:
     """Returns the papers that the configuration names. None if it names none."""
-    if config.beside is None:
+    if config.baselines is None:
         return None
     papers = []
-    for name in map(str.strip, str(config.beside).split(",") if config.beside != "none" else ()):
+    names = str(config.baselines).split(",") if config.baselines != "none" else ()
+    for name in map(str.strip, names):
         papers.append(paper := read_paper(name))
         if paper.benchmark != config.benchmark:
             raise UsageError(
-                f"beside {name}: its figures are for {paper.benchmark}, not for {config.benchmark}",
-                parameters=("beside",),
+                f"baselines {name}: its figures are for {paper.benchmark}, not for "
+                f"{config.benchmark}",
+                parameters=("baselines",),
             )
     return papers
 

@@ -25,12 +25,12 @@ from prill.io.kinds import TRAJECTORIES
 from prill.io.lines import read_lines
 from prill.papers.mind2web.pages.state import (
     TOP,
-    Asked,
     Marking,
     Match,
     PageState,
     Scheme,
     StepScore,
+    StepTarget,
     TurnPlace,
     describe_step,
     read_state,
@@ -182,7 +182,7 @@ class Mind2Web:
         self.recordings = opened or Recordings(recordings)
         self.spec = spec
         self._turn: Trajectory | None = None
-        self._asked: tuple[Asked, ...] = ()
+        self._asked: tuple[StepTarget, ...] = ()
         self._views: dict[int, str] = {}
         self._at = 0
 
@@ -259,7 +259,10 @@ class Mind2Web:
         assert self._turn is not None
         if trajectory.error is not None:
             return LabelRecord(
-                id=trajectory.id, success=None, source="oracle", note="the episode broke off"
+                id=trajectory.id,
+                success=None,
+                source="oracle",
+                note="ended with an error",
             )
         scores = [
             self.spec.marking.score(

@@ -42,10 +42,10 @@ from prill.papers.replies import (
     ReplyCounts,
     UnreadableReplyError,
     ask_readable,
+    complete_text,
     fill_prompt,
     json_values,
     read_toml,
-    said_by,
     visible_text,
 )
 from prill.protocols import LanguageModel
@@ -426,13 +426,13 @@ async def _asked(
     """Returns what `read` finds, after one more request if it fails. None for the rule instead."""
     messages = fill_prompt(_PACKAGE, name, {**values, "code": NONCE})
     prompt = load_prompt(_PACKAGE, name).hash
-    ask = partial(said_by, model, max_tokens=_MAX_TOKENS, prompt=prompt)
+    ask = partial(complete_text, model, max_tokens=_MAX_TOKENS, prompt=prompt)
     try:
         return (await ask_readable(ask, messages, read, ReplyCounts(), repair=True))[1]
     except _NO_ANSWER:
         raise
     except (UnscoredError, UnreadableReplyError) as error:
-        tally.problems.append(f"{id}: {name}: {error}; the rule stands in")
+        tally.problems.append(f"{id}: {name}: {error}; the rule is used instead")
         return None
 
 

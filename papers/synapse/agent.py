@@ -27,7 +27,7 @@ from prill.papers.replies import (
     PaperAgent,
     ReplyCounts,
     UnreadableReplyError,
-    said_by,
+    complete_text,
     token_window,
 )
 from prill.papers.synapse.memory import ExemplarMemory, ExemplarTurn, MemoryEntry, key_text
@@ -85,7 +85,7 @@ async def abstract(
                 f"the page to abstract has about {tokens} tokens, but the model's context "
                 f"window only {window}"
             )
-        return await said_by(model, messages, max_tokens=max_tokens, prompt=prompt)
+        return await complete_text(model, messages, max_tokens=max_tokens, prompt=prompt)
 
     way, problem = entry.abstraction, ""
     pairs = [

@@ -25,7 +25,13 @@ from prill.errors import InputError, NoEvidenceError, UnparsableError, UsageErro
 from prill.io.store import read_trajectories
 from prill.models.prompts import Prompt, clean, content_hash, load_prompt, quoted
 from prill.papers.embedders import Embedder, EmbedderName, EmbedderUrl, make_embedder
-from prill.papers.mind2web.pages.state import Marking, PageState, describe_step, read_state, said
+from prill.papers.mind2web.pages.state import (
+    Marking,
+    PageState,
+    describe_step,
+    format_action,
+    read_state,
+)
 from prill.papers.mind2web.pages.tree import RecordedPage
 from prill.papers.replies import (
     PaperAgent,
@@ -365,7 +371,7 @@ def _told(repr: str, target: str) -> str:
     operation, _, value = repr.rpartition(" -> ")[2].partition(": ")
     if not target:
         return f"Action: ({clean(repr)})"
-    return f"Action: `{said(operation if operation in ('TYPE', 'SELECT') else 'CLICK', target, value)}` ({clean(repr)})"  # noqa: E501
+    return f"Action: `{format_action(operation if operation in ('TYPE', 'SELECT') else 'CLICK', target, value)}` ({clean(repr)})"  # noqa: E501
 
 
 def _messages(

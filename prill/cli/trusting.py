@@ -13,8 +13,7 @@ from prill.io.store import encode
 from prill.runs.trust import agree as agreeing
 from prill.runs.trust import fitting
 from prill.runs.trust.agree import AgreeConfig
-from prill.runs.trust.best import BestConfig
-from prill.runs.trust.best import best as pick_best
+from prill.runs.trust.best import BestConfig, BestResult, best_async, plan_best
 from prill.runs.trust.compare import CompareConfig
 from prill.runs.trust.compare import compare as compare_runs
 from prill.runs.trust.failures import FailuresConfig
@@ -55,13 +54,32 @@ def rate(config: RateConfig, switches: Switches) -> int:
 
 
 def best(config: BestConfig, switches: Switches) -> int:
-    """Runs `prill best`; returns 0."""
-    result = pick_best(config)
+    """Runs `prill best`; returns 0, 3 if compared tasks are unscored, 130 if interrupted."""
+    if switches.dry_run:
+        return show_plan("best", plan_best(config), as_json=switches.json)
+    if (result := run_or_drop("best", _best(config))) is None:
+        return EXIT_INTERRUPTED
     print(
         encode(result.to_dict()).decode().rstrip() if switches.json else result,
         file=message_stream(config.output, config.plot),
     )
-    return EXIT_ALL
+    if result.stopped:
+        print("interrupted; run the same command again to resume", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    return EXIT_SOME if result.unscored else EXIT_ALL
+
+
+async def _best(config: BestConfig) -> BestResult:
+    if config.compare is None:
+        return await best_async(config)
+    stop = asyncio.Event()
+    with stop_on_ctrl_c("best", stop), progress_bar(unit="task") as bar:
+
+        def show(done: int, expected: int) -> None:
+            bar.total, bar.n = expected, done
+            bar.update(0)
+
+        return await best_async(config, stop=stop, progress=show)
 
 
 def protocols(config: ProtocolsConfig, switches: Switches) -> int:

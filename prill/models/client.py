@@ -41,7 +41,14 @@ from prill.models.calls import (
 from prill.models.in_flight import InFlight
 from prill.models.ledger import Booking, Ledger, Price, find_price
 from prill.models.prompts import call_code, content_hash, estimate_tokens
-from prill.models.replies import ChatMessage, Completion, TokenCounts, WordFormat, excerpt
+from prill.models.replies import (
+    ChatMessage,
+    Completion,
+    GivenReply,
+    TokenCounts,
+    WordFormat,
+    excerpt,
+)
 from prill.models.request import (
     INTERNAL_ERROR,
     PIXELS_PER_TOKEN,
@@ -273,6 +280,11 @@ class OpenAIModel:
         `reply.usage`; inside `prill.models.ledger.metered`, it is also counted if this method
         raises. A cached answer costs nothing.
         """
+        if isinstance(form, GivenReply):
+            raise EndpointError(
+                f"{self.name} does not return the log-probabilities of a given text; use a model "
+                "in this process, such as local:embedded"
+            )
         paths = sorted(
             {part.path for message in messages for part in message.parts if isinstance(part, Image)}
         )

@@ -508,7 +508,7 @@ class Endpoint:
         loop = asyncio.get_running_loop()
         with queued() as begin:
             async with connection.limiter:
-                await booking.hold()
+                await booking.reserve()
                 begin()
                 start = loop.time()
                 stats.attempts += 1
@@ -553,7 +553,7 @@ class Endpoint:
         except UsageError as error:
             return str(error)
         except (OSError, aiohttp.ClientError) as error:
-            return f"{self.place} cannot be reached: {self._words(error)}"
+            return f"{self.place} cannot be reached: {self._describe_error(error)}"
         except (
             TransportError,
             ValueError,
@@ -599,20 +599,23 @@ class Endpoint:
                 error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
             )
             raise RetryableError(
-                f"connection failed: {self._words(error)}", refused=True, billed=sent
+                f"connection failed: {self._describe_error(error)}", refused=True, billed=sent
             ) from None
         except TimeoutError:
             raise RetryableError(
                 f"no response within {seconds:.3g} s", timeout=True, billed=True
             ) from None
         except aiohttp.ClientHttpProxyError as error:
-            raise RetryableError(f"connection failed: {self._words(error)}") from None
+            raise RetryableError(f"connection failed: {self._describe_error(error)}") from None
         except (aiohttp.ClientPayloadError, OSError) as error:
-            raise RetryableError(f"connection failed: {self._words(error)}", billed=True) from None
+            raise RetryableError(
+                f"connection failed: {self._describe_error(error)}", billed=True
+            ) from None
         except (aiohttp.ClientError, ValueError) as error:  # the response is not valid HTTP
             self.reached = True
             raise RetryableError(
-                f"the endpoint's response cannot be read: {self._words(error)}", billed=True
+                f"the endpoint's response cannot be read: {self._describe_error(error)}",
+                billed=True,
             ) from None
         if response.status // 100 != 2:
             self.reached = True
@@ -626,7 +629,7 @@ class Endpoint:
 
     def no_trust(self, error: BaseException) -> EndpointError:
         """Returns the error for a rejected certificate of the endpoint or its proxy."""
-        reason = getattr(error, "verify_message", None) or self._words(error)
+        reason = getattr(error, "verify_message", None) or self._describe_error(error)
         return EndpointError(
             f"the certificate of {self.place}, or of the proxy in front of it, is not "
             f"trusted ({reason}); if you trust it, set $SSL_CERT_FILE to a PEM file with "
@@ -772,7 +775,7 @@ class Endpoint:
         """Returns the message with the key masked, including a truncated key at its end."""
         return without_key(message, os.environ.get(self.api_key_env, ""))
 
-    def _words(self, error: BaseException) -> str:
+    def _describe_error(self, error: BaseException) -> str:
         """Returns a connection error's text without the URL, which may contain a key or the proxy's
         password.
         """

@@ -516,7 +516,9 @@ class Rollouts:
             more = {} if adapter is None else {"adapter": str(adapter.resolve())}
             player = {**_values(said), "name": self._taught.name, **more}
         where = {
-            key: _text(value) for key, value in environment.items() if isinstance(value, _Said)
+            key: _text(value)
+            for key, value in environment.items()
+            if isinstance(value, _OptionText)
         }
         given = {
             **table,
@@ -576,7 +578,7 @@ class Episodes:
             return await record_session(made)
 
 
-class _Said(str):
+class _OptionText(str):
     """An option value from `set` in an older file: text that the option's type parses."""
 
     __slots__ = ()
@@ -643,12 +645,13 @@ def _set(
             f"{place}: {name}: expected policy.KEY, environment.KEY or model.KEY", "set"
         )
     of_environment = kind == "environment" or (not kind and key in names)
-    (environment if of_environment else policy)[key] = _Said(value)
+    (environment if of_environment else policy)[key] = _OptionText(value)
 
 
 def _values(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        key: _parsed(value) if isinstance(value, _Said) else value for key, value in options.items()
+        key: _parsed(value) if isinstance(value, _OptionText) else value
+        for key, value in options.items()
     }
 
 

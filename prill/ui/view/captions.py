@@ -184,7 +184,7 @@ class CaptionSite:
             if not self._history.is_current(index, decision.version):
                 if before == record:  # the response to an earlier request was lost
                     return CaptionChange(card=self.card(index), next=self._next(index))
-                saved = before.choice if before else "taken back"
+                saved = before.choice if before else "undone"
                 raise ConflictError(f"It was {saved} on another page meanwhile.")
             await asyncio.to_thread(self.log.append, record)
             self._history.add(index, before)

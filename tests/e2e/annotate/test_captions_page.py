@@ -36,7 +36,7 @@ async def test_captions_decided_by_keyboard(tmp_path: Path) -> None:
             await page.keyboard.press("e")
             await page.keyboard.press("End")
             await page.keyboard.type(", ra")
-            assert await page.inner_text("#accept") == "Accept as mended a"
+            assert await page.inner_text("#accept") == "Accept edited a"
             await page.keyboard.press("Control+Enter")
             await at(3)
             await page.keyboard.press("a")

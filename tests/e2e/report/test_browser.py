@@ -153,7 +153,7 @@ async def test_search_finds_goal_and_id(reader: Reader, page: Path) -> None:
     assert await reader.listed() == ["d"]
     await browser.keyboard.type("zzz")
     assert await reader.listed() == []
-    assert "No trajectory fits" in await browser.locator("#detail").inner_text()
+    assert "No trajectory matches" in await browser.locator("#detail").inner_text()
     await browser.keyboard.press("Escape")
     await browser.locator("#clear").click()
     assert len(await reader.listed()) == len(TRUTH)
@@ -505,7 +505,7 @@ async def test_judges_side_by_side_with_findings(reader: Reader, tmp_path: Path)
         "50 %",
         "A captcha",
         "Logged out",
-        "By the authors' own rule: no label",
+        "By the authors' rule: no label",
         "1.3 s",
         "Ann: clear case",
     ):
@@ -518,7 +518,7 @@ async def test_judges_side_by_side_with_findings(reader: Reader, tmp_path: Path)
         ["Ann", "person", "→"],
         ["first", "criteria", "shown", "1"],
     ]
-    await browser.locator(".fold summary", has_text="Opinions of 1").click()
+    await browser.locator(".fold summary", has_text="Verdicts of 1 judge").click()
     assert "third" in await browser.locator(".judge").first.inner_text()
 
 

@@ -190,7 +190,7 @@ async def test_labels_are_on_disk_at_once(browser: Chromium, tmp_path: Path, by:
             await page.keyboard.press("2")
         else:
             await page.locator("#outcomes .failure").click()
-        await says(page, "#label-state", "On disk")
+        await says(page, "#label-state", "Saved")
         if by == "keys":
             await page.keyboard.press("8")
             await page.keyboard.press("9")

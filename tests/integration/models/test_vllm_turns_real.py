@@ -22,6 +22,9 @@ pytestmark = [
     pytest.mark.skipif(
         not Path(PYTHON).is_file(), reason="no environment with vLLM: make test-vllm"
     ),
+    pytest.mark.skipif(
+        os.environ.get("PRILL_LONG") != "1", reason="takes several minutes: set PRILL_LONG=1"
+    ),
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),  # torch's and transformers' own, about their deprecations
 ]

@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.warm import ONE_THREAD, TRAINING, warm_commands
 
-_TOGETHER = ("accelerate.commands.launch", "--multi_gpu", "--num_processes", 2, "--num_machines", 1)
+_LAUNCHER = "accelerate.commands.launch"
+_TOGETHER = (_LAUNCHER, "--multi_gpu", "--num_processes", 2, "--num_machines", 1)
 _SETTLED = ("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", 0)
 
 needs_training = pytest.mark.skipif(
@@ -58,12 +60,7 @@ def write_rows(folder: Path) -> Path:
 
 def command(*words: object) -> subprocess.Popen[bytes]:
     """Starts a Python module with these arguments in another process."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "OMP_NUM_THREADS": "1",
-        "OMP_WAIT_POLICY": "PASSIVE",
-    }
+    environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)}
     pipe = subprocess.PIPE
     return subprocess.Popen(
         [sys.executable, "-m", *map(str, words)], env=environment, stdout=pipe, stderr=pipe
@@ -85,14 +82,24 @@ def kill_training(
 
 
 def train_on_two_processes(*words: object, script: str | None = None) -> None:
-    """Runs `prill train` with these arguments on two processes, as on several GPUs. Most of the
-    cost is three imports.
+    """Runs `prill train` with these arguments on two processes, as on several GPUs. The launcher
+    and both share their imports, which are most of the cost.
 
     `script` is a module in this folder that takes the same arguments.
     """
     program = (
         ("-m", "prill", "train") if script is None else (Path(__file__).with_name(f"{script}.py"),)
     )
-    run = command(*_TOGETHER, *_SETTLED, *program, *words)
-    output = run.communicate()
-    assert run.returncode == 0, output
+    launch = map(str, ("-m", *_TOGETHER, *_SETTLED, *program, *words))
+    with warm_commands(*TRAINING, _LAUNCHER, **ONE_THREAD) as folder:
+        python = str(folder / "python")
+        environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT), "PYTHON_EXEC": python}
+        run = subprocess.run(
+            [python, *launch],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+    assert run.returncode == 0, (run.stdout, run.stderr)

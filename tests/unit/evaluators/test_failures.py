@@ -67,6 +67,25 @@ def test_each_rule_finds_its_cause_and_the_state_that_shows_it(
 
 
 @pytest.mark.parametrize(
+    ("goal", "code"),
+    [
+        ("Log in as ada", None),
+        ("Enter the username and the password, and press login.", None),
+        ("Sign in to the shop and buy tea", None),
+        ("Try logging into my account", None),
+        ("Use sign-in with the code 123", None),
+        ("Buy logs for the stove", "login_wall"),
+        ("Change my password to 1234", "login_wall"),
+        ("Read the signs on the map", "login_wall"),
+    ],
+)
+def test_a_login_form_is_no_wall_where_the_goal_is_to_log_in(goal: str, code: str | None) -> None:
+    item = run("home", "Log in\ntextbox 'Username'\ntextbox 'Password'")
+    cause = find_cause(replace(item, task=replace(item.task, goal=goal)))
+    assert (cause and cause.code) == code
+
+
+@pytest.mark.parametrize(
     "item",
     [
         run("a captcha solved", "Order placed"),  # it was passed

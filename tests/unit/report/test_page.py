@@ -88,7 +88,7 @@ def test_failures_stand_by_cause_with_their_whole_reasons(tmp_path: Path) -> Non
     items = [trajectory("a"), trajectory("c"), stuck, trajectory("e")]
     write_report(tmp_path / "r.html", items, [first, second], labels())
     page = (tmp_path / "r.html").read_text("utf-8")
-    section = page[page.index("What went wrong") : page.index("Judge by judge")]
+    section = page[page.index("What went wrong") : page.index("Each judge")]
     groups = re.findall(r"<summary>(\d+) × ([^<]+?) ?<small>", section)
     assert groups == [
         ("1", "a requested thing was not done"),
@@ -587,7 +587,7 @@ def test_headline_names_all_four_figures() -> None:
     assert re.fullmatch(
         r"vlm agrees with people at kappa 0\.60 \[0\.4\d, 0\.7\d\] on 200 trajectories, "
         r"better than the best constant \(always failure, 50% right\); it misses 30 of 100 successes \(30 %\) "  # noqa: E501
-        r"and takes 10 of 100 failures \(10 %\) for success; 4 more are unscored, and not among these\.",  # noqa: E501
+        r"and judges 10 of 100 failures \(10 %\) as success; 4 more are unscored, and not among these\.",  # noqa: E501
         sentence,
     )
 
@@ -606,11 +606,11 @@ def test_headline_names_all_four_figures() -> None:
             "at kappa 0.00 on 100 trajectories, not distinguishable from the best constant "
             "(always success, 60% right)",
         ),
-        ((60, 40, 0, 0), "it misses none of 60 successes and takes all of 40 failures for success"),
-        ((3, 2, 7, 4), "it misses 4 of 7 successes and takes 2 of 9 failures for success"),
+        ((60, 40, 0, 0), "it misses none of 60 successes and judges all of 40 failures as success"),
+        ((3, 2, 7, 4), "it misses 4 of 7 successes and judges 2 of 9 failures as success"),
         ((98, 1, 99, 2), "it misses 2 of 100 successes (2 %)"),
         ((299, 1, 99, 1), "it misses 1 of 300 successes (under 1 %)"),
-        ((2, 0, 0, 0), "takes none of no failures for success"),
+        ((2, 0, 0, 0), "judges none of no failures as success"),
     ],
 )
 def test_headline_words_follow_figures(cells: tuple[int, int, int, int], words: str) -> None:
