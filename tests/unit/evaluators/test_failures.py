@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from prill.errors import UsageError
-from prill.evaluators.failures import FINDINGS, RULES, cluster_failures, find_cause
+from prill.evaluators.failures import FINDINGS, RULES, cluster_failures, find_cause, rule_cause
 from prill.types import (
     Action,
     Criterion,
@@ -176,6 +176,40 @@ def test_equal_reasons_are_one_cluster() -> None:
     assert (len(cluster.ids), cluster.stability > 0.6) == (30, True)
     first, second = cluster_failures({**same, "other": "captcha shown"}, clusters=5)
     assert (len(first.ids), second.ids) == (30, ("other",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CAPTCHA",
+        "Are you human",
+        "are you a robot",
+        "Not a Robot",
+        "Unusual traffic",
+        "Verify that you are human",
+        "Login",
+        "Sign In",
+        "404 Error",
+        "403 Forbidden",
+        "404: not found",
+        "502 Bad Gateway",
+        "503 Service Unavailable",
+        "401 Unauthorized",
+        "429 Too Many Requests",
+        "Error code: 500",
+        "This site can’t be reached",
+        "You have been blocked",
+        "Unexpected error",
+        "Access Denied",
+        "Internal Server Error",
+        "ERR_NAME_FAILED",
+    ],
+)
+def test_words_that_are_looked_for_first_lose_no_match(text: str) -> None:
+    item = run("home", f"{text}, and a field for the password")
+    cause = rule_cause(replace(item, task=replace(item.task, goal="Buy tea")))
+    assert cause is not None
+    assert cause.code in ("captcha", "login_wall", "error_page")
 
 
 def test_memory_of_many_reasons_is_that_of_their_similarities() -> None:
