@@ -228,6 +228,9 @@ class JudgeConfig(AskingConfig):
 
 
 JudgeLike = JudgeConfig | str | Mapping[str, Any] | Evaluator
+JudgeOption = Annotated[
+    JudgeLike, Meta(description="Judge to use: a name, FILE.toml, FILE.json or module:Object.")
+]
 # A name with one of these extensions is a file that describes a judge.
 DESCRIPTIONS = (".toml", ".json")
 

@@ -44,20 +44,21 @@ ENDS: tuple[End, ...] = (
 PASSED, FAILED = "PASSED", "FAILED"
 # Judges that return labels (correct or with deliberate errors) without a reason.
 _REASONLESS = ("oracle", "noisy")
+AttemptsOption = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=1000,
+        description="Maximum number of attempts at a task, including the first (the paper: 4).",
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RetrySpec(Config):
     """Options of retries."""
 
-    attempts: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=1000,
-            description="Maximum number of attempts at a task, including the first (the paper: 4).",
-        ),
-    ] = 4
+    attempts: AttemptsOption = 4
     status: Annotated[
         Literal["language", "bit"],
         Meta(

@@ -39,7 +39,7 @@ from prill.emulators.miniwob.page import (
 )
 from prill.emulators.registry import make_environment
 from prill.emulators.screenshots import keep_screenshot
-from prill.emulators.settings import EnvironmentConfig, Playing, Setting
+from prill.emulators.settings import EnvironmentConfig, Playing, Setting, TimeoutOption
 from prill.emulators.task_source import Names, join_names, task_names
 from prill.errors import UsageError
 from prill.types import Action, LabelRecord, Observation, Task, Trajectory
@@ -392,9 +392,7 @@ class MiniWobConfig(EnvironmentConfig):
             "(default: as in the policy's paper, else no)."
         ),
     ] = None
-    timeout: Annotated[
-        float, Meta(gt=0, description="Timeout of a reset or a step, in seconds.")
-    ] = 30.0
+    timeout: TimeoutOption = 30.0
 
     def check(self) -> None:
         """Converts the task names to one text."""

@@ -49,7 +49,7 @@ from prill.papers.replies import (
     visible_text,
 )
 from prill.protocols import LanguageModel
-from prill.runs.base import run_budget, synchronous
+from prill.runs.base import BudgetOption, ConcurrencyOption, run_budget, synchronous
 from prill.types import Usage
 
 _T = TypeVar("_T")
@@ -484,15 +484,8 @@ class ConversationsConfig(Config):
     most_tasks: Annotated[
         int, Meta(ge=1, description="Maximum number of tasks per conversation.")
     ] = MAX_TASKS
-    budget_usd: Annotated[
-        float | None,
-        Meta(
-            ge=0,
-            description="Budget in US dollars for all models together. No call is started "
-            "beyond it.",
-        ),
-    ] = None
-    concurrency: Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")] = 8
+    budget_usd: BudgetOption = None
+    concurrency: ConcurrencyOption = 8
 
 
 @dataclass(frozen=True)

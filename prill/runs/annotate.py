@@ -59,6 +59,9 @@ _OF_TRAJECTORIES = (
     "show_verdicts",
     "order",
 )
+PortOption = Annotated[
+    int, Meta(ge=0, le=65535, description="Port on this machine (default: any free port).")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +89,7 @@ class AnnotateConfig(Config):
             "captions instead of labelling trajectories."
         ),
     ] = None
-    port: Annotated[
-        int, Meta(ge=0, le=65535, description="Port on this machine (default: any free port).")
-    ] = 0
+    port: PortOption = 0
     earlier: Annotated[
         Sequence[str | Path],
         Meta(description="Label files of other annotators, used to show agreement."),

@@ -26,6 +26,7 @@ from prill.io.spending import SPENDING, SpendingFile, recorded_spending, spendin
 from prill.io.store import read_verdicts
 from prill.io.tables import Verdicts, printable
 from prill.models.ledger import Budget, spending_from
+from prill.models.registry import ModelLike
 from prill.scoring.scorer import wait_for as wait_for  # re-exported: plans import it from here
 from prill.transcripts import transcript_folder
 
@@ -53,6 +54,38 @@ GoalsOption = Annotated[
         description="Goals for recordings without one: a JSON object from id to goal, or lines "
         "with id and goal."
     ),
+]
+BudgetOption = Annotated[
+    float | None,
+    Meta(
+        ge=0,
+        description="Budget in US dollars for all models together. No call is started beyond it.",
+    ),
+]
+ConcurrencyOption = Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")]
+JudgeModelOption = Annotated[
+    ModelLike | None,
+    Meta(description="Model that the judge calls, unless the judge's options name another."),
+]
+JudgeLimitOption = Annotated[
+    int | None, Meta(ge=1, description="Judge only the first N trajectories.")
+]
+ResumeVerdictsOption = Annotated[
+    bool,
+    Meta(
+        description="Continue the verdict files in the folder. Otherwise they are "
+        "renamed to FILE.bak and new ones are started."
+    ),
+]
+RetryUnscoredOption = Annotated[
+    bool, Meta(description="Judge unscored trajectories again, in addition to missing ones.")
+]
+TranscriptsOption = Annotated[
+    str | Path | bool,
+    Meta(description="Folder for prompts and replies of models (default: next to the output)."),
+]
+RunFolderOption = Annotated[
+    str | Path, Meta(description="Output folder. An interrupted run resumes there.")
 ]
 
 

@@ -39,7 +39,7 @@ from prill.refine.results import BASE, BY_ROUND, STUDY, StudyResults, results_te
 from prill.refine.training.preflight import Devices, check_settings, estimate_run, parse_devices
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import Base, open_base
-from prill.runs.base import asynchronous, run_budget, run_outside_loop
+from prill.runs.base import BudgetOption, asynchronous, run_budget, run_outside_loop
 from prill.runs.plan import RunPlan, listed, times, total_usage
 from prill.runs.rollout.episodes import EpisodePlan, RolloutSession, record_session
 from prill.runs.rollout.run import RolloutConfig, rollout_session
@@ -73,14 +73,7 @@ class FilteredBCConfig(Study):
         int | str | Sequence[int],
         Meta(description="Training seeds. Each seed is a study of its own."),
     ] = "0"
-    budget_usd: Annotated[
-        float | None,
-        Meta(
-            ge=0,
-            description="Budget in US dollars for all models together. No call is started "
-            "beyond it.",
-        ),
-    ] = None
+    budget_usd: BudgetOption = None
     tables_only: Annotated[
         bool, Meta(description="Only write tables of the results so far, without training.")
     ] = False

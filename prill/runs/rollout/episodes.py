@@ -40,7 +40,7 @@ from prill.policies.registry import (
 )
 from prill.policies.scripted.policy import BEHAVIOURS, Behaviour
 from prill.protocols import LanguageModel, Policy, PublishedAgent, SampledModel
-from prill.runs.base import run_budget
+from prill.runs.base import BudgetOption, run_budget
 from prill.runs.plan import EarlierAttempts, RunPlan, recorded_in, times
 from prill.runs.rollout.cases import Case, cases, read_plan
 from prill.types import Usage
@@ -132,14 +132,7 @@ class EpisodesConfig(Config):
     retry_broken: Annotated[bool, Meta(description="Repeat episodes that ended with an error.")] = (
         False
     )
-    budget_usd: Annotated[
-        float | None,
-        Meta(
-            ge=0,
-            description="Budget in US dollars for all models together. No call is started "
-            "beyond it.",
-        ),
-    ] = None
+    budget_usd: BudgetOption = None
 
     def check(self) -> None:
         """Normalises the seeds to one text."""

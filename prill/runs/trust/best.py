@@ -44,7 +44,14 @@ from prill.io.truth import SourceOption, TruthOption, gold_labels
 from prill.io.verdict_log import RETRIED
 from prill.models.calls import Transcript, transcribed
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
-from prill.runs.base import kept_transcripts, preformatted, run_budget, synchronous
+from prill.runs.base import (
+    BudgetOption,
+    ConcurrencyOption,
+    kept_transcripts,
+    preformatted,
+    run_budget,
+    synchronous,
+)
 from prill.runs.plan import RunPlan, compute_cost
 from prill.runs.trust.agree import read_runs
 from prill.scoring.items import transcript_log
@@ -95,11 +102,8 @@ class BestConfig(Config):
     comparison: Annotated[
         ComparisonSpec, Meta(description="Settings of comparing: seed, described actions, limits.")
     ] = field(default=ComparisonSpec())
-    budget_usd: Annotated[
-        float | None,
-        Meta(ge=0, description="Budget in US dollars. No call is started beyond it."),
-    ] = None
-    concurrency: Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")] = 16
+    budget_usd: BudgetOption = None
+    concurrency: ConcurrencyOption = 16
     resume: Annotated[
         bool,
         Meta(

@@ -36,10 +36,15 @@ from prill.io.truth import SourceOption, TruthOption, collect_labels
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
 from prill.protocols import LanguageModel
 from prill.runs.base import (
+    BudgetOption,
+    ConcurrencyOption,
     FormatOption,
     GoalOption,
     GoalsOption,
+    JudgeLimitOption,
     Recordings,
+    ResumeVerdictsOption,
+    RetryUnscoredOption,
     count_lines,
     opened_trajectories,
     preformatted,
@@ -103,37 +108,20 @@ class ProtocolsConfig(Config):
             "published)."
         ),
     ] = None
-    budget_usd: Annotated[
-        float | None,
-        Meta(
-            ge=0,
-            description="Budget in US dollars for all models together. No call is started "
-            "beyond it.",
-        ),
-    ] = None
+    budget_usd: BudgetOption = None
     format: FormatOption = None
     goal: GoalOption = None
     goals: GoalsOption = None
-    concurrency: Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")] = 16
-    limit: Annotated[int | None, Meta(ge=1, description="Judge only the first N trajectories.")] = (
-        None
-    )
+    concurrency: ConcurrencyOption = 16
+    limit: JudgeLimitOption = None
     labels: Annotated[
         str | Path | None,
         Meta(description="Label file. The agreement of each protocol with it is reported, too."),
     ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"
-    resume: Annotated[
-        bool,
-        Meta(
-            description="Continue the verdict files in the folder. Otherwise they are "
-            "renamed to FILE.bak and new ones are started."
-        ),
-    ] = True
-    retry_unscored: Annotated[
-        bool, Meta(description="Judge unscored trajectories again, in addition to missing ones.")
-    ] = False
+    resume: ResumeVerdictsOption = True
+    retry_unscored: RetryUnscoredOption = False
     transcripts: Annotated[
         bool, Meta(description="Keep prompts and replies of models in the folder.")
     ] = True
