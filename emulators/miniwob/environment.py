@@ -112,9 +112,7 @@ class MiniWoB:
         boxes: Annotated[
             bool, Meta(description="Add the position of each element to the HTML, as data-wob_box.")
         ] = False,
-        timeout: Annotated[
-            float, Meta(gt=0, description="Timeout of a reset or a step, in seconds.")
-        ] = 30.0,
+        timeout: TimeoutOption = 30.0,
     ) -> None:
         self._images = images
         self._browser = browser or Chromium()

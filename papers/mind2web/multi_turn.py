@@ -37,6 +37,7 @@ from prill.io.store import BadLine
 from prill.models.ledger import metered
 from prill.models.prompts import NONCE, content_hash, load_prompt, quoted
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
+from prill.models.request import BudgetOption, ConcurrencyOption
 from prill.papers.mind2web.format import records
 from prill.papers.replies import (
     ReplyCounts,
@@ -49,7 +50,7 @@ from prill.papers.replies import (
     visible_text,
 )
 from prill.protocols import LanguageModel
-from prill.runs.base import BudgetOption, ConcurrencyOption, run_budget, synchronous
+from prill.runs.base import run_budget, synchronous
 from prill.types import Usage
 
 _T = TypeVar("_T")

@@ -55,14 +55,6 @@ GoalsOption = Annotated[
         "with id and goal."
     ),
 ]
-BudgetOption = Annotated[
-    float | None,
-    Meta(
-        ge=0,
-        description="Budget in US dollars for all models together. No call is started beyond it.",
-    ),
-]
-ConcurrencyOption = Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")]
 JudgeModelOption = Annotated[
     ModelLike | None,
     Meta(description="Model that the judge calls, unless the judge's options name another."),

@@ -23,6 +23,7 @@ from prill.errors import UsageError
 from prill.io.outputs import expect_file
 from prill.io.tables import data_frame
 from prill.models.registry import asks_a_model, model_options
+from prill.models.request import BudgetOption
 from prill.policies.registry import POLICIES, PolicyConfig, PolicyLike, make_policy
 from prill.protocols import Demonstrator, Evaluator
 from prill.refine.filtered_bc import (
@@ -39,7 +40,7 @@ from prill.refine.results import BASE, BY_ROUND, STUDY, StudyResults, results_te
 from prill.refine.training.preflight import Devices, check_settings, estimate_run, parse_devices
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import Base, open_base
-from prill.runs.base import BudgetOption, asynchronous, run_budget, run_outside_loop
+from prill.runs.base import asynchronous, run_budget, run_outside_loop
 from prill.runs.plan import RunPlan, listed, times, total_usage
 from prill.runs.rollout.episodes import EpisodePlan, RolloutSession, record_session
 from prill.runs.rollout.run import RolloutConfig, rollout_session

@@ -29,10 +29,9 @@ from prill.io.shards import Shard
 from prill.io.store import Item, read_verdicts
 from prill.io.tables import Verdicts
 from prill.models.registry import ModelConfig, ModelLike
+from prill.models.request import BudgetOption, ConcurrencyOption
 from prill.protocols import Evaluator
 from prill.runs.base import (
-    BudgetOption,
-    ConcurrencyOption,
     FormatOption,
     GoalOption,
     GoalsOption,

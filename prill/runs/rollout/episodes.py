@@ -30,6 +30,7 @@ from prill.errors import UsageError
 from prill.evaluators.labels import TEMPLATE
 from prill.models.devices import used_together
 from prill.models.registry import ModelConfig, ModelLike, asks_a_model, make_model, model_options
+from prill.models.request import BudgetOption
 from prill.models.transport import PATIENCE
 from prill.policies.registry import (
     POLICIES,
@@ -40,7 +41,7 @@ from prill.policies.registry import (
 )
 from prill.policies.scripted.policy import BEHAVIOURS, Behaviour
 from prill.protocols import LanguageModel, Policy, PublishedAgent, SampledModel
-from prill.runs.base import BudgetOption, run_budget
+from prill.runs.base import run_budget
 from prill.runs.plan import EarlierAttempts, RunPlan, recorded_in, times
 from prill.runs.rollout.cases import Case, cases, read_plan
 from prill.types import Usage

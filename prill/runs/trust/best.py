@@ -44,14 +44,8 @@ from prill.io.truth import SourceOption, TruthOption, gold_labels
 from prill.io.verdict_log import RETRIED
 from prill.models.calls import Transcript, transcribed
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
-from prill.runs.base import (
-    BudgetOption,
-    ConcurrencyOption,
-    kept_transcripts,
-    preformatted,
-    run_budget,
-    synchronous,
-)
+from prill.models.request import BudgetOption, ConcurrencyOption
+from prill.runs.base import kept_transcripts, preformatted, run_budget, synchronous
 from prill.runs.plan import RunPlan, compute_cost
 from prill.runs.trust.agree import read_runs
 from prill.scoring.items import transcript_log

@@ -34,10 +34,9 @@ from prill.io.store import TrajectoryReader, encode, read_labels, read_verdicts
 from prill.io.tables import Table, Tabular, printable
 from prill.io.truth import SourceOption, TruthOption, collect_labels
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
+from prill.models.request import BudgetOption, ConcurrencyOption
 from prill.protocols import LanguageModel
 from prill.runs.base import (
-    BudgetOption,
-    ConcurrencyOption,
     FormatOption,
     GoalOption,
     GoalsOption,
