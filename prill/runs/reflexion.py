@@ -50,9 +50,9 @@ from prill.runs.rollout.episodes import (
     EpisodesConfig,
     RolloutSession,
     session,
-    shared_model,
     template_from_case,
 )
+from prill.runs.rollout.policies import shared_model
 from prill.types import Usage
 
 log = logging.getLogger("prill.runs")
