@@ -39,6 +39,11 @@ TimeoutOption = Annotated[
 ]
 
 
+def broken_label(trajectory: Trajectory) -> LabelRecord:
+    """Returns the oracle's label of an episode that ended with an error: undecided."""
+    return LabelRecord(id=trajectory.id, success=None, source="oracle", note="ended with an error")
+
+
 async def nothing() -> None:
     """Does nothing: the default cleanup of settings without shared resources."""
 

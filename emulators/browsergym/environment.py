@@ -25,7 +25,7 @@ from msgspec import Meta
 
 from prill.actions.keys import key_combination
 from prill.emulators.browsergym.host import HostReply, HostRequest, Settings
-from prill.emulators.settings import TimeoutOption
+from prill.emulators.settings import TimeoutOption, broken_label
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, LabelRecord, Observation, Point, Task, Trajectory
 
@@ -160,12 +160,7 @@ class BrowserGym:
             The label; undecided for an episode that ended with an error.
         """
         if trajectory.error is not None:
-            return LabelRecord(
-                id=trajectory.id,
-                success=None,
-                source="oracle",
-                note="ended with an error",
-            )
+            return broken_label(trajectory)
         last = trajectory.steps[-1].action if trajectory.steps else None
         if last is not None and last.is_final and not self._last.done:
             await self.step(last)

@@ -39,7 +39,13 @@ from prill.emulators.miniwob.page import (
 )
 from prill.emulators.registry import make_environment
 from prill.emulators.screenshots import keep_screenshot
-from prill.emulators.settings import EnvironmentConfig, Playing, Setting, TimeoutOption
+from prill.emulators.settings import (
+    EnvironmentConfig,
+    Playing,
+    Setting,
+    TimeoutOption,
+    broken_label,
+)
 from prill.emulators.task_source import Names, join_names, task_names
 from prill.errors import UsageError
 from prill.types import Action, LabelRecord, Observation, Task, Trajectory
@@ -196,12 +202,7 @@ class MiniWoB:
             error is undecided.
         """
         if trajectory.error is not None:
-            return LabelRecord(
-                id=trajectory.id,
-                success=None,
-                source="oracle",
-                note="ended with an error",
-            )
+            return broken_label(trajectory)
         page = self._open_page()
         async with self._bounded():
             done, raw = await page.evaluate(OUTCOME)

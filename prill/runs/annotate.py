@@ -20,7 +20,7 @@ from prill.config.registry import OptionError
 from prill.config.values import Config
 from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
-from prill.evaluators.fitted.stack import as_score
+from prill.evaluators.combine import as_score
 from prill.evaluators.labels import latest_verdicts
 from prill.io.checksums import expect_unchanged
 from prill.io.lines import is_stream

@@ -9,11 +9,13 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from functools import wraps
 from html import escape
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec, Protocol, TypeVar
 
+import msgspec
 from msgspec import Meta
 
 from prill.datasets.formats import FormatLike
@@ -79,6 +81,12 @@ TranscriptsOption = Annotated[
 RunFolderOption = Annotated[
     str | Path, Meta(description="Output folder. An interrupted run resumes there.")
 ]
+
+
+def result_dict(result: Any) -> dict[str, Any]:
+    """Returns the fields of a result, besides its configuration, as a JSON object."""
+    names = [part.name for part in fields(result) if part.name != "config"]
+    return {name: msgspec.to_builtins(getattr(result, name)) for name in names}
 
 
 def run_outside_loop(run: Callable[[], R]) -> R:

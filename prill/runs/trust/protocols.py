@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
 from prill.captioner.registry import CaptionerLike
@@ -47,6 +46,7 @@ from prill.runs.base import (
     count_lines,
     opened_trajectories,
     preformatted,
+    result_dict,
     run_budget,
     synchronous,
 )
@@ -208,7 +208,7 @@ class ProtocolsResult(Tabular):
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the result as a JSON object."""
-        return {part.name: msgspec.to_builtins(getattr(self, part.name)) for part in fields(self)}
+        return result_dict(self)
 
     def svg(self) -> str:
         """Returns the chart of the success rates by protocol, as SVG text."""
