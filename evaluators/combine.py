@@ -410,3 +410,10 @@ def savings(verdicts: Iterable[Verdict]) -> Savings:
 def _mean(verdicts: Iterable[Verdict]) -> float | None:
     scores = [v.score for v in verdicts if v.score is not None]
     return round(sum(scores) / len(scores), 6) if scores else None
+
+
+def as_score(verdict: Verdict | None) -> float | None:
+    """Returns a verdict's score, or 1 or 0 if it has none; None if it is missing or unscored."""
+    if verdict is None or verdict.success is None:
+        return None
+    return float(verdict.success) if verdict.score is None else verdict.score

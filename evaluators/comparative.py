@@ -31,7 +31,7 @@ from prill.evaluators.evidence import action_text, asked_for, fewer, list_goals,
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.io.images import file_hash
 from prill.io.verdict_log import VerdictLog
-from prill.models.calls import ROOM, Room, ask, filled, gather_calls, planned
+from prill.models.calls import ROOM, MaxTokensOption, Room, ask, filled, gather_calls, planned
 from prill.models.ledger import metered
 from prill.models.prompts import content_hash, load_prompt, quoted, shorten
 from prill.models.replies import ReplyFormat, excerpt, read_objects
@@ -72,9 +72,7 @@ class ComparisonSpec(Config):
             "and the latest.",
         ),
     ] = 30
-    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
-        1024
-    )
+    max_tokens: MaxTokensOption = 1024
     max_chars: Annotated[
         int, Meta(ge=1, description="Maximum number of characters for all attempts together.")
     ] = 2 * ROOM

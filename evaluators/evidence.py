@@ -25,6 +25,10 @@ from prill.types import Action, Observation, Platform, Point, Task, Trajectory
 _T = TypeVar("_T")
 Distinct = Literal["bytes", "region"]
 BYTES: Distinct = "bytes"
+MaxCharsOption = Annotated[
+    int,
+    Meta(ge=1, description="Maximum number of characters for states, and the same for actions."),
+]
 DistinctOption = Annotated[
     Distinct,
     Meta(

@@ -161,6 +161,12 @@ def percentiles(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     return low, high
 
 
+def ratio_of_rows(rows: NDArray[Any]) -> NDArray[Any]:
+    """Returns the first column divided by the second, as a column: a figure of `intervals`."""
+    ratios: NDArray[Any] = rows[:, :1] / rows[:, 1:]
+    return ratios
+
+
 def wilson(share: float, n: int) -> tuple[float, float]:
     """Returns the 95 % Wilson interval of a proportion of `n` independent trials.
 

@@ -17,9 +17,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from importlib import resources
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from prill.actions.webarena import UnreadableActionError
 from prill.errors import TruncatedError, UnparsableError
@@ -27,6 +28,10 @@ from prill.models.calls import get_limits
 from prill.models.prompts import load_prompt
 from prill.models.replies import excerpt
 from prill.protocols import LanguageModel, Message
+
+RepairOption = Annotated[
+    bool, Meta(description="Ask once more, with the error, if a reply cannot be parsed.")
+]
 
 
 @cache

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from prill.config.values import Config
 from prill.errors import UsageError
-from prill.evaluators.combine import Cascade
+from prill.evaluators.combine import Cascade, as_score
 from prill.evaluators.fitted.calibration import Calibrated
 from prill.evaluators.meta.calibration_fit import threshold_for_costs
 from prill.protocols import Evaluator, every_judge
@@ -44,20 +44,21 @@ ENDS: tuple[End, ...] = (
 PASSED, FAILED = "PASSED", "FAILED"
 # Judges that return labels (correct or with deliberate errors) without a reason.
 _REASONLESS = ("oracle", "noisy")
+AttemptsOption = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=1000,
+        description="Maximum number of attempts at a task, including the first (the paper: 4).",
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RetrySpec(Config):
     """Options of retries."""
 
-    attempts: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=1000,
-            description="Maximum number of attempts at a task, including the first (the paper: 4).",
-        ),
-    ] = 4
+    attempts: AttemptsOption = 4
     status: Annotated[
         Literal["language", "bit"],
         Meta(
@@ -186,18 +187,9 @@ def answer_among(
     return places[-1] if places else None
 
 
-def get_score(verdict: Verdict | None) -> float | None:
-    """Returns the score; without one, 1 for success and 0 for failure. None for an unscored
-    verdict.
-    """
-    if verdict is None or verdict.success is None:
-        return None
-    return float(verdict.success) if verdict.score is None else verdict.score
-
-
 def decided(verdict: Verdict, threshold: float | None) -> Verdict:
     """Decides the verdict's success by the threshold; unscored verdicts stay unscored."""
-    score = get_score(verdict)
+    score = as_score(verdict)
     return (
         verdict
         if threshold is None or score is None

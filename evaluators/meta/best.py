@@ -11,6 +11,7 @@ from math import comb
 from typing import TYPE_CHECKING, Any
 
 from prill.errors import UsageError
+from prill.evaluators.combine import as_score
 from prill.evaluators.comparative import Choice, ComparedAttempts
 from prill.evaluators.meta.figure import Figure
 from prill.evaluators.metrics import choose_method, intervals, wilson
@@ -76,7 +77,9 @@ def pick_best(task: str, attempts: Mapping[str, Verdict | None]) -> Pick:
         task: The task's name.
         attempts: The verdict on each attempt by id; None if there is none.
     """
-    values = {id: value for id, verdict in attempts.items() if (value := rank(verdict)) is not None}
+    values = {
+        id: value for id, verdict in attempts.items() if (value := as_score(verdict)) is not None
+    }
     best = max(values.values(), default=None)
     tied = tuple(id for id, value in values.items() if value == best)
     verdict = attempts[tied[0]] if tied else None
@@ -110,15 +113,6 @@ def pick_compared(compared: ComparedAttempts, ids: Sequence[str]) -> Pick:
         choice=compared.choice,
         reason=compared.reason,
     )
-
-
-def rank(verdict: Verdict | None) -> float | None:
-    """Returns the value for ranking: the score, else 1 for success and 0 for failure; None if
-    unscored.
-    """
-    if verdict is None or verdict.success is None:
-        return None
-    return float(verdict.success) if verdict.score is None else verdict.score
 
 
 def best_of_n(

@@ -63,7 +63,7 @@ from prill.protocols import Learner
 from prill.refine.reflector import LessonsConfig
 from prill.refine.reflexion import ReflexionProgress, check_again, run_reflexion
 from prill.refine.retries import RetrySpec
-from prill.runs.base import synchronous, wait_for
+from prill.runs.base import RunFolderOption, synchronous, wait_for
 from prill.runs.plan import RunPlan
 from prill.runs.reflexion import (
     challenge_from_case,
@@ -100,9 +100,7 @@ class BenchConfig(EpisodesConfig):
         PolicyLike | None,
         Meta(description="Policy of the agent: a name, module:Object or file.py:Object."),
     ] = None
-    output: Annotated[
-        str | Path, Meta(description="Output folder. An interrupted run resumes there.")
-    ]
+    output: RunFolderOption
     seeds: Annotated[
         int | str | Sequence[int] | None,
         Meta(description="Seeds of each task (default: the paper's, else 0-4)."),

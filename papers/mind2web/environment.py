@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from prill.emulators.settings import EnvironmentConfig, Playing, Setting
+from prill.emulators.settings import EnvironmentConfig, Playing, Setting, broken_label
 from prill.emulators.task_source import Names, join_names, task_names
 from prill.errors import EnvironmentFailedError, InputError, UsageError
 from prill.io.kinds import TRAJECTORIES
@@ -258,12 +258,7 @@ class Mind2Web:
         """
         assert self._turn is not None
         if trajectory.error is not None:
-            return LabelRecord(
-                id=trajectory.id,
-                success=None,
-                source="oracle",
-                note="ended with an error",
-            )
+            return broken_label(trajectory)
         scores = [
             self.spec.marking.score(
                 asked, trajectory.steps[i].action if i < len(trajectory.steps) else None

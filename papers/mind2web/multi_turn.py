@@ -37,6 +37,7 @@ from prill.io.store import BadLine
 from prill.models.ledger import metered
 from prill.models.prompts import NONCE, content_hash, load_prompt, quoted
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
+from prill.models.request import BudgetOption, ConcurrencyOption
 from prill.papers.mind2web.format import records
 from prill.papers.replies import (
     ReplyCounts,
@@ -484,15 +485,8 @@ class ConversationsConfig(Config):
     most_tasks: Annotated[
         int, Meta(ge=1, description="Maximum number of tasks per conversation.")
     ] = MAX_TASKS
-    budget_usd: Annotated[
-        float | None,
-        Meta(
-            ge=0,
-            description="Budget in US dollars for all models together. No call is started "
-            "beyond it.",
-        ),
-    ] = None
-    concurrency: Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")] = 8
+    budget_usd: BudgetOption = None
+    concurrency: ConcurrencyOption = 8
 
 
 @dataclass(frozen=True)

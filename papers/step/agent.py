@@ -21,10 +21,18 @@ from msgspec import Meta
 from prill.actions.webarena import describe
 from prill.config.registry import nearest
 from prill.errors import NoEvidenceError, TruncatedError, UsageError
+from prill.models.calls import MaxTokensOption
 from prill.models.prompts import NONCE, clean, content_hash, estimate_tokens, load_prompt, quoted
 from prill.models.replies import excerpt
 from prill.papers.page_text import PageText, is_html
-from prill.papers.replies import PaperAgent, ReplyCounts, fill_prompt, read_toml, repair_messages
+from prill.papers.replies import (
+    PaperAgent,
+    RepairOption,
+    ReplyCounts,
+    fill_prompt,
+    read_toml,
+    repair_messages,
+)
 from prill.papers.step.grammar import (
     PolicyCall,
     UnreadableActionError,
@@ -210,10 +218,8 @@ class StepSpec:
             ge=0, description="Maximum number of actions; 0 for no limit (default: the library's)."
         ),
     ] = None
-    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = 512
-    repair: Annotated[
-        bool, Meta(description="Ask once more, with the error, if a reply cannot be parsed.")
-    ] = False
+    max_tokens: MaxTokensOption = 512
+    repair: RepairOption = False
 
 
 @dataclass(frozen=True, slots=True)

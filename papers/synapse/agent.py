@@ -20,11 +20,13 @@ from msgspec import Meta
 
 from prill.actions.keys import key_names
 from prill.errors import ContextTooLongError, NoEvidenceError, UsageError
+from prill.models.calls import MaxTokensOption
 from prill.models.prompts import clean, content_hash, quoted
 from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder
 from prill.papers.page_text import REF, PageText, is_html
 from prill.papers.replies import (
     PaperAgent,
+    RepairOption,
     ReplyCounts,
     UnreadableReplyError,
     complete_text,
@@ -190,12 +192,8 @@ class SynapseSpec:
             "window).",
         ),
     ] = None
-    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
-        1024
-    )
-    repair: Annotated[
-        bool, Meta(description="Ask once more, with the error, if a reply cannot be parsed.")
-    ] = False
+    max_tokens: MaxTokensOption = 1024
+    repair: RepairOption = False
 
 
 class Synapse(PaperAgent):

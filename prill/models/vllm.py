@@ -33,7 +33,6 @@ from typing import IO, Annotated, Any
 from msgspec import Meta
 
 from prill.errors import EndpointError, MissingExtraError, TransportError, UsageError
-from prill.io.cache import DiskCache
 from prill.io.shards import packed_for
 from prill.models import keeper
 from prill.models.client import PIXEL_BUDGET, OpenAIModel
@@ -41,7 +40,19 @@ from prill.models.devices import expect_room, fit_together, register_server, reg
 from prill.models.ledger import Booking, Price, queued
 from prill.models.local.trained import expect_model, expect_trained
 from prill.models.replies import Completion
-from prill.models.request import ImageFormat, RepetitionPenalty, Temperature, TopK, TopP
+from prill.models.request import (
+    AdapterOption,
+    AttemptTimeoutOption,
+    CacheOption,
+    ConcurrencyOption,
+    ImageFormat,
+    MaxPixelsOption,
+    RepetitionPenalty,
+    RetriesOption,
+    Temperature,
+    TopK,
+    TopP,
+)
 from prill.models.transport import Endpoint, RequestStats
 
 _HOST = "127.0.0.1"
@@ -73,9 +84,7 @@ class VLLMModel(OpenAIModel):
         self,
         model: str,
         *,
-        adapter: Annotated[
-            str | None, Meta(description="Folder with a LoRA adapter in PEFT's format.")
-        ] = None,
+        adapter: AdapterOption = None,
         dtype: Annotated[
             str | None,
             Meta(
@@ -97,31 +106,16 @@ class VLLMModel(OpenAIModel):
         start_timeout: Annotated[
             float, Meta(gt=0, description="Maximum number of seconds until the server is ready.")
         ] = 1800.0,
-        concurrency: Annotated[
-            int, Meta(ge=1, description="Maximum number of concurrent calls.")
-        ] = 16,
-        timeout: Annotated[
-            float, Meta(gt=0, description="Timeout of one attempt, in seconds.")
-        ] = 600.0,
-        retries: Annotated[
-            int, Meta(ge=0, description="Maximum number of retries after the first attempt.")
-        ] = 2,
-        max_pixels: Annotated[
-            int,
-            Meta(
-                ge=1,
-                description="Maximum number of pixels of a screenshot. Larger ones are scaled "
-                "down.",
-            ),
-        ] = PIXEL_BUDGET,
+        concurrency: ConcurrencyOption = 16,
+        timeout: AttemptTimeoutOption = 600.0,
+        retries: RetriesOption = 2,
+        max_pixels: MaxPixelsOption = PIXEL_BUDGET,
         image_format: ImageFormat = None,
         temperature: Temperature = None,
         top_p: TopP = None,
         top_k: TopK = None,
         repetition_penalty: RepetitionPenalty = None,
-        cache: Annotated[
-            DiskCache | None, Meta(description="Folder that caches replies for reuse.")
-        ] = None,
+        cache: CacheOption = None,
     ) -> None:
         folder = _model_folder(model)
         name = f"vllm/{folder.name if folder else model}"

@@ -20,7 +20,7 @@ from prill.config.registry import OptionError
 from prill.config.values import Config
 from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
-from prill.evaluators.fitted.stack import as_score
+from prill.evaluators.combine import as_score
 from prill.evaluators.labels import latest_verdicts
 from prill.io.checksums import expect_unchanged
 from prill.io.lines import is_stream
@@ -59,6 +59,9 @@ _OF_TRAJECTORIES = (
     "show_verdicts",
     "order",
 )
+PortOption = Annotated[
+    int, Meta(ge=0, le=65535, description="Port on this machine (default: any free port).")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +89,7 @@ class AnnotateConfig(Config):
             "captions instead of labelling trajectories."
         ),
     ] = None
-    port: Annotated[
-        int, Meta(ge=0, le=65535, description="Port on this machine (default: any free port).")
-    ] = 0
+    port: PortOption = 0
     earlier: Annotated[
         Sequence[str | Path],
         Meta(description="Label files of other annotators, used to show agreement."),

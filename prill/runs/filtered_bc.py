@@ -23,6 +23,7 @@ from prill.errors import UsageError
 from prill.io.outputs import expect_file
 from prill.io.tables import data_frame
 from prill.models.registry import asks_a_model, model_options
+from prill.models.request import BudgetOption
 from prill.policies.registry import POLICIES, PolicyConfig, PolicyLike, make_policy
 from prill.protocols import Demonstrator, Evaluator
 from prill.refine.filtered_bc import (
@@ -73,14 +74,7 @@ class FilteredBCConfig(Study):
         int | str | Sequence[int],
         Meta(description="Training seeds. Each seed is a study of its own."),
     ] = "0"
-    budget_usd: Annotated[
-        float | None,
-        Meta(
-            ge=0,
-            description="Budget in US dollars for all models together. No call is started "
-            "beyond it.",
-        ),
-    ] = None
+    budget_usd: BudgetOption = None
     tables_only: Annotated[
         bool, Meta(description="Only write tables of the results so far, without training.")
     ] = False

@@ -30,7 +30,7 @@ from prill.refine.formats import make_format
 from prill.refine.judge_rows import Grouping, RequestRecorder, Truth, judge_rows, truths_from
 from prill.refine.training.spec import DEFAULT_PRESETS, Trained
 from prill.runs.base import log, opened_folders, wait_for
-from prill.runs.train import PresetConfig, PresetLike, TrainConfig
+from prill.runs.train import PresetConfig, PresetOption, TrainConfig
 from prill.types import Trajectory
 
 JUDGE, GUARD = "judge.json", "guard.json"
@@ -86,10 +86,7 @@ class TrainJudgeConfig(TrainConfig):
     ] = "task"
     source: SourceOption = None
     truth: TruthOption = "majority"
-    preset: Annotated[
-        PresetLike,
-        Meta(description="Settings to start from: the name of a preset, or a .toml file."),
-    ] = _PRESET
+    preset: PresetOption = _PRESET
 
     def check(self) -> None:
         """Validates that there are labels or teacher verdicts to train on.

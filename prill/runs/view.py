@@ -21,6 +21,7 @@ from prill.io.truth import SourceOption, TruthOption
 from prill.refine.rewards.watch.site import WatchSite, find_watch_files
 from prill.runs.annotate import (
     AnnotateResult,
+    PortOption,
     annotator_name,
     captions_result,
     opened_captions,
@@ -33,7 +34,7 @@ from prill.runs.base import (
     opened_folders,
     until_interrupted,
 )
-from prill.runs.report import ReportConfig, with_retries
+from prill.runs.report import FiltersOption, ReportConfig, with_retries
 from prill.ui.report.entries import Retry
 from prill.ui.serving import Site, serving
 from prill.ui.view.label_log import LabelLog
@@ -93,16 +94,8 @@ class ViewConfig(Config):
     goal: GoalOption = None
     goals: GoalsOption = None
     transcripts: Annotated[bool, Meta(description="Show prompts and replies of models.")] = True
-    by: Annotated[
-        Sequence[str],
-        Meta(
-            description="Additional filters besides site, agent, platform and truncated: "
-            "task, or keys of the metadata."
-        ),
-    ] = ()
-    port: Annotated[
-        int, Meta(ge=0, le=65535, description="Port on this machine (default: any free port).")
-    ] = 0
+    by: FiltersOption = ()
+    port: PortOption = 0
     title: Annotated[str, Meta(description="Title of the page.")] = "prill view"
 
     def check(self) -> None:

@@ -23,7 +23,7 @@ from prill.config.registry import read_options
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.browser.config import PagesConfig
 from prill.emulators.browser.environment import BrowserEnvironment, Hooks, PageSpec
-from prill.emulators.settings import Playing, Scripts, Setting
+from prill.emulators.settings import Playing, Scripts, Setting, broken_label
 from prill.emulators.task_source import Names, join_names, task_names
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.papers.replies import read_toml
@@ -189,12 +189,7 @@ class Airline:
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
         """Labels the episode by `task_completion`, with the progress as note."""
         if trajectory.error is not None:
-            return LabelRecord(
-                id=trajectory.id,
-                success=None,
-                source="oracle",
-                note="ended with an error",
-            )
+            return broken_label(trajectory)
         now = await self._evaluate()
         note = f"progress {now.complete:.2f}"
         return LabelRecord(

@@ -42,8 +42,10 @@ from prill.models.prompts import call_code
 from prill.models.replies import GivenReply, excerpt
 from prill.models.request import (
     TOP_LOGPROBS,
+    AdapterOption,
     ImageEncoder,
     ImageFormat,
+    MaxPixelsOption,
     RepetitionPenalty,
     Temperature,
     TopK,
@@ -199,9 +201,7 @@ class LocalModel:
         self,
         path: str | os.PathLike[str],
         *,
-        adapter: Annotated[
-            str | None, Meta(description="Folder with a LoRA adapter in PEFT's format.")
-        ] = None,
+        adapter: AdapterOption = None,
         device: Annotated[
             str | None, Meta(description="Device, for example cuda, cpu or mps.")
         ] = None,
@@ -212,14 +212,7 @@ class LocalModel:
         timeout: Annotated[
             float, Meta(gt=0, description="Timeout of one reply, in seconds.")
         ] = 600.0,
-        max_pixels: Annotated[
-            int,
-            Meta(
-                ge=1,
-                description="Maximum number of pixels of a screenshot. Larger ones are scaled "
-                "down.",
-            ),
-        ] = PIXEL_BUDGET,
+        max_pixels: MaxPixelsOption = PIXEL_BUDGET,
         image_format: ImageFormat = None,
         temperature: Temperature = None,
         top_p: TopP = None,

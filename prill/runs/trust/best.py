@@ -8,7 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ from msgspec import Meta
 from prill.captioner.registry import CaptionerLike, captioner_for, make_captioner
 from prill.config.values import Config, get_name
 from prill.errors import InputError, UsageError
+from prill.evaluators.combine import as_score
 from prill.evaluators.comparative import (
     ComparativeJudge,
     ComparedAttempts,
@@ -33,7 +34,6 @@ from prill.evaluators.meta.best import (
     best_of_n,
     pick_best,
     pick_compared,
-    rank,
 )
 from prill.evaluators.meta.figure import about_intervals, figure_ends, interval
 from prill.io.lines import read_lines
@@ -44,7 +44,8 @@ from prill.io.truth import SourceOption, TruthOption, gold_labels
 from prill.io.verdict_log import RETRIED
 from prill.models.calls import Transcript, transcribed
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
-from prill.runs.base import kept_transcripts, preformatted, run_budget, synchronous
+from prill.models.request import BudgetOption, ConcurrencyOption
+from prill.runs.base import kept_transcripts, preformatted, result_dict, run_budget, synchronous
 from prill.runs.plan import RunPlan, compute_cost
 from prill.runs.trust.agree import read_runs
 from prill.scoring.items import transcript_log
@@ -95,11 +96,8 @@ class BestConfig(Config):
     comparison: Annotated[
         ComparisonSpec, Meta(description="Settings of comparing: seed, described actions, limits.")
     ] = field(default=ComparisonSpec())
-    budget_usd: Annotated[
-        float | None,
-        Meta(ge=0, description="Budget in US dollars. No call is started beyond it."),
-    ] = None
-    concurrency: Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")] = 16
+    budget_usd: BudgetOption = None
+    concurrency: ConcurrencyOption = 16
     resume: Annotated[
         bool,
         Meta(
@@ -207,7 +205,7 @@ class BestResult(Tabular):
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the result as a JSON object."""
-        return {part.name: msgspec.to_builtins(getattr(self, part.name)) for part in fields(self)}
+        return result_dict(self)
 
     def svg(self) -> str:
         """Returns the chart of the curve with its intervals, as SVG text."""
@@ -369,7 +367,9 @@ def _by_verdicts(config: BestConfig, tasks: Mapping[str, Sequence[str]]) -> Best
         labelled = [
             known
             for attempts in tasks.values()
-            if (known := [(rank(latest.get(id)), truths[id]) for id in attempts if id in truths])
+            if (
+                known := [(as_score(latest.get(id)), truths[id]) for id in attempts if id in truths]
+            )
         ]
         curve = best_of_n(labelled, config.attempts)
         result = replace(

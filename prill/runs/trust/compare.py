@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-import msgspec
 from msgspec import Meta
 
 from prill.config.values import Config
@@ -32,7 +31,7 @@ from prill.io.outputs import Content, check_output, write_output
 from prill.io.store import read_labels, read_verdicts
 from prill.io.tables import Table, Tabular, markdown_cell, printable
 from prill.io.truth import SourceOption, TruthOption, gold_labels
-from prill.runs.base import asynchronous, preformatted
+from prill.runs.base import asynchronous, preformatted, result_dict
 from prill.runs.trust.agree import read_runs
 from prill.types import EvaluatorInfo, Verdict
 from prill.ui.report.difference import difference_svg
@@ -266,9 +265,7 @@ class CompareResult(Tabular):
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the result as a JSON object."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        del values["config"]
-        return {name: msgspec.to_builtins(value) for name, value in values.items()}
+        return result_dict(self)
 
     def svg(self) -> str:
         """Returns the chart of the difference with its intervals, as SVG text."""

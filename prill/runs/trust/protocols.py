@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
 from prill.captioner.registry import CaptionerLike
@@ -34,15 +33,20 @@ from prill.io.store import TrajectoryReader, encode, read_labels, read_verdicts
 from prill.io.tables import Table, Tabular, printable
 from prill.io.truth import SourceOption, TruthOption, collect_labels
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
+from prill.models.request import BudgetOption, ConcurrencyOption
 from prill.protocols import LanguageModel
 from prill.runs.base import (
     FormatOption,
     GoalOption,
     GoalsOption,
+    JudgeLimitOption,
     Recordings,
+    ResumeVerdictsOption,
+    RetryUnscoredOption,
     count_lines,
     opened_trajectories,
     preformatted,
+    result_dict,
     run_budget,
     synchronous,
 )
@@ -103,37 +107,20 @@ class ProtocolsConfig(Config):
             "published)."
         ),
     ] = None
-    budget_usd: Annotated[
-        float | None,
-        Meta(
-            ge=0,
-            description="Budget in US dollars for all models together. No call is started "
-            "beyond it.",
-        ),
-    ] = None
+    budget_usd: BudgetOption = None
     format: FormatOption = None
     goal: GoalOption = None
     goals: GoalsOption = None
-    concurrency: Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")] = 16
-    limit: Annotated[int | None, Meta(ge=1, description="Judge only the first N trajectories.")] = (
-        None
-    )
+    concurrency: ConcurrencyOption = 16
+    limit: JudgeLimitOption = None
     labels: Annotated[
         str | Path | None,
         Meta(description="Label file. The agreement of each protocol with it is reported, too."),
     ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"
-    resume: Annotated[
-        bool,
-        Meta(
-            description="Continue the verdict files in the folder. Otherwise they are "
-            "renamed to FILE.bak and new ones are started."
-        ),
-    ] = True
-    retry_unscored: Annotated[
-        bool, Meta(description="Judge unscored trajectories again, in addition to missing ones.")
-    ] = False
+    resume: ResumeVerdictsOption = True
+    retry_unscored: RetryUnscoredOption = False
     transcripts: Annotated[
         bool, Meta(description="Keep prompts and replies of models in the folder.")
     ] = True
@@ -221,7 +208,7 @@ class ProtocolsResult(Tabular):
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the result as a JSON object."""
-        return {part.name: msgspec.to_builtins(getattr(self, part.name)) for part in fields(self)}
+        return result_dict(self)
 
     def svg(self) -> str:
         """Returns the chart of the success rates by protocol, as SVG text."""

@@ -311,15 +311,7 @@ def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> 
     )
     edge, middle, left = _ABOVE + _EDGE, _ABOVE + _EDGE / 2, _MARGIN - 8
     labels = [
-        el(
-            "text",
-            el("title", title),
-            fitted(title, _SIZE - 20, _TITLE_LETTER),
-            x=_SIZE / 2,
-            y=20,
-            font_size=13,
-            **_MIDDLE,
-        ),
+        _title(title),
         el(
             "circle",
             cx=_MARGIN + 6,
@@ -453,15 +445,7 @@ def learning_svg(title: str, points: Sequence[CurvePoint]) -> str:
             )
     edge_y, middle = _ABOVE + _EDGE, _ABOVE + _EDGE / 2
     labels = [
-        el(
-            "text",
-            el("title", title),
-            fitted(title, _SIZE - 20, _TITLE_LETTER),
-            x=_SIZE / 2,
-            y=20,
-            font_size=13,
-            **_MIDDLE,
-        ),
+        _title(title),
         el("circle", cx=_MARGIN + 6, cy=38, r=4, fill=_AFTER),
         el("text", "AUC", x=_MARGIN + 16, y=42),
         el("rect", x=_MARGIN + 60, y=34, width=8, height=8, fill=_BEFORE),
@@ -471,6 +455,11 @@ def learning_svg(title: str, points: Sequence[CurvePoint]) -> str:
     ]
     drawn = *_grid(), *marks, *labels
     return picture(title, (_SIZE, _HIGH), *drawn, width=_SIZE, height=_HIGH, font_size=11)
+
+
+def _title(title: str) -> Markup:
+    words = fitted(title, _SIZE - 20, _TITLE_LETTER)
+    return el("text", el("title", title), words, x=_SIZE / 2, y=20, font_size=13, **_MIDDLE)
 
 
 def _corners(places: Sequence[tuple[float, float]]) -> str:
