@@ -368,8 +368,9 @@ function onLabelKey(event) {
   const sends = event.key === "Enter" && (event.ctrlKey || event.metaKey) && (!typing || typing.id === "note");
   if (!sends && (typing || event.ctrlKey || event.metaKey || event.altKey)) return;
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-  // Enter activates a control reached by Tab, as usual; a choice that is already selected is saved.
-  if (key === "Enter" && !sends && event.target.closest("button, summary, a") && !event.target.closest("[aria-pressed=true]")) return;
+  // Enter activates a control reached by Tab, as usual; a choice that is already selected is saved. The button of a dialog keeps
+  // the focus for some milliseconds after it has closed the dialog.
+  if (key === "Enter" && !sends && event.target.closest("button, summary, a") && !event.target.closest("[aria-pressed=true], dialog")) return;
   const act = sends && !blind ? () => {} : Object.hasOwn(LABEL_KEYS, key) ? LABEL_KEYS[key] : blind && Object.hasOwn(BLIND_KEYS, key) ? BLIND_KEYS[key] : null;
   if (act === null) {
     if (blind && busy && (key.length === 1)) event.stopPropagation();
