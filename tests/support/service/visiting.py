@@ -21,8 +21,8 @@ Visiting = Callable[..., AbstractAsyncContextManager[tuple[Any, Service]]]
 
 @pytest.fixture
 def visiting() -> Visiting:
-    """Returns a context manager: `async with visiting(judge, request_timeout=1) as (client, service)` yields a
-    client of a service with these settings.
+    """Returns a context manager: `async with visiting(judge, request_timeout=1) as (client,
+    service)` yields a client of a service with these settings.
     """
 
     @asynccontextmanager
