@@ -477,7 +477,14 @@ def main() -> int:
     good = []
     if options.minutes:
         with service(
-            "--judge-timeout", "5", "--hold", "60", "--hold-slime", "60", "--body-timeout", "15"
+            "--judge-timeout",
+            "5",
+            "--request-timeout",
+            "60",
+            "--slime-timeout",
+            "60",
+            "--body-timeout",
+            "15",
         ) as run:
             seen = asyncio.run(soak(run, options))
             good.append(told("soak", run))
@@ -489,7 +496,7 @@ def main() -> int:
             good += [not seen.problems, seconds < GRACE + 1]
         return 0 if all(good) else 1
     for name, (requests, at_once) in CASES.items():
-        with service("--hold", "10") as run:
+        with service("--request-timeout", "10") as run:
             statuses = asyncio.run(send_all(run.url, requests(), at_once))
             good.append(told(name, run, f", statuses {dict(statuses)}"))
             seconds = run.end()

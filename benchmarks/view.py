@@ -57,7 +57,7 @@ def write(folder: Path, runs: int, steps: int, text: int, seed: int) -> None:
             said.write(json.dumps(verdict) + "\n")
 
 
-async def measure(folder: Path) -> None:
+async def measure(folder: Path, runs: int) -> None:
     """Starts the command and sends the same requests as the page."""
     begin = time.perf_counter()
     process = await asyncio.create_subprocess_exec(
@@ -84,7 +84,7 @@ async def measure(folder: Path) -> None:
             if first is None and state["rows"]:
                 first = time.perf_counter() - begin
             judges = state["judges"]
-            if state["read"] >= 1 and judges and judges[0]["judged"] == state["changes"] // 2:
+            if state["read"] >= 1 and judges and judges[0]["judged"] == runs:
                 break
             await asyncio.sleep(0.1)
         whole = time.perf_counter() - begin
@@ -114,7 +114,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), args.runs, args.steps, args.text, args.seed)
-        asyncio.run(measure(Path(folder)))
+        asyncio.run(measure(Path(folder), args.runs))
 
 
 if __name__ == "__main__":

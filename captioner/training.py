@@ -34,7 +34,7 @@ from prill.captioner.bulk import (
 )
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, read_captions, read_decisions
-from prill.captioner.vision import VLMCaptioner, request_words
+from prill.captioner.vision import VLMCaptioner, request_text
 from prill.config.values import Config
 from prill.errors import InputError, UsageError
 from prill.io.checksums import Checksums
@@ -230,7 +230,7 @@ def _row(
     The random delimiter of the quotation is seeded by the picture, so that the same data give the
     same rows.
     """
-    words = request_words(
+    words = request_text(
         load_prompt("prill.captioner", "paper" if request == "paper" else "describe"), ocr
     )
     words = words.replace(NONCE, id.removeprefix("sha256:")[:8])

@@ -161,7 +161,7 @@ class VLMCaptioner:
         Returns:
             The chat.
         """
-        return (Message("user", (Image(path), request_words(self.request, ocr))),)
+        return (Message("user", (Image(path), request_text(self.request, ocr))),)
 
     async def read(self, path: str) -> str:
         """Reads the text that goes into the request.
@@ -215,7 +215,7 @@ class VLMCaptioner:
         return self.model.sampled(_PAPER_TEMPERATURE, self.seed, **PAPER_DECODING)
 
 
-def request_words(request: Prompt, ocr: str = "") -> str:
+def request_text(request: Prompt, ocr: str = "") -> str:
     """Returns the text of a request with the OCR text.
 
     The OCR text is quoted below the request, or inserted unchanged if the request has a placeholder

@@ -145,7 +145,10 @@ def read_goals(path: str | os.PathLike[str]) -> Mapping[str, str]:
     Raises:
         InputError: The file is broken.
     """
-    data = read_file(path)
+    try:
+        data = read_file(path)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
     try:
         return msgspec.json.decode(data, type=dict[str, str])
     except UNREADABLE:

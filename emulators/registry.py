@@ -25,7 +25,7 @@ ENVIRONMENTS = Registry(
             "prill.emulators.browser.environment:BrowserEnvironment",
         ),
         "browsergym": RegistryEntry(
-            "tasks of BrowserGym, which has to be installed beside prill, with its own rewards",
+            "tasks of BrowserGym, with its own rewards; BrowserGym is installed separately",
             "prill.emulators.browsergym.environment:BrowserGym",
         ),
         "mind2web": RegistryEntry(

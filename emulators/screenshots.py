@@ -13,6 +13,9 @@ import struct
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from prill.errors import EnvironmentFailedError, InputError, UsageError
 from prill.io.images import DAMAGED, open_image
@@ -24,6 +27,18 @@ STATUS_BAR = 0.045
 # Of the screen's area: a blinking cursor (2 x 24 dp) is a tenth of it, a small spinner (24 x 24 dp)
 # twice as much.
 SMALL = 0.001
+SettleGapOption = Annotated[
+    float,
+    Meta(
+        ge=0,
+        description="Seconds between the two screenshots that are compared to see whether "
+        "the screen has settled.",
+    ),
+]
+SettleTimeoutOption = Annotated[
+    float,
+    Meta(ge=0, description="Maximum number of seconds to wait until the screen has settled."),
+]
 
 
 def keep_screenshot(png: bytes, folder: Path) -> str:

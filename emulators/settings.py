@@ -11,7 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, cast
+
+from msgspec import Meta
 
 from prill.config.registry import Option, OptionError, load_object
 from prill.config.values import Config, config_options, plain
@@ -32,6 +34,14 @@ _CONFIGS = {
     "ios": "prill.emulators.ios.config:IosConfig",
 }
 _OWN = "prill.emulators.own:OwnEnvironmentConfig"
+TimeoutOption = Annotated[
+    float, Meta(gt=0, description="Timeout of a reset or a step, in seconds.")
+]
+
+
+def broken_label(trajectory: Trajectory) -> LabelRecord:
+    """Returns the oracle's label of an episode that ended with an error: undecided."""
+    return LabelRecord(id=trajectory.id, success=None, source="oracle", note="ended with an error")
 
 
 async def nothing() -> None:
@@ -133,7 +143,7 @@ class EnvironmentConfig(Config, ABC):
     stops_early: ClassVar[bool] = True
     # Options that identify episodes under their own names; other options are included as text if
     # they differ from their defaults.
-    _told: ClassVar[frozenset[str]] = frozenset()
+    _identifying: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     def chosen(cls, name: str) -> type[EnvironmentConfig]:
@@ -245,7 +255,7 @@ class EnvironmentConfig(Config, ABC):
         defaults.
         """
         options = config_options(type(self))
-        values = {name: getattr(self, name) for name in options if name not in self._told}
+        values = {name: getattr(self, name) for name in options if name not in self._identifying}
         return {
             name: as_text(value) for name, value in values.items() if value != options[name].default
         }

@@ -25,6 +25,7 @@ from prill.config.registry import load_object
 from prill.config.values import Config
 from prill.errors import NoEvidenceError, UnparsableError, UsageError
 from prill.evaluators.evidence import (
+    MaxCharsOption,
     action_history,
     claims,
     request,
@@ -33,7 +34,7 @@ from prill.evaluators.evidence import (
 )
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import MAX_TOKENS, Judgement, ModelJudge
-from prill.models.calls import ROOM, ask, planned
+from prill.models.calls import ROOM, MaxTokensOption, ask, planned
 from prill.models.prompts import NONCE, clean, quoted, shorten
 from prill.models.replies import choice_probability, excerpt, read_objects, strict_schema
 from prill.protocols import Captioner, Form, Message
@@ -258,15 +259,8 @@ class AskSpec(Config):
     show_answer: Annotated[
         bool, Meta(description="Show the agent's answer to the judge, as a claim.")
     ] = True
-    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
-        MAX_TOKENS
-    )
-    max_chars: Annotated[
-        int,
-        Meta(
-            ge=1, description="Maximum number of characters for states, and the same for actions."
-        ),
-    ] = ROOM
+    max_tokens: MaxTokensOption = MAX_TOKENS
+    max_chars: MaxCharsOption = ROOM
 
     def check(self) -> None:
         """Raises UsageError if there is no question, or an answer has no valid type."""

@@ -17,7 +17,13 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from prill.errors import NoEvidenceError
-from prill.evaluators.evidence import action_history, request, state_text, without_claims
+from prill.evaluators.evidence import (
+    MaxCharsOption,
+    action_history,
+    request,
+    state_text,
+    without_claims,
+)
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import Judgement, ModelJudge
 from prill.evaluators.rubric import RUBRIC, GoalCriteria, Rubric, RubricOptions
@@ -44,12 +50,7 @@ class ChecklistSpec(RubricOptions):
             ge=0, lt=1, description="Changes of the progress up to this value count as no change."
         ),
     ] = 0.05
-    max_chars: Annotated[
-        int,
-        Meta(
-            ge=1, description="Maximum number of characters for a state, and the same for actions."
-        ),
-    ] = ROOM
+    max_chars: MaxCharsOption = ROOM
     max_tokens: Annotated[
         int, Meta(ge=1, description="Maximum number of tokens in the checklist.")
     ] = 1024

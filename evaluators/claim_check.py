@@ -130,7 +130,7 @@ _KINDS = {
 
 
 @cache
-def _words() -> Mapping[str, frozenset[str]]:
+def _word_lists() -> Mapping[str, frozenset[str]]:
     """Returns the word lists: words that are not names, and verbs by the actions they require."""
     text = (files("prill.evaluators") / "claim_check.toml").read_text(encoding="utf-8")
     return {name: frozenset(words.split()) for name, words in tomllib.loads(text).items()}
@@ -138,7 +138,7 @@ def _words() -> Mapping[str, frozenset[str]]:
 
 def _kinds(verb: str) -> frozenset[str] | None:
     """Returns the kinds of action that a verb requires; None if the verb describes no action."""
-    return next((kinds for name, kinds in _KINDS.items() if verb in _words()[name]), None)
+    return next((kinds for name, kinds in _KINDS.items() if verb in _word_lists()[name]), None)
 
 
 _Date = tuple[int | None, int, int | None]  # year, month, day
@@ -178,7 +178,7 @@ def unseen_claims(claims: Iterable[CheckedClaim]) -> tuple[CheckedClaim, ...]:
     return tuple(claim for claim in claims if claim.status in ("never_seen", "contradicted"))
 
 
-def plain_words(text: str) -> str:
+def normalize_text(text: str) -> str:
     """Normalises a text for comparison: lower case, no punctuation, single spaces.
 
     Args:
@@ -292,7 +292,7 @@ def _number(answer: str, match: re.Match[str], values: frozenset[Decimal]) -> _C
     words = [
         word
         for word in (noun.groups() if noun else ())
-        if word and word.lower() not in _words()["common"]
+        if word and word.lower() not in _word_lists()["common"]
     ]
     word = words[0] if words else ""
     return _Claim(
@@ -315,14 +315,16 @@ def _name(answer: str, match: re.Match[str]) -> tuple[int, str]:
         opens = (
             not answer[:start].strip() or re.search(r"[.!?:\n*]\s*$", answer[:start]) is not None
         )
-        if first.lower().rstrip(".") not in _words()["common"] and not (opens and " " not in text):
+        if first.lower().rstrip(".") not in _word_lists()["common"] and not (
+            opens and " " not in text
+        ):
             break
         rest = text[len(first) :]
         start, text = start + len(first) + len(rest) - len(rest.lstrip()), rest.strip()
         if not any(c.isupper() for c in text):
             return start, ""
     words = text.split()
-    while words and words[-1].lower() in _words()["common"]:
+    while words and words[-1].lower() in _word_lists()["common"]:
         del words[-1]
         text = " ".join(words)
     if len(words) < 2 and (len(text) < 3 or re.fullmatch(_MONTH, text, re.IGNORECASE)):
@@ -524,15 +526,13 @@ class _Record:
         )
         # text that could not be parsed as an action may be the agent's own words
         self.typed = [
-            (i, _Text(_action_words(action)))
-            for i, action in self.actions
-            if action.kind != "other"
+            (i, _Text(_action_text(action))) for i, action in self.actions if action.kind != "other"
         ]
         self.states: list[tuple[int, _Text]] = []
         self.open = 0  # states whose content is not fully known
         room, known = _ALL_CHARS, dict[str, _Text]()
         for i, state in enumerate(silent.observations):
-            text, whole = _state_words(state, captions_are_whole)
+            text, whole = _state_text(state, captions_are_whole)
             share = min(_STATE_CHARS, room)
             self.open += not whole or len(text) > share
             text = text[:share]
@@ -540,7 +540,7 @@ class _Record:
             self.states.append((i, known.setdefault(text, _Text(text))))
 
 
-def _state_words(state: Observation, captions_are_whole: bool) -> tuple[str, bool]:
+def _state_text(state: Observation, captions_are_whole: bool) -> tuple[str, bool]:
     """Returns the text of a state, and whether it is complete."""
     parts = [part for part in (state.url, state.text) if part]
     if state.caption:
@@ -573,7 +573,7 @@ def affirmed(caption: str) -> Iterator[str]:
             yield re.sub("\0(\\d+)\0", lambda match: quotes[int(match[1])], sentence)
 
 
-def _action_words(action: Action) -> str:
+def _action_text(action: Action) -> str:
     return "\n".join(filter(None, (action.text, action.target, action.value)))[:_STATE_CHARS]
 
 

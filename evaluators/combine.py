@@ -172,6 +172,29 @@ class Vote(_Combined):
         )
 
 
+def sampled_votes(verdict: Verdict) -> tuple[bool, ...]:
+    """Returns the votes behind a scored verdict, if they are samples of one judge.
+
+    Args:
+        verdict: The verdict.
+
+    Returns:
+        The scored votes, in order; the first is at the judge's own temperature. Empty for any other
+        verdict, and for a vote of different judges, whose differences are not noise of one judge.
+    """
+    judges = verdict.evaluator.params.get("judges")
+    if verdict.evaluator.name != Vote.name or not isinstance(judges, list):
+        return ()
+    kinds = [
+        {**judge, "model": str(judge.get("model")).partition(" (")[0]}
+        for judge in judges
+        if isinstance(judge, dict)
+    ]
+    if verdict.success is None or len(kinds) < 2 or any(kind != kinds[0] for kind in kinds):
+        return ()
+    return tuple(o.success for o in verdict.opinions or () if o.success is not None)
+
+
 def sampled_judges(judge: Evaluator, count: int, temperature: float) -> list[Evaluator]:
     """Returns the judge and `count` - 1 copies that sample at the temperature, each with its own
     seed.
@@ -387,3 +410,10 @@ def savings(verdicts: Iterable[Verdict]) -> Savings:
 def _mean(verdicts: Iterable[Verdict]) -> float | None:
     scores = [v.score for v in verdicts if v.score is not None]
     return round(sum(scores) / len(scores), 6) if scores else None
+
+
+def as_score(verdict: Verdict | None) -> float | None:
+    """Returns a verdict's score, or 1 or 0 if it has none; None if it is missing or unscored."""
+    if verdict is None or verdict.success is None:
+        return None
+    return float(verdict.success) if verdict.score is None else verdict.score

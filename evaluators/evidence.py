@@ -25,6 +25,10 @@ from prill.types import Action, Observation, Platform, Point, Task, Trajectory
 _T = TypeVar("_T")
 Distinct = Literal["bytes", "region"]
 BYTES: Distinct = "bytes"
+MaxCharsOption = Annotated[
+    int,
+    Meta(ge=1, description="Maximum number of characters for states, and the same for actions."),
+]
 DistinctOption = Annotated[
     Distinct,
     Meta(
@@ -121,7 +125,7 @@ def action_text(action: Action, platform: Platform, page: str = "", *, paper: bo
     if the value ends in a line break. With `paper`, nothing is added.
     """
     element = _element(action, page)
-    text = _paper_words(action, platform, element)
+    text = _paper_action(action, platform, element)
     if paper and action.text:
         return text
     value = action.value or ""
@@ -140,7 +144,7 @@ def action_text(action: Action, platform: Platform, page: str = "", *, paper: bo
     return f"{text} and press Enter" if action.kind == "type" and value.endswith("\n") else text
 
 
-def _paper_words(action: Action, platform: Platform, element: str | None) -> str:
+def _paper_action(action: Action, platform: Platform, element: str | None) -> str:
     text = action.text or action.kind
     if click := _CLICK.fullmatch(text):
         return f"click at [{click[2]}]"

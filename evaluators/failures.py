@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 import re
+from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from prill.actions.early_stop import EarlyStop
 from prill.errors import UsageError
 from prill.evaluators.claim_check import affirmed, unseen_claims
 from prill.evaluators.claims import parse_stance
-from prill.evaluators.evidence import endings
+from prill.evaluators.evidence import endings, list_goals
 from prill.types import Findings, Observation, Trajectory, Verdict
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 RULES: dict[str, str] = {
     "captcha": "a captcha at the end",
-    "login_wall": "a login form at the end, left empty",
+    "login_wall": "a login form at the end, left empty, in a task that asks for no login",
     "error_page": "an error page at the end",
     "loop": "the same action repeated again and again",
     "wrong_site": "an end on a site other than the task's",
@@ -48,6 +49,7 @@ FINDINGS: dict[str, str] = {
 }
 Source = Literal["judge", "rule"]
 MAX_REASONS = 2000  # that are clustered at once
+_BLOCK = 250  # words whose weights are held at a time
 _STUCK = 3  # actions without effect at the end
 _TEXT = 100_000  # characters of a state that are read
 _CAPTCHA = re.compile(
@@ -57,6 +59,11 @@ _CAPTCHA = re.compile(
 )
 _LOGIN = re.compile(r"\b(?:log|sign) ?in\b", re.IGNORECASE)
 _PASSWORD = re.compile(r"\bpassword\b", re.IGNORECASE)
+# A goal that asks for a login: the form is then the task and not a wall before it.
+_LOGIN_TASK = re.compile(
+    r"\b(?:log|sign)(?:ging|ing)?[ -]?(?:in|into|on)\b|\bauthenticate\b",
+    re.IGNORECASE,
+)
 _ERROR = re.compile(
     r"\b(?:40[0134]|410|429|50[0-4]|52\d)\b[^\n]{0,40}\b(?:error|forbidden|not found|gateway|"
     r"unavailable|unauthorized|too many)|\berror(?: code)?[ :]{1,2}(?:40[0134]|50[0-4]|52\d)\b|"
@@ -64,6 +71,18 @@ _ERROR = re.compile(
     r"internal server error|\berr_[a-z_]{4,}",
     re.IGNORECASE,
 )
+# The rules that read a state, each with words of which every match has one: looking for them takes
+# a tenth of the time.
+_SHOWN = (
+    ("captcha", _CAPTCHA, ("captcha", "human", "robot", "unusual traffic")),
+    ("login_wall", _LOGIN, ("login", "log in", "signin", "sign in")),
+    (
+        "error_page",
+        _ERROR,
+        ("error", "forbidden", "not found", "gateway", "unavailable", "unauthorized", "too many",
+         "this site can", "you have been blocked", "access denied", "err_"),
+    ),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +119,20 @@ def find_cause(trajectory: Trajectory, verdict: Verdict | None = None) -> Cause 
     Raises:
         UsageError: The verdict calls the run a success, or is unscored.
     """
-    if verdict is not None and verdict.success is not False:
-        raise UsageError(f"the verdict on {verdict.id} is not a failure, so it has no cause")
-    judged = None if verdict is None else _judged(verdict)
+    judged = None if verdict is None else judged_cause(verdict)
     if judged is not None and judged.code != "other":
         return judged
-    return _by_rules(trajectory) or judged
+    return rule_cause(trajectory) or judged
 
 
-def _judged(verdict: Verdict) -> Cause | None:
+def judged_cause(verdict: Verdict) -> Cause | None:
+    """Finds the cause in a verdict's findings, step labels or reason; `other` if only in a reason.
+
+    Raises:
+        UsageError: The verdict calls the run a success, or is unscored.
+    """
+    if verdict.success is not False:
+        raise UsageError(f"the verdict on {verdict.id} is not a failure, so it has no cause")
     found = verdict.findings or Findings()
     if found.not_executable is not None:
         return Cause("not_executable", "judge", None, found.not_executable)
@@ -130,11 +154,15 @@ def _judged(verdict: Verdict) -> Cause | None:
     return Cause("other", "judge", None, verdict.reason) if verdict.reason else None
 
 
-def _by_rules(trajectory: Trajectory) -> Cause | None:
+def rule_cause(trajectory: Trajectory) -> Cause | None:
+    """Returns the first rule of `RULES` that applies to a run that failed; None: no rule does."""
     states, steps = trajectory.observations, trajectory.steps
-    for code, pattern in (("captcha", _CAPTCHA), ("login_wall", _LOGIN), ("error_page", _ERROR)):
-        for place in sorted(endings(trajectory), reverse=True):
-            text = _read(states[place])
+    texts = {place: _read(states[place]) for place in sorted(endings(trajectory), reverse=True)}
+    folded = {place: text.casefold() for place, text in texts.items()}
+    for code, pattern, words in _SHOWN:
+        for place, text in texts.items():
+            if not any(word in folded[place] for word in words):
+                continue
             if (match := pattern.search(text)) is None:
                 continue
             if code == "login_wall" and not _asks_for_login(trajectory, text):
@@ -161,7 +189,9 @@ def _read(state: Observation) -> str:
 
 
 def _asks_for_login(trajectory: Trajectory, text: str) -> bool:
-    """Returns whether a page is a login form that was not filled in."""
+    """Returns whether a page is a login form that was not filled in and is not the task itself."""
+    if any(map(_LOGIN_TASK.search, list_goals(trajectory.task))):
+        return False
     typed = any(
         step.action.kind == "type" and _PASSWORD.search(step.action.target or "")
         for step in trajectory.steps
@@ -280,14 +310,26 @@ def _similarities(texts: Sequence[str]) -> NDArray[np.float64]:
     counts = [Counter(re.findall(r"[^\W\d_]{3,}", text[:4000].casefold())) for text in texts]
     texts_with = Counter(word for count in counts for word in count)
     words = {word: i for i, word in enumerate(w for w, n in texts_with.most_common(5000))}
-    table = np.zeros((len(texts), max(1, len(words))))
+    rows, columns, weights = array("i"), array("i"), array("d")
     for row, count in enumerate(counts):
         for word, times in count.items():
             if word in words:
                 rarity = math.log((1 + len(texts)) / (1 + texts_with[word])) + 1
-                table[row, words[word]] = (1 + math.log(times)) * rarity
-    table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
-    return table @ table.T
+                rows.append(row)
+                columns.append(words[word])
+                weights.append((1 + math.log(times)) * rarity)
+    del counts
+    at, column, weight = np.asarray(rows), np.asarray(columns), np.asarray(weights)
+    norms = np.sqrt(np.bincount(at, weight**2, minlength=len(texts)))
+    weight = weight / np.maximum(norms, 1e-12)[at]
+    # Of 2,000 texts, the whole table would take 80 MB.
+    near = np.zeros((len(texts), len(texts)))
+    for start in range(0, len(words), _BLOCK):
+        inside = (column >= start) & (column < start + _BLOCK)
+        table = np.zeros((len(texts), min(_BLOCK, len(words) - start)))
+        table[at[inside], column[inside] - start] = weight[inside]
+        near += table @ table.T
+    return near
 
 
 def _medoids(near: NDArray[np.float64], places: Sequence[int], wanted: int) -> dict[int, list[int]]:
@@ -296,7 +338,8 @@ def _medoids(near: NDArray[np.float64], places: Sequence[int], wanted: int) -> d
     """
     import numpy as np
 
-    own = near[np.ix_(places, places)]
+    is_all = list(places) == list(range(len(near)))
+    own = near if is_all else near[np.ix_(places, places)]
     medoids = [int(own.sum(axis=1).argmax())]
     while len(medoids) < min(wanted, len(places)):
         farthest = own[:, medoids].max(axis=1)

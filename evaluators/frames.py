@@ -36,13 +36,24 @@ from prill.evaluators.judgement import MAX_TOKENS, Judgement, ModelJudge
 from prill.evaluators.references import ReferencesOption, reference_block
 from prill.io.cache import DiskCache
 from prill.io.images import file_hash
-from prill.models.calls import ROOM, Room, ask, filled, gather_calls, planned
+from prill.models.calls import ROOM, MaxTokensOption, Room, ask, filled, gather_calls, planned
 from prill.models.prompts import quoted, shorten
 from prill.protocols import Captioner, Form, Image, Message, RecordedCaptioner, Reply
 from prill.types import Findings, FrameGrade, Observation, Platform, Trajectory, Usage
 
 C = TypeVar("C")
 _CAPTION_CHARS = 4000  # estimated length in plans: OCR text of a dense 1280x720 page
+LeastScoreOption = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=5,
+        description="Minimum rating of a frame, from 1 to 5. Lower ones are left out.",
+    ),
+]
+ShowAnswerOption = Annotated[
+    bool, Meta(description="Show the agent's answer to the judge, as a claim.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,21 +328,10 @@ class FrameSpec(Config):
         int,
         Meta(ge=1, description="Number of frames shown in addition to the last: those rated best."),
     ] = 10
-    least_score: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=5,
-            description="Minimum rating of a frame, from 1 to 5. Lower ones are left out.",
-        ),
-    ] = 3
-    answer: Annotated[
-        bool, Meta(description="Show the agent's answer to the judge, as a claim.")
-    ] = False
+    least_score: LeastScoreOption = 3
+    answer: ShowAnswerOption = False
     distinct: DistinctOption = BYTES
-    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
-        MAX_TOKENS
-    )
+    max_tokens: MaxTokensOption = MAX_TOKENS
     references: ReferencesOption = None
     frames_per_call: Annotated[
         int,

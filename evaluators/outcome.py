@@ -24,6 +24,7 @@ from prill.evaluators.citations import CitationsOption, label, with_citations
 from prill.evaluators.evidence import (
     BYTES,
     DistinctOption,
+    MaxCharsOption,
     State,
     action_history,
     address,
@@ -41,7 +42,7 @@ from prill.evaluators.evidence import (
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import MAX_TOKENS, Judgement, ModelJudge
 from prill.evaluators.references import ReferencesOption, reference_block
-from prill.models.calls import ROOM, Room, ask, planned
+from prill.models.calls import ROOM, MaxTokensOption, Room, ask, planned
 from prill.models.prompts import NONCE, Prompt, clean, quoted, shorten
 from prill.models.replies import ReplyFormat, WordFormat, choice_probability, word_probability
 from prill.protocols import Captioner, Image, LanguageModel, Message, Reply
@@ -64,6 +65,9 @@ _DEVICES = {
     "other": "a computer or phone",
 }
 PresetName = Literal["prill", "paper"]
+PresetOption = Annotated[
+    PresetName, Meta(description="Protocol: prill (our own) or paper (arXiv 2404.06474).")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +99,7 @@ _PAPER_VISION = JudgePreset("2", PAPER_STATUS, answer_on_the_web=False, answer_o
 class OutcomeSpec(Config):
     """Settings of outcome judges that make one call."""
 
-    preset: Annotated[
-        PresetName, Meta(description="Protocol: prill (our own) or paper (arXiv 2404.06474).")
-    ] = "prill"
+    preset: PresetOption = "prill"
     frames: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(
@@ -129,9 +131,7 @@ class OutcomeSpec(Config):
             "bare word, for trained judges."
         ),
     ] = "thoughts"
-    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
-        MAX_TOKENS
-    )
+    max_tokens: MaxTokensOption = MAX_TOKENS
     references: ReferencesOption = None
     citations: CitationsOption = False
 
@@ -172,12 +172,7 @@ class ModularSpec(OutcomeSpec):
 
     # The paper shows one state; more states did not improve its results.
     frames: Annotated[int, Meta(ge=1, description="Number of last states shown to the judge.")] = 1
-    max_chars: Annotated[
-        int,
-        Meta(
-            ge=1, description="Maximum number of characters for states, and the same for actions."
-        ),
-    ] = ROOM
+    max_chars: MaxCharsOption = ROOM
 
 
 @dataclass(frozen=True, eq=False)

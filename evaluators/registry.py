@@ -51,6 +51,7 @@ from prill.evaluators.fitted.student import Student
 from prill.evaluators.labels import latest_verdicts
 from prill.io.cache import DiskCache
 from prill.io.store import read_labels, read_verdicts
+from prill.io.truth import SourceOption, TruthOption
 from prill.models.devices import used_together
 from prill.models.ledger import Budget, spending_from
 from prill.models.registry import (
@@ -97,6 +98,10 @@ JUDGES = Registry(
         "checklist": RegistryEntry(
             "the progress of every state on a checklist of the goal, and a reward for every action",
             "prill.evaluators.checklist:ChecklistJudge",
+        ),
+        "likelihood": RegistryEntry(
+            "how likely the goal is, given what the agent did (prill train judge)",
+            "prill.evaluators.likelihood:LikelihoodJudge",
         ),
         "vote": RegistryEntry("samples of one judge, or several judges", f"{_HERE}:vote"),
         "cascade": RegistryEntry(
@@ -224,6 +229,9 @@ class JudgeConfig(AskingConfig):
 
 
 JudgeLike = JudgeConfig | str | Mapping[str, Any] | Evaluator
+JudgeOption = Annotated[
+    JudgeLike, Meta(description="Judge to use: a name, FILE.toml, FILE.json or module:Object.")
+]
 # A name with one of these extensions is a file that describes a judge.
 DESCRIPTIONS = (".toml", ".json")
 
@@ -722,16 +730,8 @@ def _recorded_judges(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def label_oracle(
     labels: Annotated[str, Meta(description="Label file whose labels are returned as verdicts.")],
-    source: Annotated[
-        str | None, Meta(description="Label source to use if there are several.")
-    ] = None,
-    truth: Annotated[
-        str,
-        Meta(
-            description="Rule for several annotators: majority (a tie is undecided), "
-            "unanimous, first (first line), or the NAME of one."
-        ),
-    ] = "majority",
+    source: SourceOption = None,
+    truth: TruthOption = "majority",
 ) -> LabelOracle:
     """Returns the labels of a file as verdicts."""
     try:
@@ -749,9 +749,7 @@ def noisy(
         Meta(description="Label file whose labels are returned as verdicts, some of them flipped."),
     ],
     spec: NoiseSpec = _NO_NOISE,
-    source: Annotated[
-        str | None, Meta(description="Label source to use if there are several.")
-    ] = None,
+    source: SourceOption = None,
     truth: Annotated[
         str, Meta(description="Rule for several annotators, as for the judge oracle.")
     ] = "majority",

@@ -21,11 +21,17 @@ from prill.config.toml import read_toml
 from prill.config.values import Config
 from prill.errors import InputError, NoEvidenceError, UnparsableError, UsageError
 from prill.evaluators.evidence import asked_for, list_goals
-from prill.evaluators.frames import FrameJudge, FrameSpec, Rating
+from prill.evaluators.frames import (
+    FrameJudge,
+    FrameSpec,
+    LeastScoreOption,
+    Rating,
+    ShowAnswerOption,
+)
 from prill.evaluators.judgement import Judgement, ModelJudge
 from prill.io.cache import DiskCache
 from prill.io.store import read_lines
-from prill.models.calls import PerGoal, Room, ask, filled
+from prill.models.calls import MaxTokensOption, PerGoal, Room, ask, filled
 from prill.models.prompts import content_hash, quoted
 from prill.models.replies import RecordFormat
 from prill.protocols import Form, Message, Reply
@@ -346,9 +352,7 @@ class RubricOptions(Config):
         bool,
         Meta(description="Let the model write criteria for goals that `rubrics` does not contain."),
     ] = False
-    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
-        1024
-    )
+    max_tokens: MaxTokensOption = 1024
 
 
 class GoalCriteria(ModelJudge):
@@ -427,25 +431,14 @@ class RubricSpec(RubricOptions, FrameSpec):
     top_k: Annotated[
         int, Meta(ge=1, description="Number of frames shown per criterion: those rated best.")
     ] = 3
-    least_score: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=5,
-            description="Minimum rating of a frame, from 1 to 5. Lower ones are left out.",
-        ),
-    ] = 2
+    least_score: LeastScoreOption = 2
     threshold: Annotated[
         float,
         Meta(gt=0, le=1, description="Minimum share of the weight that a success must reach."),
     ] = 1.0
-    answer: Annotated[
-        bool, Meta(description="Show the agent's answer to the judge, as a claim.")
-    ] = True
+    answer: ShowAnswerOption = True
     # A finding for each of up to 20 criteria.
-    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
-        2048
-    )
+    max_tokens: MaxTokensOption = 2048
 
 
 @dataclass(frozen=True, eq=False)

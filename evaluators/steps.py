@@ -18,8 +18,8 @@ from prill.evaluators.citations import CitationsOption, add_citations, check_cit
 from prill.evaluators.evidence import action_text, request, state_text
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import Judgement, ModelJudge
-from prill.evaluators.outcome import PresetName, compute_rewards
-from prill.models.calls import ROOM, ask, gather_calls, planned
+from prill.evaluators.outcome import PresetOption, compute_rewards
+from prill.models.calls import ROOM, MaxTokensOption, ask, gather_calls, planned
 from prill.models.prompts import NONCE, clean, quoted, shorten
 from prill.models.replies import ReplyFormat, WordFormat, choice_probability, word_probability
 from prill.protocols import Captioner, Form, Message
@@ -43,9 +43,7 @@ class StepsSpec(Config):
     values.
     """
 
-    preset: Annotated[
-        PresetName, Meta(description="Protocol: prill (our own) or paper (arXiv 2404.06474).")
-    ] = "prill"
+    preset: PresetOption = "prill"
     towards: Annotated[
         float, Meta(ge=0, lt=1, description="Reward of a step towards the goal.")
     ] = 0.5
@@ -58,7 +56,7 @@ class StepsSpec(Config):
         Literal["thoughts", "word"],
         Meta(description="Form of the reply: thoughts followed by the label, or only the label."),
     ] = "thoughts"
-    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = 512
+    max_tokens: MaxTokensOption = 512
     max_chars: Annotated[
         int, Meta(ge=1, description="Maximum number of characters for both states together.")
     ] = ROOM

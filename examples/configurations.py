@@ -60,7 +60,13 @@ runs: list[object] = [
     prill.ProtocolsConfig(
         trajectories=["t.jsonl"], output="protocols", model=model, protocols=["webjudge", "uv"]
     ),
-    prill.BestConfig(verdicts="v.jsonl", trajectories="t.jsonl", output="best.jsonl"),
+    prill.BestConfig(trajectories="t.jsonl", verdicts="v.jsonl", output="best.jsonl"),
+    prill.BestConfig(
+        trajectories="t.jsonl",
+        compare="c.jsonl",
+        model=model,
+        comparison=prill.ComparisonSpec(seed=1),
+    ),
     prill.FailuresConfig(trajectories=["t.jsonl"], verdicts=["v.jsonl"], clusters=5),
     prill.CalibrateConfig(
         verdicts="v.jsonl", labels="l.jsonl", output="c.json", target_precision=0.9
@@ -148,7 +154,7 @@ runs: list[object] = [
         policy=policy,
         model=model,
         trials=2,
-        beside=["step"],
+        baselines=["step"],
         output="runs/bench",
     ),
     prill.DevicesConfig(platforms=["web", "ios"]),

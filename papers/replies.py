@@ -17,9 +17,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from importlib import resources
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from prill.actions.webarena import UnreadableActionError
 from prill.errors import TruncatedError, UnparsableError
@@ -27,6 +28,10 @@ from prill.models.calls import get_limits
 from prill.models.prompts import load_prompt
 from prill.models.replies import excerpt
 from prill.protocols import LanguageModel, Message
+
+RepairOption = Annotated[
+    bool, Meta(description="Ask once more, with the error, if a reply cannot be parsed.")
+]
 
 
 @cache
@@ -60,7 +65,7 @@ async def token_window(model: LanguageModel, wanted: int | None) -> int | None:
     return (await get_limits(model)).window if wanted is None else wanted
 
 
-async def said_by(
+async def complete_text(
     model: LanguageModel, messages: Sequence[Message], *, max_tokens: int, prompt: str
 ) -> str:
     """Returns the text of the model's reply. A truncated reply counts up to its end, because small
@@ -242,7 +247,7 @@ class PaperAgent:
         prompt: str,
     ) -> tuple[str, T]:
         """Returns the model's reply and what `read` finds in it. Raises as `ask_readable`."""
-        ask = partial(said_by, self.model, max_tokens=max_tokens, prompt=prompt)
+        ask = partial(complete_text, self.model, max_tokens=max_tokens, prompt=prompt)
         return await ask_readable(ask, messages, read, self._replies, repair=self.spec.repair)
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from typing import Annotated
-
-from msgspec import Meta
 
 from prill.actions.phone import AUTO_UI_SWIPES, TAP_DISTANCE, dual_point
 from prill.errors import NoEvidenceError
+from prill.models.calls import MaxTokensOption
 from prill.models.prompts import load_prompt
 from prill.policies.cogagent import FIXED
 from prill.protocols import Image, LanguageModel, Message
@@ -46,9 +44,7 @@ class AutoUI:
         self,
         model: LanguageModel | Generate,
         *,
-        max_tokens: Annotated[
-            int, Meta(ge=1, description="Maximum number of tokens in a reply.")
-        ] = 512,
+        max_tokens: MaxTokensOption = 512,
     ) -> None:
         self.model = model
         self.max_tokens = max_tokens

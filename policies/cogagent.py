@@ -30,6 +30,7 @@ from prill.actions.phone import (
 from prill.errors import NoEvidenceError, UnparsableError, UsageError
 from prill.models.prompts import load_prompt
 from prill.models.replies import excerpt
+from prill.policies.screen.calls import single_quoted
 from prill.protocols import Image, LanguageModel, Message
 from prill.types import Action, Observation, Platform, Point, Step, Task, Trajectory
 
@@ -381,28 +382,21 @@ def _call_9b(action: Action) -> str | None:
         else [f"box=[[{_thousandths(action.point)},{_thousandths(action.point)}]]"]
     )
     if action.target is not None and (label := read_target(action.target).label) is not None:
-        spot.append(f"element_info={_string(label[1][1:-1])}")
+        spot.append(f"element_info={single_quoted(label[1][1:-1])}")
     value = action.value or ""
     if action.is_final:
         return "END()"
     if action.kind in ("click", "hover") and action.point is not None:
         return f"{action.kind.upper()}({', '.join(spot)})"
     if action.kind == "type":
-        return f"TYPE({', '.join([*spot[:1], f'text={_string(value)}', *spot[1:]])})"
+        return f"TYPE({', '.join([*spot[:1], f'text={single_quoted(value)}', *spot[1:]])})"
     if action.kind == "scroll":
         return f"SCROLL_{value.upper()}({', '.join(spot[:1])})"
     if action.kind == "swipe":
         return f"SCROLL_{next((way for way, finger in _FINGER.items() if finger == _direction(action)), '')}()"  # noqa: E501
     if action.kind in ("press", *_BUTTONS):
-        return f"KEY_PRESS(key={_string(value or action.kind)})"
-    return f"LAUNCH(url={_string(value)})" if action.kind == "goto" else None
-
-
-def _string(text: str) -> str:
-    escaped = (
-        text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
-    )
-    return f"'{escaped}'"
+        return f"KEY_PRESS(key={single_quoted(value or action.kind)})"
+    return f"LAUNCH(url={single_quoted(value)})" if action.kind == "goto" else None
 
 
 def _thousandths(point: Point) -> str:

@@ -20,6 +20,7 @@ from msgspec import Meta
 
 from prill.errors import NoEvidenceError, UnparsableError
 from prill.models.prompts import clean, load_prompt
+from prill.models.request import AdapterOption
 from prill.policies.miniwob_text import PageElement, TextPage
 from prill.protocols import Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
@@ -56,9 +57,7 @@ class SmallTextSpec:
     model: Annotated[
         str, Meta(description="embedded, or a folder of weights for transformers.")
     ] = "embedded"
-    adapter: Annotated[
-        str | None, Meta(description="Folder with a LoRA adapter in PEFT's format.")
-    ] = None
+    adapter: AdapterOption = None
     temperature: Annotated[
         float, Meta(ge=0, le=5, description="Sampling temperature. 0 takes the most likely action.")
     ] = 0.0

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from prill.emulators.webarena.config import WebArenaConfig
     from prill.episodes.loop import run_episode
     from prill.evaluators.claim_check import check_claims
+    from prill.evaluators.comparative import ComparisonSpec
     from prill.evaluators.failures import cluster_failures, find_cause
     from prill.evaluators.function import as_judge
     from prill.evaluators.meta.agreement import agreement
@@ -203,6 +204,7 @@ __all__ = [
     "CheckConfig",
     "CompareConfig",
     "CompareResult",
+    "ComparisonSpec",
     "ConvertConfig",
     "DevicesConfig",
     "EndpointError",

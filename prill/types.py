@@ -48,6 +48,7 @@ CitationStatus = Literal[
 ]
 Label = Literal["towards", "not_sure", "reached", "away"]
 Point = tuple[float, float]
+AnswerValue = bool | int | float | str | dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,7 +348,7 @@ class Answer:
     """
 
     question: str
-    value: bool | int | float | str | dict[str, Any] | None
+    value: AnswerValue
     step: int | None = None
     reason: str = ""
 
@@ -526,6 +527,9 @@ class LabelRecord:
             chances were unequal. Absent: they were equal, or nobody drew.
         side_effects: Whether the agent changed something that nobody asked for. Absent: nobody
             said so.
+        answers: The true answers to questions of the judge `ask`, by the question's text: yes or
+            no, a number, a label, or an object's fields. None: the annotator could not tell.
+            Absent: there are none.
     """
 
     id: str
@@ -537,3 +541,4 @@ class LabelRecord:
     steps: tuple[StepLabel, ...] | None = None
     inclusion: float | UnsetType = UNSET
     side_effects: bool | UnsetType = UNSET
+    answers: dict[str, AnswerValue] | UnsetType = UNSET

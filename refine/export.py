@@ -230,7 +230,7 @@ def figures(filtered: Filtered) -> dict[str, Any]:
         "attempts_kept": len({step.trajectory.id for step in filtered.steps}),
         "steps_kept": len(filtered.steps),
         "steps_lost": dict(sorted(Counter(fact.why for fact in filtered.lost).items())),
-        "verdicts_of_others": filtered.elsewhere,
+        "verdicts_of_others": filtered.unmatched,
         "threshold": filtered.threshold,
         "expected_precision": filtered.expected_precision,
         "label_noise": filtered.label_noise,

@@ -163,7 +163,7 @@ class Filtered:
     `steps` are kept. `rejected` are the steps that the judge found bad and that no other rule
     dropped; preference pairs use them. `facts` has every step once. `attempts` counts the
     trajectories, `unscored` those without a verdict by reason; their steps are in neither list.
-    `elsewhere` counts verdicts on other trajectories. `threshold` is the applied score or reward;
+    `unmatched` counts verdicts on other trajectories. `threshold` is the applied score or reward;
     None if the judge's own decision applied. `expected_precision` is the mean calibrated
     probability of success of the kept attempts; None without a calibration.
     """
@@ -174,7 +174,7 @@ class Filtered:
     judge: EvaluatorInfo
     attempts: int
     unscored: Mapping[str, int]
-    elsewhere: int
+    unmatched: int
     threshold: float | None
     expected_precision: float | None
 
@@ -260,7 +260,7 @@ def filter_steps(
         judge=judge,
         attempts=attempts,
         unscored=dict(unscored),
-        elsewhere=len(latest.keys() - met),
+        unmatched=len(latest.keys() - met),
         threshold=rule.threshold,
         expected_precision=rule.expected(
             [verdict for trajectory, verdict in judged if trajectory.id in ids]

@@ -17,7 +17,7 @@ from prill.evaluators.labels import get_template, make_task
 from prill.evaluators.outcome import OUTCOMES
 from prill.evaluators.steps import LABELS
 from prill.models.prompts import call_code, same_codes
-from prill.models.replies import ReplyFormat, WordFormat
+from prill.models.replies import GivenReply, ReplyFormat, WordFormat
 from prill.models.request import worded
 from prill.protocols import Evaluator, Form, Message, Reply
 from prill.refine.rows import Row, chat_turn, image_paths
@@ -148,7 +148,8 @@ async def judge_rows(
     soft: bool = False,
     place: Callable[[str], str] = os.path.abspath,
 ) -> list[Row] | str:
-    """Builds the rows of a run: one for an outcome judge, one per labelled step for `steps`.
+    """Builds the rows of a run: one for an outcome judge, one per labelled step for `steps`. For
+    `likelihood`, a success has one row, whose reply is the goal, and a failure none.
 
     Args:
         judge: The judge, whose model is `recorder`.
@@ -171,7 +172,7 @@ async def judge_rows(
     requests = list(recorder.requests)
     if not requests:
         return verdict.unscored or "the judge makes no call"
-    words = _words(judge, requests, trajectory, truth)
+    words = _correct_replies(judge, requests, trajectory, truth)
     group = {
         "task": make_task(trajectory),
         "template": get_template(trajectory),
@@ -197,18 +198,22 @@ async def judge_rows(
                 "task": group,
                 "trajectory": trajectory.id,
                 **step,
-                "verdict": answer[0],
+                **({"verdict": answer[0]} if answer[0] else {"given": True}),
                 **chance,
             }
         )
-    return rows or "the label does not answer this judge's question, or gives no reason"
+    return rows or (
+        "a failure, from which this judge does not learn"
+        if truth.success is False and isinstance(requests[0][1], GivenReply)
+        else "the label does not answer this judge's question, or gives no reason"
+    )
 
 
 def _of_steps(form: Form | None) -> bool:
     return isinstance(form, ReplyFormat | WordFormat) and set(form.choices) == set(LABELS)
 
 
-def _words(
+def _correct_replies(
     judge: Evaluator,
     requests: Sequence[tuple[tuple[Message, ...], Form | None]],
     trajectory: Trajectory,
@@ -222,6 +227,8 @@ def _words(
             for i in range(len(forms))
         ]
     form = forms[0]
+    if isinstance(form, GivenReply):  # the text alone, of successes: it is no verdict
+        return [("", None) if truth.success else None]
     if (
         len(forms) > 1
         or not isinstance(form, ReplyFormat | WordFormat)
@@ -239,6 +246,8 @@ def _words(
 
 
 def _reply(form: Form | None, verdict: str, reason: str | None) -> str | None:
+    if isinstance(form, GivenReply):
+        return form.text
     if isinstance(form, WordFormat):
         return form.write(verdict)
     return form.write(verdict, reason) if isinstance(form, ReplyFormat) and reason else None

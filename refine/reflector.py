@@ -287,12 +287,12 @@ def _history(steps: Sequence[Step], texts: Sequence[str | None]) -> str:
         url = f"URL: {clean(step.observation.url)}\n" if step.observation.url else ""
         blocks.append(
             f"OBSERVATION {i}:\n{url}{LEFT_OUT if text is None else text}\nACTION {i}: "
-            f"{_words(step)}"
+            f"{_step_text(step)}"
         )
     return "\n".join(blocks) or "(nothing was done)"
 
 
-def _words(step: Step) -> str:
+def _step_text(step: Step) -> str:
     action = step.action
     return clean(action.text) or " ".join(
         part for part in (action.kind, action.target, action.value) if part

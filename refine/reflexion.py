@@ -23,6 +23,7 @@ from prill.episodes.loop import is_unpaid
 from prill.episodes.record import Episode, Pool, RecordTally, record
 from prill.episodes.run_folder import LABELS, RunFolder
 from prill.errors import BudgetSpentError, NoEvidenceError, UnscoredError, UsageError
+from prill.evaluators.combine import as_score
 from prill.evaluators.judgement import Judgement, make_verdict
 from prill.io.append_log import AppendLog
 from prill.io.checksums import Checksums
@@ -57,7 +58,6 @@ from prill.refine.retries import (
     answer_among,
     collect_lessons,
     decided,
-    get_score,
     get_threshold,
     next_move,
     visible_verdict,
@@ -309,7 +309,7 @@ class _Run(Generic[E]):
         )
         if self._baseline is not None:
             await asyncio.to_thread(Checksums(self._baseline).check)
-        self._hold(self.all_settings(settings))
+        self._write_settings(self.all_settings(settings))
         checksums.note(SETTINGS)
         for name in (VERDICTS, LESSONS):
             checksums.add(name)
@@ -371,8 +371,8 @@ class _Run(Generic[E]):
             )
         return True
 
-    def _hold(self, settings: Mapping[str, Any]) -> None:
-        """Writes the settings into the folder. Raises UsageError if it holds other settings."""
+    def _write_settings(self, settings: Mapping[str, Any]) -> None:
+        """Writes the settings into the folder. Raises UsageError if it has other settings."""
         if self.expect_same(settings):
             return
         path = self._out / SETTINGS
@@ -616,7 +616,7 @@ class _Run(Generic[E]):
     def _result(self, challenge: Challenge[E], truths: Mapping[str, bool | None]) -> TaskResult:
         attempts = self._attempts(challenge)
         whole = [attempt.broken is None for attempt in attempts]
-        scores = [get_score(attempt.verdict) for attempt in attempts]
+        scores = [as_score(attempt.verdict) for attempt in attempts]
         move = self._next(challenge)
         assert move != "play" and move != "judge" and move != "reflect"
         return TaskResult(
@@ -642,7 +642,7 @@ class _Run(Generic[E]):
             id=attempt.id,
             status=status,  # type: ignore[arg-type]
             answer=played.answer,
-            score=get_score(verdict),
+            score=as_score(verdict),
             unscored=verdict.unscored if verdict else None,
             reason=verdict.reason if verdict else "",
             lesson=lesson.text if lesson else None,

@@ -83,7 +83,7 @@ def true_precision(filtered: Filtered, truth: Mapping[str, bool | None]) -> tupl
     return sum(decided), len(decided)
 
 
-def precision_words(right: int, decided: int) -> str:
+def format_precision(right: int, decided: int) -> str:
     """Formats the share with its interval, which treats attempts as independent."""
     if not decided:
         return "no kept attempt has a label"
@@ -116,7 +116,7 @@ def summary_lines(filtered: Filtered, truth: Mapping[str, bool | None] | None = 
             f"are true successes; expect a share of {filtered.label_noise:.3f} false ones"
         )
     if truth is not None:
-        lines.append(f"By the labels, {precision_words(*true_precision(filtered, truth))}")
+        lines.append(f"By the labels, {format_precision(*true_precision(filtered, truth))}")
     return lines
 
 

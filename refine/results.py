@@ -18,7 +18,7 @@ import msgspec
 from prill.episodes.run_folder import LABELS
 from prill.errors import UsageError
 from prill.evaluators.labels import get_template
-from prill.evaluators.metrics import intervals, wilson
+from prill.evaluators.metrics import intervals, ratio_of_rows, wilson
 from prill.io.kinds import TRAJECTORIES
 from prill.io.lines import decode_json, read_json, read_lines
 from prill.io.outputs import write_output
@@ -36,7 +36,7 @@ from prill.types import Verdict
 from prill.ui.report.lines import Level, PlotLine, PlotPoint, line_chart
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    pass
 
 RESULTS, TABLES = "results.json", "results.md"
 BY_ROUND, BY_PRECISION = "success-by-round.svg", "success-by-precision.svg"
@@ -423,13 +423,8 @@ def _bootstrap_interval(pairs: Sequence[tuple[int, int]]) -> tuple[float, float]
 
     if not pairs:
         return None
-    low, high = intervals(np.array(pairs), _share_of_rows, (-1.0,))
+    low, high = intervals(np.array(pairs), ratio_of_rows, (-1.0,))
     return (float(low[0]), float(high[0])) if low[0] < high[0] else None
-
-
-def _share_of_rows(rows: NDArray[Any]) -> NDArray[Any]:
-    shares: NDArray[Any] = rows[:, :1] / rows[:, 1:]
-    return shares
 
 
 def _of_tasks(several: Sequence[Outcomes]) -> dict[str, tuple[int, int]]:

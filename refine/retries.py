@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from prill.config.values import Config
 from prill.errors import UsageError
-from prill.evaluators.combine import Cascade
+from prill.evaluators.combine import Cascade, as_score
 from prill.evaluators.fitted.calibration import Calibrated
 from prill.evaluators.meta.calibration_fit import threshold_for_costs
 from prill.protocols import Evaluator, every_judge
@@ -44,20 +44,21 @@ ENDS: tuple[End, ...] = (
 PASSED, FAILED = "PASSED", "FAILED"
 # Judges that return labels (correct or with deliberate errors) without a reason.
 _REASONLESS = ("oracle", "noisy")
+AttemptsOption = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=1000,
+        description="Maximum number of attempts at a task, including the first (the paper: 4).",
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RetrySpec(Config):
     """Options of retries."""
 
-    attempts: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=1000,
-            description="Maximum number of attempts at a task, including the first (the paper: 4).",
-        ),
-    ] = 4
+    attempts: AttemptsOption = 4
     status: Annotated[
         Literal["language", "bit"],
         Meta(
@@ -158,8 +159,8 @@ def next_move(attempts: Sequence[Attempt], spec: RetrySpec) -> Move | End:
         return "reflect"
     if last.lesson.text is None:
         return "no_lesson"
-    if spec.stop_on_repeat and _words(last.lesson.text) in {
-        _words(text) for text in collect_lessons(attempts[:-1])
+    if spec.stop_on_repeat and _normalized(last.lesson.text) in {
+        _normalized(text) for text in collect_lessons(attempts[:-1])
     }:
         return "repeated_lesson"
     return "play"
@@ -186,18 +187,9 @@ def answer_among(
     return places[-1] if places else None
 
 
-def get_score(verdict: Verdict | None) -> float | None:
-    """Returns the score; without one, 1 for success and 0 for failure. None for an unscored
-    verdict.
-    """
-    if verdict is None or verdict.success is None:
-        return None
-    return float(verdict.success) if verdict.score is None else verdict.score
-
-
 def decided(verdict: Verdict, threshold: float | None) -> Verdict:
     """Decides the verdict's success by the threshold; unscored verdicts stay unscored."""
-    score = get_score(verdict)
+    score = as_score(verdict)
     return (
         verdict
         if threshold is None or score is None
@@ -268,5 +260,5 @@ def with_second_opinion(
     return Cascade(judge, second, band=(0.0, max(0.0, threshold - 1e-9)), first_may_accept=True)
 
 
-def _words(text: str) -> str:
+def _normalized(text: str) -> str:
     return " ".join(text.lower().split())

@@ -18,7 +18,7 @@ from msgspec import Meta
 from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration
-from prill.refine.retries import answer_among
+from prill.refine.retries import AttemptsOption, answer_among
 from prill.types import Verdict
 from prill.ui.report.lines import PlotLine, PlotPoint, line_chart
 
@@ -50,14 +50,7 @@ class SimulationSpec(Config):
     unscored: Annotated[
         float, Meta(ge=0, le=1, description="Share of attempts that the judge leaves unscored.")
     ] = 0.0
-    attempts: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=1000,
-            description="Maximum number of attempts at a task, including the first (the paper: 4).",
-        ),
-    ] = 4
+    attempts: AttemptsOption = 4
     tasks: Annotated[
         int, Meta(ge=1, le=100_000, description="Number of tasks per run, if none are recorded.")
     ] = 100

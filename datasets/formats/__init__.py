@@ -69,7 +69,7 @@ FORMATS = Registry(
             "Online-Mind2Web result folders, version 1 or 2", f"{_HERE}.online_mind2web:load"
         ),
         "openai-batch": RegistryEntry(
-            "OpenAI batch files: requests, and the replies beside them",
+            "OpenAI batch files: requests, and their replies",
             f"{_HERE}.openai_batch:load",
         ),
         "openai-responses": RegistryEntry(

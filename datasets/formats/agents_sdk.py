@@ -18,6 +18,7 @@ from prill.actions.ending import with_claim
 from prill.datasets.reading.anthropic import messages as chat_messages
 from prill.datasets.reading.anthropic import read_call
 from prill.datasets.reading.chat import LOOKS, conversation
+from prill.datasets.reading.groups import RecordGroups
 from prill.datasets.reading.images import RecordImages
 from prill.datasets.reading.model_calls import ModelCall, ToolRun, join_calls
 from prill.datasets.reading.records import as_record, date_in, read_record
@@ -110,10 +111,10 @@ def _traces(source: str | PathLike[str]) -> Iterator[Trace | BadLine]:
         if isinstance(document, BadLine):
             yield document
             continue
-        traces, heads = dict[str, list[_Span]](), dict[str, _Head]()
-        yield from _sort(document, traces, heads)
-        for id, spans in traces.items():
-            yield f"{document.place}:{id}", partial(_trajectory, id, spans, heads.get(id))
+        with RecordGroups(_Span) as spans, RecordGroups(_Head) as heads:
+            yield from _sort(document, spans, heads)
+            for id in spans.runs():
+                yield f"{document.place}:{id}", partial(_trajectory, id, spans, heads)
 
 
 def _is_ours(file: Source) -> bool:
@@ -121,29 +122,33 @@ def _is_ours(file: Source) -> bool:
 
 
 def _sort(
-    document: Document, traces: dict[str, list[_Span]], heads: dict[str, _Head]
+    document: Document, spans: RecordGroups[_Span], heads: RecordGroups[_Head]
 ) -> Iterator[BadLine]:
-    """Adds the spans to their traces; yields the records that are neither."""
-    for place, value in document.records:
+    """Adds the spans and the heads to their traces; yields the records that are neither."""
+    for place, value in document.records():
+        if isinstance(value, BadLine):
+            yield value
+            continue
         for one in value if isinstance(value, list) else (value,):
             if isinstance(one, dict) and one.get("object") == _TRACE:
                 head = read_record(place, partial(as_record, one, _Head))
                 if isinstance(head, BadLine):
                     yield head
                 else:
-                    heads[head.id] = head
+                    heads.add(head.id, head)
                 continue
             span = read_record(place, partial(as_record, one, _Span))
             if isinstance(span, BadLine):
                 yield span
             else:
-                traces.setdefault(span.trace_id, []).append(span)
+                spans.add(span.trace_id, span)
 
 
 def _trajectory(
-    id: str, spans: list[_Span], head: _Head | None, images: RecordImages
+    id: str, groups: RecordGroups[_Span], heads: RecordGroups[_Head], images: RecordImages
 ) -> Trajectory:
-    spans = sorted(spans, key=lambda span: span.started_at or "")
+    head = next(reversed(heads.read(id)), None)
+    spans = sorted(groups.read(id), key=lambda span: span.started_at or "")
     calls = [call for span in spans if (call := _call(span.span_data)) is not None]
     runs = [
         ToolRun(

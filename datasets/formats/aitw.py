@@ -319,8 +319,13 @@ def _json(path: str | PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any] | 
     if _has_lines(path):
         for line in read_lines(path):
             yield from _decoded(f"{path}:{line.number}", line.data)
+        return
+    try:
+        data = read_file(path)
+    except InputError as error:
+        yield str(path), str(error)
     else:
-        yield from _decoded(str(path), read_file(path))
+        yield from _decoded(str(path), data)
 
 
 def _has_lines(path: str | PathLike[str]) -> bool:

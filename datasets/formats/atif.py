@@ -24,7 +24,7 @@ from prill.actions.tool_calls import fraction, parsed, screen_size, scroll_direc
 from prill.datasets.annotations import KEY, annotation
 from prill.datasets.reading.chat import ChatMessage, ContentPart, ToolCall, conversation
 from prill.datasets.reading.images import RecordImages, image_size_or_none, image_store
-from prill.datasets.reading.records import date_in, decode_json, read_record
+from prill.datasets.reading.records import date_in, decode_json, read_file, read_record
 from prill.datasets.reading.sources import Source
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
@@ -171,13 +171,9 @@ def _files(root: Path) -> Iterator[tuple[Path, str, bytes | BadLine]]:
     ):
         name = path.relative_to(root).with_suffix("").as_posix() if root.is_dir() else path.stem
         try:
-            data = path.read_bytes()
-        except OSError as error:
-            yield (
-                path,
-                name,
-                BadLine(str(path), str(path), f"cannot be read: {error.strerror}", b""),
-            )
+            data = read_file(path)
+        except InputError as error:
+            yield path, name, BadLine(str(path), str(path), str(error), b"")
             continue
         if not root.is_dir() or _MARK in data:
             any_document = True
@@ -380,7 +376,9 @@ class ComputerActions:
         """Returns the action of a call; calls of other tools are parsed by `tool_action`."""
         values = parsed(arguments)
         if name == COMPLETED and values is not None:
-            return replace(tool_action(name, _given(values)), kind="stop", value=_words(values))
+            return replace(
+                tool_action(name, _given(values)), kind="stop", value=_plain_text(values)
+            )
         if name != NAME or values is None or not isinstance(type_ := values.get("type"), str):
             return tool_action(name, arguments, size)
         shown, self._shown = (
@@ -407,7 +405,7 @@ def _given(values: Mapping[str, object]) -> dict[str, object]:
 
 def _value(type_: str, values: Mapping[str, object], action: Action) -> str | None:
     if type_ in FINAL_TYPES:
-        return _words(values)
+        return _plain_text(values)
     if type_ == "scroll":
         return scroll_direction(values.get("scroll_x"), values.get("scroll_y"))
     # it presses Enter unless the call disables it
@@ -416,7 +414,7 @@ def _value(type_: str, values: Mapping[str, object], action: Action) -> str | No
     return action.value
 
 
-def _words(values: Mapping[str, object]) -> str | None:
+def _plain_text(values: Mapping[str, object]) -> str | None:
     """Returns the agent's final message."""
     return next(
         (text for key in ("result", "text") if isinstance(text := values.get(key), str) and text),

@@ -218,7 +218,7 @@ def annotate(
         judged = () if isinstance(document, BadLine) else verdicts.get(document.name, ())
         if isinstance(document, BadLine) or not judged:
             continue
-        record = as_record(document.records[0][1], dict[str, Any])
+        record = as_record(document.only, dict[str, Any])
         results = [result for item in record["history"] for result in item.get("result") or ()]
         if results:
             last = results[-1]
@@ -236,7 +236,7 @@ def _is_ours(source: Source) -> bool:
 
 
 def _history(document: Document) -> History:
-    return as_record(document.records[0][1], History)
+    return as_record(document.only, History)
 
 
 def _trajectory(document: Document, reader: HistoryReader) -> Trajectory:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 
@@ -25,6 +25,7 @@ from prill.actions.ending import with_claim
 from prill.datasets.reading.anthropic import is_message, read_call
 from prill.datasets.reading.anthropic import messages as chat_messages
 from prill.datasets.reading.chat import LOOKS, ChatMessage, conversation
+from prill.datasets.reading.groups import RecordGroups
 from prill.datasets.reading.images import RecordImages
 from prill.datasets.reading.model_calls import ModelCall, ToolRun, join_calls
 from prill.datasets.reading.records import as_record, date_in, read_record
@@ -93,6 +94,11 @@ class _Run:
     feedback_stats: dict[str, _Feedback] | None = None
     child_runs: list[object] | None = None
 
+    @property
+    def trace(self) -> str:
+        """Returns the id of its trace; that of the run if it has none."""
+        return self.trace_id or self.id
+
 
 @dataclass(frozen=True)
 class _FeedbackRecord:
@@ -103,12 +109,6 @@ class _FeedbackRecord:
     trace_id: str | None = None
     score: float | bool | None = None
     comment: str | None = None
-
-
-@dataclass
-class _Document:
-    traces: dict[str, list[_Run]] = field(default_factory=dict)
-    feedback: list[_FeedbackRecord] = field(default_factory=list)
 
 
 def looks_like(value: object) -> bool:
@@ -140,10 +140,14 @@ def _traces(source: str | PathLike[str]) -> Iterator[Trace | BadLine]:
         if isinstance(document, BadLine):
             yield document
             continue
-        found = _Document()
-        yield from _sort(document, found)
-        for id, runs in found.traces.items():
-            yield f"{document.place}:{id}", partial(_trajectory, id, runs)
+        with RecordGroups(_Run) as runs:
+            for item in _records(document):
+                if isinstance(item, BadLine):
+                    yield item
+                elif isinstance(item, _Run):
+                    runs.add(item.trace, item)
+            for id in runs.runs():
+                yield f"{document.place}:{id}", partial(_trajectory, id, runs)
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
@@ -155,30 +159,32 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
         if isinstance(document, BadLine):
             yield document
             continue
-        found = _Document()
-        yield from _sort(document, found)
-        roots = {
-            run.id: id
-            for id, runs in found.traces.items()
-            for run in runs
-            if run.parent_run_id is None
-        }
-        for said in found.feedback:
-            id = roots.get(said.run_id or "") or (said.trace_id if said.run_id is None else None)
-            if id is not None:
-                yield LabelRecord(
-                    id=id,
-                    success=_success(said.score),
-                    source=said.key,
-                    note=_note(said.score, said.comment),
-                )
-        for id, runs in found.traces.items():
-            for run in runs:
-                for key, stats in (
-                    (run.feedback_stats or {}).items() if run.parent_run_id is None else ()
-                ):
+        roots: dict[str, str] = {}  # the traces by the ids of their first runs
+        with RecordGroups(_FeedbackRecord) as feedback, RecordGroups(_Run) as rated:
+            for item in _records(document):
+                if isinstance(item, BadLine):
+                    yield item
+                elif isinstance(item, _FeedbackRecord):
+                    feedback.add("", item)
+                elif item.parent_run_id is None:
+                    roots[item.id] = item.trace
+                    rated.add(item.trace, replace(item, inputs=None, outputs=None, extra=None))
+            for one in feedback.records():
+                id = roots.get(one.run_id or "") or (one.trace_id if one.run_id is None else None)
+                if id is not None:
                     yield LabelRecord(
-                        id=id, success=_success(stats.avg), source=key, note=_note(stats.avg, None)
+                        id=id,
+                        success=_success(one.score),
+                        source=one.key,
+                        note=_note(one.score, one.comment),
+                    )
+            for root in rated.records():
+                for key, stats in (root.feedback_stats or {}).items():
+                    yield LabelRecord(
+                        id=root.trace,
+                        success=_success(stats.avg),
+                        source=key,
+                        note=_note(stats.avg, None),
                     )
 
 
@@ -186,36 +192,31 @@ def _is_ours(file: Source) -> bool:
     return looks_like(file.value)
 
 
-def _sort(document: Document, found: _Document) -> Iterator[BadLine]:
-    """Adds the runs to their traces, and the feedback; yields the records that are neither."""
-    waiting = deque(
-        (place, one)
-        for place, value in document.records
-        for one in (value if isinstance(value, list) else (value,))
-    )
-    while waiting:
-        place, value = waiting.popleft()
-        if isinstance(value, dict) and "key" in value and "run_type" not in value:
-            said = read_record(place, partial(as_record, value, _FeedbackRecord))
-            if isinstance(said, BadLine):
-                yield said
-            else:
-                found.feedback.append(said)
-            continue
-        run = read_record(place, partial(as_record, value, _Run))
-        if isinstance(run, BadLine):
-            yield run
-            continue
-        trace = run.trace_id or run.id
-        found.traces.setdefault(trace, []).append(replace(run, child_runs=None))
-        for child in run.child_runs or ():
-            # use the enclosing trace and run, whatever the record states
-            if isinstance(child, dict):
-                waiting.append((place, {**child, "trace_id": trace, "parent_run_id": run.id}))
+def _records(document: Document) -> Iterator[_Run | _FeedbackRecord | BadLine]:
+    """Yields the runs, each with its trace and without its children, which follow, and feedback."""
+    for place, value in document.records():
+        waiting = deque(value if isinstance(value, list) else (value,))
+        while waiting:
+            one = waiting.popleft()
+            if isinstance(one, BadLine):
+                yield one
+                continue
+            if isinstance(one, dict) and "key" in one and "run_type" not in one:
+                yield read_record(place, partial(as_record, one, _FeedbackRecord))
+                continue
+            run = read_record(place, partial(as_record, one, _Run))
+            if isinstance(run, BadLine):
+                yield run
+                continue
+            yield replace(run, trace_id=run.trace, child_runs=None)
+            for child in run.child_runs or ():
+                # use the enclosing trace and run, whatever the record states
+                if isinstance(child, dict):
+                    waiting.append({**child, "trace_id": run.trace, "parent_run_id": run.id})
 
 
-def _trajectory(id: str, runs: list[_Run], images: RecordImages) -> Trajectory:
-    runs = sorted(runs, key=lambda run: run.dotted_order or run.start_time or "")
+def _trajectory(id: str, groups: RecordGroups[_Run], images: RecordImages) -> Trajectory:
+    runs = sorted(groups.read(id), key=lambda run: run.dotted_order or run.start_time or "")
     ids = {run.id for run in runs}
     roots = [run for run in runs if run.parent_run_id not in ids]
     calls = [call for run in runs if run.run_type == "llm" and (call := _call(run)) is not None]

@@ -23,8 +23,15 @@ from prill.actions.ending import with_claim
 from prill.actions.tool_calls import screen_size
 from prill.datasets.reading.anthropic import is_message, messages, read_call
 from prill.datasets.reading.chat import LOOKS, conversation
+from prill.datasets.reading.groups import RecordGroups
 from prill.datasets.reading.images import RecordImages, image_store
-from prill.datasets.reading.records import UNREADABLE, date_in, decoded_lines, read_record
+from prill.datasets.reading.records import (
+    date_in,
+    decode_json,
+    decoded_lines,
+    read_file,
+    read_record,
+)
 from prill.datasets.reading.responses import is_item
 from prill.datasets.reading.sources import Source, find_files, read_document
 from prill.errors import InputError
@@ -77,29 +84,60 @@ class _Run:
     meta: _Meta = _Meta()
 
 
-@dataclass
 class _Threads:
     """The runs whose requests send new messages only and name the reply that they follow.
 
-    `ends` are the latest runs by the reply that they follow, `replied` their records by their own.
+    Requests are kept on disk, by number; memory holds ids.
     """
 
-    ends: dict[str, tuple[str, _Run]] = field(default_factory=dict)
-    replied: dict[str, tuple[str, _Record]] = field(default_factory=dict)
+    def __init__(self, groups: RecordGroups[_Record]) -> None:
+        self._groups = groups
+        self._parents: list[int | None] = []  # of each request the one that it continues
+        # the last request of each run by the reply that it follows, with its place and its id
+        self._ends: dict[str, tuple[int, str, str]] = {}
+        # by its own reply: the key in `_ends`, and the request
+        self._replied: dict[str, tuple[str, int]] = {}
+
+    def starts(self, record: _Record) -> bool:
+        """Returns whether a request continues none of those before it."""
+        return _follows(record) not in self._replied
 
     def add(self, place: str, record: _Record, name: str) -> None:
         """Adds a request of a thread; one that is sent again replaces the first."""
-        before = record.thread.previous_message_id if record.thread else None
-        key, id = before or place, record.id or name
-        if before in self.replied:
-            end, earlier = self.replied[before]
-            last = self.ends.pop(end, self.ends.get(before))
-            id = last[1].id if last else id
-            messages = [*_with_response(earlier), *record.messages]
-            record = replace(record, messages=messages, tools=record.tools or earlier.tools)
-        self.ends[key] = place, _Run(id, _with_response(record), record)
+        before, number = _follows(record), len(self._parents)
+        key, id, parent = before or place, record.id or name, None
+        if before in self._replied:
+            end, parent = self._replied[before]
+            last = self._ends.pop(end, self._ends.get(before))
+            id = last[2] if last else id
+        self._groups.add(str(number), record)
+        self._parents.append(parent)
+        self._ends[key] = number, place, id
         if isinstance(reply := (record.response or {}).get("id"), str):
-            self.replied[reply] = key, record
+            self._replied[reply] = key, number
+
+    def runs(self) -> Iterator[tuple[str, _Run | BadLine]]:
+        """Yields each run with its position, one in memory at a time."""
+        for number, place, id in self._ends.values():
+            yield place, read_record(place, partial(self._run, number, id))
+
+    def _run(self, last: int, id: str) -> _Run:
+        numbers: list[str] = []
+        at: int | None = last
+        while at is not None:
+            numbers.append(str(at))
+            at = self._parents[at]
+        records = self._groups.read(*reversed(numbers))
+        tools = next((record.tools for record in reversed(records) if record.tools), None)
+        return _Run(
+            id,
+            [message for record in records for message in _with_response(record)],
+            replace(records[-1], tools=tools),
+        )
+
+
+def _follows(record: _Record) -> str | None:
+    return record.thread.previous_message_id if record.thread else None
 
 
 def load(
@@ -166,24 +204,37 @@ def _runs(path: Path, name: str) -> Iterator[tuple[str, _Run | BadLine]]:
     if isinstance(document, BadLine):
         yield document.place, document
         return
-    yield from ((line.place, line) for line in document.broken)
     if _TRANSCRIPT.search(name):
         name = name.rpartition("/")[0] or path.resolve().parent.name
-    values = [value for _, value in document.records]
+    records = read_record(document.place, document.read_all)
+    if isinstance(records, BadLine):
+        yield document.place, records
+        return
+    values = [value for _, value in records if not isinstance(value, BadLine)]
     if len(values) == 1 and isinstance(values[0], list):
         values = values[0]
     if values and all(map(is_message, values)):
+        yield from ((place, value) for place, value in records if isinstance(value, BadLine))
         yield document.place, _Run(name, values, meta=_meta(path))
         return
-    yield from _of_records(document.records, name)
+    yield from _of_records(records, name)
 
 
 def _of_records(
     records: Iterable[tuple[str, object | BadLine]], name: str
 ) -> Iterator[tuple[str, _Run | BadLine]]:
     """Yields the runs of records; of requests that repeat the conversation, the longest."""
+    with RecordGroups(_Record) as groups:
+        threads = _Threads(groups)
+        yield from _joined(records, name, threads)
+        yield from threads.runs()
+
+
+def _joined(
+    records: Iterable[tuple[str, object | BadLine]], name: str, threads: _Threads
+) -> Iterator[tuple[str, _Run | BadLine]]:
+    """Yields the runs of records without threads, and adds the others to the threads."""
     before: tuple[str, _Run] | None = None
-    threads = _Threads()
     count = 0
     for place, value in records:
         record = (
@@ -196,7 +247,7 @@ def _of_records(
             yield place, record
             continue
         if record.thread is not None:
-            count += record.thread.previous_message_id not in threads.replied
+            count += threads.starts(record)
             threads.add(place, record, _numbered(name, count))
             continue
         repeats = (
@@ -211,7 +262,6 @@ def _of_records(
         before = place, _Run(id, _with_response(record), record)
     if before is not None:
         yield before
-    yield from threads.ends.values()
 
 
 def _numbered(name: str, count: int) -> str:
@@ -246,8 +296,8 @@ def _record(value: object) -> _Record:
 
 def _meta(path: Path) -> _Meta:
     try:
-        return msgspec.json.decode((path.parent / "meta.json").read_bytes(), type=_Meta)
-    except (OSError, *UNREADABLE):
+        return decode_json(read_file(path.parent / "meta.json"), _Meta)
+    except InputError:
         return _Meta()
 
 

@@ -19,6 +19,7 @@ import msgspec
 from prill.actions.ending import with_claim
 from prill.actions.tool_calls import screen_size
 from prill.datasets.reading.chat import ChatMessage, Conversation, conversation
+from prill.datasets.reading.groups import RecordGroups
 from prill.datasets.reading.images import RecordImages, image_store
 from prill.datasets.reading.records import UNREADABLE, read_rows
 from prill.datasets.reading.responses import parse_response, to_trajectory
@@ -108,23 +109,20 @@ def load(
     """Yields every request with its reply; the id is `<custom_id>/<n>` if a reply has several
     choices.
 
-    Tasks have no id: requests with the same goal have the same task. All replies are held in
-    memory, requests are not. Broken rows of replies come first. Images given as data URLs are
-    written to the folder `images`; without one, to a temporary folder whose images are removed when
-    the next request is requested.
+    Tasks have no id: requests with the same goal have the same task. Replies are kept in a
+    temporary file. Broken rows of replies come first. Images given as data URLs are written to the
+    folder `images`; without one, to a temporary folder whose images are removed when the next
+    request is requested.
     """
     requests, answers = _files(Path(source))
-    replies: dict[str, _Reply] = {}
-    for path in answers:
-        for item in read_rows(path, _Reply, lambda row: [row]):
-            if isinstance(item, BadLine):
-                yield item
-            elif item.custom_id not in replies or (
-                replies[item.custom_id].failed and not item.failed
-            ):
-                replies[item.custom_id] = item
     ids: set[str] = set()
-    with image_store(images) as store:
+    with RecordGroups(_Reply) as replies, image_store(images) as store:
+        for path in answers:
+            for item in read_rows(path, _Reply, lambda row: [row]):
+                if isinstance(item, BadLine):
+                    yield item
+                else:
+                    replies.add(item.custom_id, item)
         unpacked = RecordImages(store)
 
         def joined(row: _Request) -> Iterator[Trajectory]:
@@ -132,7 +130,9 @@ def load(
             if row.custom_id in ids:
                 raise InputError(f"custom_id {row.custom_id!r} occurs twice")
             ids.add(row.custom_id)
-            endpoint, reply = row.url.split("?")[0].rstrip("/"), replies.get(row.custom_id)
+            endpoint = row.url.split("?")[0].rstrip("/")
+            # the first one that did not fail, else the first
+            reply = min(replies.read(row.custom_id), key=lambda one: one.failed, default=None)
             if endpoint == _RESPONSES:
                 yield _of_response(row, reply, bool(answers), unpacked)
                 return

@@ -9,11 +9,11 @@ openai/openai-cua-sample-app, agent/agent.py)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from os import PathLike
 
+from prill.datasets.reading.groups import RecordGroups
 from prill.datasets.reading.images import RecordImages, image_store
 from prill.datasets.reading.records import read_record
 from prill.datasets.reading.responses import (
@@ -46,13 +46,13 @@ def load(
             if isinstance(document, BadLine):
                 yield document
                 continue
-            for place, run in _runs(document):
+            for run in _runs(document):
                 unpacked.next_record()
-                yield (
-                    run
-                    if isinstance(run, BadLine)
-                    else read_record(place, partial(_trajectory, run, unpacked))
-                )
+                if isinstance(run, BadLine):
+                    yield run
+                    continue
+                place, id, read = run
+                yield read_record(place, partial(_trajectory, id, read, unpacked))
 
 
 def recognise(source: Source) -> bool:
@@ -76,48 +76,60 @@ def _is_ours(file: Source) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class _Run:
-    """The responses of one run in order; a list of items is one response without an id."""
-
-    id: str
-    responses: tuple[Response, ...]
+# The position of a run, its id, and the function that reads its responses in order.
+_Run = tuple[str, str, Callable[[], Sequence[Response]]]
 
 
-def _runs(document: Document) -> Iterator[tuple[str, _Run | BadLine]]:
-    """Yields the runs of a file, each with its position."""
-    records = document.records
-    if is_response(records[0][1]) or any(is_response(value) for _, value in records):
+def _runs(document: Document) -> Iterator[_Run | BadLine]:
+    """Yields the runs of a file."""
+    if any(is_response(value) for _, value in document.records()):
         yield from _chains(document)
         return
-    items = [value for _, value in records]
+    records = read_record(document.place, document.read_all)
+    if isinstance(records, BadLine):
+        yield records
+        return
+    yield from (value for _, value in records if isinstance(value, BadLine))
+    items = [value for _, value in records if not isinstance(value, BadLine)]
     if len(items) == 1 and isinstance(items[0], list):
         items = items[0]
-    yield document.place, _Run(document.name, (Response(output=[], input=items),))
+    # a list of items is one response without an id
+    yield document.place, document.name, lambda: (Response(output=[], input=items),)
 
 
-def _chains(document: Document) -> Iterator[tuple[str, _Run | BadLine]]:
+def _chains(document: Document) -> Iterator[_Run | BadLine]:
     """Yields one run for each response that no other one continues."""
-    read: dict[str, tuple[str, Response]] = {}  # by id, or by position
-    for place, value in document.records:
-        response = read_record(place, partial(parse_response, value))
-        if isinstance(response, BadLine):
-            yield place, response
-        else:
-            read[response.id or place] = place, response
-    continued = {response.previous_response_id for _, response in read.values()}
-    count = 0
-    for key, (place, response) in read.items():
-        if key in continued:
-            continue
-        count += 1
-        chain, seen = [response], {key}
-        while (before := chain[-1].previous_response_id) in read and before not in seen:
-            seen.add(before)
-            chain.append(read[before][1])
-        name = document.name if count == 1 else f"{document.name}#{count}"
-        yield place, _Run(response.id or name, tuple(reversed(chain)))
+    read: dict[str, tuple[str, str | None, str]] = {}  # by id, or by position
+    with RecordGroups(Response) as groups:
+        for number, (place, value) in enumerate(document.records()):
+            response = (
+                value
+                if isinstance(value, BadLine)
+                else read_record(place, partial(parse_response, value))
+            )
+            if isinstance(response, BadLine):
+                yield response
+                continue
+            key = str(number)
+            groups.add(key, response)
+            read[response.id or place] = key, response.previous_response_id, place
+        continued = {before for _, before, _ in read.values()}
+        count = 0
+        for id, (key, before, place) in read.items():
+            if id in continued:
+                continue
+            count += 1
+            keys, seen = [key], {id}
+            while before in read and before not in seen:
+                seen.add(before)
+                key, before, _ = read[before]
+                keys.append(key)
+            name = document.name if count == 1 else f"{document.name}#{count}"
+            # a response without an id is never continued, and has its position as the key
+            yield place, name if id == place else id, partial(groups.read, *reversed(keys))
 
 
-def _trajectory(run: _Run, images: RecordImages) -> Trajectory:
-    return to_trajectory(run.id, run.responses, images)
+def _trajectory(
+    id: str, read: Callable[[], Sequence[Response]], images: RecordImages
+) -> Trajectory:
+    return to_trajectory(id, tuple(read()), images)

@@ -16,8 +16,8 @@ open-telemetry/semantic-conventions-genai, docs/gen-ai. Tried: openinference-ins
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from typing import Literal
@@ -28,6 +28,7 @@ from prill.actions.ending import with_claim
 from prill.datasets.reading.anthropic import messages as chat_messages
 from prill.datasets.reading.anthropic import read_call
 from prill.datasets.reading.chat import LOOKS, ChatMessage, conversation
+from prill.datasets.reading.groups import RecordGroups
 from prill.datasets.reading.images import RecordImages
 from prill.datasets.reading.model_calls import ModelCall, ToolRun, join_calls
 from prill.datasets.reading.records import iso_date, read_record
@@ -67,12 +68,16 @@ _SAID = {
 _Read = dict[bytes, tuple[ChatMessage, ...]]
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Trace:
     """The spans of a run, by start time."""
 
     id: str
-    spans: list[Span] = field(default_factory=list)
+    spans: list[Span]
+
+
+# The id of a run, and the function that reads its spans.
+_Unread = tuple[str, Callable[[], _Trace]]
 
 
 def looks_like(value: object) -> bool:
@@ -105,11 +110,10 @@ def load(
         by: The unit of a run: a trace, or all traces of a session (`session.id`,
             `gen_ai.conversation.id`).
     """
-    traces = _traces(source, by)
     return read_traces(
         (
-            trace if isinstance(trace, BadLine) else (trace.id, partial(_trajectory, trace))
-            for trace in traces
+            trace if isinstance(trace, BadLine) else (trace[0], partial(_trajectory, trace[1]))
+            for trace in _traces(source, by)
         ),
         images,
     )
@@ -123,7 +127,8 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
     The source is `human`, `llm-judge` or `oracle` for annotations by people, models and code, else
     the evaluation's name.
     """
-    for trace in _traces(source, "trace"):
+    for unread in _traces(source, "trace"):
+        trace = unread if isinstance(unread, BadLine) else read_record(*unread)
         if isinstance(trace, BadLine):
             yield trace
             continue
@@ -140,39 +145,46 @@ def _is_ours(file: Source) -> bool:
     return looks_like(file.value)
 
 
-def _traces(source: str | PathLike[str], by: str) -> Iterator[_Trace | BadLine]:
+def _traces(source: str | PathLike[str], by: str) -> Iterator[_Unread | BadLine]:
     for document in read_documents(source, _is_ours, *_PATTERNS):
         yield from [document] if isinstance(document, BadLine) else _of_document(document, by)
 
 
-def _of_document(document: Document, by: str) -> Iterator[_Trace | BadLine]:
-    groups: dict[str, list[Span]] = {}
-    for place, value in document.records:
-        spans = read_record(place, lambda: list(spans_in(value)))  # noqa: B023 - called at once
-        if isinstance(spans, BadLine):
-            yield spans
-            continue
-        for span in spans:
-            groups.setdefault(span.trace, []).append(span)
-    sessions: dict[str, _Trace] = {}
-    for trace, spans in groups.items():
-        session = next(
-            (text for span in spans if (text := find_text(span.attributes, *_SESSIONS))), None
-        )
-        id = session if by == "session" and session else trace
-        sessions.setdefault(id, _Trace(id)).spans += spans
-    for one in sessions.values():
-        one.spans.sort(key=lambda span: span.start)
-        yield one
+def _of_document(document: Document, by: str) -> Iterator[_Unread | BadLine]:
+    sessions: dict[str, str] = {}  # by trace
+    with RecordGroups(Span) as groups:
+        for place, value in document.records():
+            spans = (
+                value
+                if isinstance(value, BadLine)
+                else read_record(place, lambda: list(spans_in(value)))  # noqa: B023 - called at once
+            )
+            if isinstance(spans, BadLine):
+                yield spans
+                continue
+            for span in spans:
+                groups.add(span.trace, span)
+                if by == "session" and (text := find_text(span.attributes, *_SESSIONS)):
+                    sessions.setdefault(span.trace, text)
+        runs: dict[str, list[str]] = {}
+        for trace in groups.runs():
+            runs.setdefault(sessions.get(trace, trace), []).append(trace)
+        for id, traces in runs.items():
+            yield id, partial(_read, id, groups, traces)
 
 
-def _trajectory(trace: _Trace, images: RecordImages) -> Trajectory:
+def _read(id: str, groups: RecordGroups[Span], traces: list[str]) -> _Trace:
+    return _Trace(id, sorted(groups.read(*traces), key=lambda span: span.start))
+
+
+def _trajectory(read: Callable[[], _Trace], images: RecordImages) -> Trajectory:
+    trace = read()
     spans = list(_without_evaluators(trace.spans))
     ids = {span.id for span in spans}
     roots = [span for span in spans if span.parent not in ids]
-    read: _Read = {}
+    known: _Read = {}
     calls = [
-        call for span in spans if _is_call(span) and (call := _model_call(span, read)) is not None
+        call for span in spans if _is_call(span) and (call := _model_call(span, known)) is not None
     ]
     tools = [_tool_run(span) for span in spans if _is_tool(span)]
     asked = next(

@@ -25,17 +25,15 @@ from math import isfinite, nan
 from os import PathLike
 from pathlib import Path
 
-import msgspec
-
 from prill.actions.ending import claim_in, with_claim
 from prill.actions.tool_calls import fraction, tool_action
 from prill.datasets.reading.images import image_size_or_none
 from prill.datasets.reading.records import (
-    UNREADABLE,
     date_in,
     decode_json,
     find_rows,
     image_in,
+    read_file,
     read_record,
     read_rows,
 )
@@ -192,7 +190,7 @@ def _id(root: Path, folder: Path) -> str:
 
 
 def _result_label(root: Path, folder: Path, result: Path) -> LabelRecord:
-    text = result.read_text(encoding="utf-8", errors="replace").strip()
+    text = read_file(result).decode(errors="replace").strip()
     try:
         reward = _REWARD_WORDS[text] if text in _REWARD_WORDS else float(text)
     except ValueError:
@@ -358,8 +356,8 @@ def _response(response: object) -> str | None:
 
 def _args(path: Path) -> _Args:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Args)
-    except (OSError, *UNREADABLE):  # optional, not part of the record
+        return decode_json(read_file(path), _Args)
+    except InputError:  # optional, not part of the record
         return _Args()
 
 
@@ -369,14 +367,14 @@ def _goal(root: Path, folder: Path, rows: list[_Turn]) -> str:
     name = f"evaluation_examples/*/{escape(place.parent.name)}/{escape(place.name)}.json"
     paths = [path for top in tops for path in top.glob(name)]
     for path in (*paths, place / f"{place.name}.json"):
-        try:
-            return decode_json(path.read_bytes(), _Example).instruction
-        except FileNotFoundError:
+        if not path.exists():
             continue
-        except (OSError, InputError) as error:
+        try:
+            return decode_json(read_file(path), _Example).instruction
+        except InputError as error:
             raise InputError(f"{path}: {error}") from None
     if (place / "instruction.txt").is_file():
-        return (place / "instruction.txt").read_text(encoding="utf-8", errors="replace").strip()
+        return read_file(place / "instruction.txt").decode(errors="replace").strip()
     if text := next((row.instruction for row in rows if row.instruction), None):
         return text
     raise InputError("no instruction; put OSWorld's folder evaluation_examples next to the results")

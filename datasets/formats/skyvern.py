@@ -50,7 +50,7 @@ class _Option:
 
 
 @dataclass(frozen=True)
-class _Said:
+class _ReplyAction:
     action_type: str
     id: str | int | None = None
     reasoning: str | None = None
@@ -64,7 +64,7 @@ class _Said:
 
 @dataclass(frozen=True)
 class _Reply:
-    actions: tuple[_Said, ...] | None = None
+    actions: tuple[_ReplyAction, ...] | None = None
     user_goal_achieved: bool | None = None
     action_plan: str | None = None
 
@@ -215,7 +215,7 @@ def _label(root: Path, task: Path) -> LabelRecord | None:
     )
 
 
-def _action(said: _Said) -> Action:
+def _action(said: _ReplyAction) -> Action:
     name = said.action_type.lower()
     option = said.option and (said.option.label or said.option.value)
     value = (

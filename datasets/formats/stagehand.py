@@ -208,7 +208,7 @@ def _is_ours(file: Source) -> bool:
 
 
 def _run(document: Document) -> _Run:
-    return as_record(document.records[0][1], _Run)
+    return as_record(document.only, _Run)
 
 
 def _id(document: Document) -> str:

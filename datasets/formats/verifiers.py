@@ -22,7 +22,7 @@ from prill.actions.ending import with_claim
 from prill.actions.tool_calls import screen_size
 from prill.datasets.reading.chat import ChatMessage, conversation
 from prill.datasets.reading.images import RecordImages, image_store
-from prill.datasets.reading.records import UNREADABLE, read_rows
+from prill.datasets.reading.records import decode_json, read_file, read_rows
 from prill.datasets.reading.sources import Source
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
@@ -199,7 +199,7 @@ def _files(source: str | PathLike[str]) -> list[tuple[Path, str]]:
 def _reward_label(id: str, reward: float | None, broken: bool) -> LabelRecord:
     """Returns the label of a rollout; undecided if the rollout failed or has no reward."""
     success = None if reward is None or broken else reward >= _SOLVED
-    note = "the rollout broke off" if broken else None if reward is None else f"reward {reward:g}"
+    note = "ended with an error" if broken else None if reward is None else f"reward {reward:g}"
     return LabelRecord(id=id, success=success, source="reward", note=note)
 
 
@@ -238,11 +238,11 @@ class _Ids:
 
 def _metadata(path: Path) -> _Metadata:
     file = path.with_name("metadata.json")
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=_Metadata)
-    except FileNotFoundError:
+    if not file.exists():
         return _Metadata()
-    except (OSError, *UNREADABLE) as error:
+    try:
+        return decode_json(read_file(file), _Metadata)
+    except InputError as error:
         raise UsageError(f"{file}: {error}; fix or remove it") from None
 
 

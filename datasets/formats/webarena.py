@@ -19,7 +19,7 @@ from prill.actions.elements import with_element
 from prill.actions.webarena import join_sites, parse_action, split_answer
 from prill.datasets.reading.configs import config_values, sites_in
 from prill.datasets.reading.images import ImageFolder, image_store
-from prill.datasets.reading.records import date_in, read_record
+from prill.datasets.reading.records import date_in, read_file, read_record
 from prill.datasets.reading.sources import Source
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
@@ -153,11 +153,11 @@ def _trajectory(
     path: Path, image_folder: ImageFolder, error: str | None, date: str | None
 ) -> Trajectory:
     try:
-        head, *pages = _PAGE.split(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as problem:
+        head, *pages = _PAGE.split(read_file(path).decode().replace("\r\n", "\n"))
+    except UnicodeDecodeError as problem:
         raise InputError(f"cannot be read: {problem}") from None
     if not pages:
-        raise InputError("no step was recorded: the run broke off before its first action")
+        raise InputError("no step was recorded: the run ended before its first action")
     steps = []
     for i, page in enumerate(pages):
         try:

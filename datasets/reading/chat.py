@@ -150,7 +150,7 @@ def conversation(
             continue
         if message.role == "assistant":
             ends_in_text = not message.tool_calls and bool(
-                _words(message.content) or message.refusal
+                _plain_text(message.content) or message.refusal
             )
             for done in _parse_actions(message, screen, read):
                 if done.call is not None:
@@ -223,7 +223,7 @@ def _conversation(
 
 
 def _parse_actions(message: ChatMessage, size: Screen, read: ReadCall) -> Iterable[_Done]:
-    words = _words(message.content) or message.refusal or ""
+    words = _plain_text(message.content) or message.refusal or ""
     if not message.tool_calls:
         if words:
             yield _Done(
@@ -251,7 +251,7 @@ def _content(
     content: str | tuple[ContentPart, ...] | None, images: RecordImages
 ) -> tuple[str, list[str]]:
     pictures = []
-    texts = [_words(content)]
+    texts = [_plain_text(content)]
     for part in content if isinstance(content, tuple) else ():
         if part.image_url is None:
             continue
@@ -264,7 +264,7 @@ def _content(
     return "\n".join(text for text in texts if text), pictures
 
 
-def _words(content: str | tuple[ContentPart, ...] | None) -> str:
+def _plain_text(content: str | tuple[ContentPart, ...] | None) -> str:
     if isinstance(content, str):
         return content.strip()
     return "\n".join(part.text for part in content or () if part.text).strip()

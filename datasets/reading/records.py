@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gzip
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -16,13 +15,13 @@ import msgspec
 
 from prill.errors import InputError, UsageError
 from prill.io.lines import UNREADABLE as UNREADABLE
+from prill.io.lines import is_stream
 from prill.io.store import BadLine, open_lines, read_lines
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")
-# RecursionError is for deeply nested brackets.
-# The limit for archives that are unpacked in memory; an archive of 1 MB can hold as much.
-_LARGEST = 2**30
+# bytes of a file that is read as a whole; an archive of 1 MB can unpack to as much
+MAX_FILE = 2**30
 # "2024-10-26_05-28-49" of AgentLab's folders, "20240419@115711" of OSWorld's rows, "2023-08-09
 # 15:22:31,123" of logs, ISO 8601.
 _DATE = re.compile(
@@ -109,12 +108,14 @@ def iso_date(seconds: float | None) -> str | None:
 def read_file(path: str | PathLike[str]) -> bytes:
     """Reads a file, plain or gzip.
 
-    Raises InputError if it cannot be read, or is an archive of more than 1 GiB.
+    Raises InputError if it cannot be read, or has more than 1 GiB, unpacked.
     """
     try:
+        size = 0 if is_stream(path) else Path(path).stat().st_size
+        if size > MAX_FILE:
+            raise too_large(f"{size >> 20:,} MiB")
         with open_lines(path) as file:
-            packed = isinstance(file, gzip.GzipFile)
-            return read_at_most(file, _LARGEST) if packed else file.read()
+            return read_at_most(file, MAX_FILE)
     except (OSError, EOFError, zlib.error, UsageError) as error:
         raise InputError(f"cannot be read: {error}") from None
 
@@ -128,6 +129,14 @@ def read_at_most(file: BinaryIO, most: int) -> bytes:
         if size > most:
             raise InputError(f"unpacks to more than {most >> 20} MiB, which is the limit")
     return b"".join(parts)
+
+
+def too_large(size: str) -> InputError:
+    """Returns the error for a file of a size that is too large to be read as a whole."""
+    return InputError(
+        f"the file has {size}, and the limit for one that is read as a whole is "
+        f"{MAX_FILE >> 20:,} MiB; split it by run, or write JSON lines with one record each"
+    )
 
 
 def read_record(place: str, make: Callable[[], Item]) -> Item | BadLine:

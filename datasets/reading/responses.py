@@ -88,7 +88,9 @@ def _joined(items: Iterable[_Item], agent: bool) -> Iterator[ChatMessage]:
             raise InputError(f"an item's type is {type_!r}")
         if type_ == "reasoning":
             thoughts += [
-                text for key in ("summary", "content") if (text := _words(_content(item.get(key))))
+                text
+                for key in ("summary", "content")
+                if (text := _plain_text(_content(item.get(key))))
             ]
             continue
         if type_ == "message":
@@ -179,7 +181,7 @@ def _as_parts(content: _Content) -> tuple[_Part, ...]:
     )
 
 
-def _words(content: _Content) -> str:
+def _plain_text(content: _Content) -> str:
     return (
         content
         if isinstance(content, str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import zipfile
 import zlib
@@ -13,9 +14,16 @@ from pathlib import Path
 
 import msgspec
 
-from prill.datasets.reading.records import UNREADABLE, read_file, read_record
+from prill.datasets.reading.records import (
+    MAX_FILE,
+    UNREADABLE,
+    decoded_lines,
+    read_file,
+    read_record,
+    too_large,
+)
 from prill.errors import InputError, UsageError
-from prill.io.lines import open_lines
+from prill.io.lines import MAX_LINE, open_lines
 from prill.io.store import BadLine
 
 _MAX_NAMES = 5_000  # files of a folder, and entries of an archive, that are listed
@@ -151,18 +159,20 @@ class Source:
             return None, 0
         if len(self.head) < _HEAD:
             return _first_value(self.head), len(self.head)
-        first, newline, _ = self.head.removeprefix(_MARK).lstrip().partition(b"\n")
-        if newline and (value := _decoded(first)) is not None:
-            return value, len(first)  # the rest of JSON lines is not read
+        line, newline, _ = self.head.removeprefix(_MARK).lstrip().partition(b"\n")
+        if not newline:
+            line = self._read(_LARGEST, a_line=True).removeprefix(_MARK)
+        if (value := _decoded(line)) is not None:
+            return value, len(line)  # the rest of JSON lines is not read
         data = self._read(_LARGEST)
         return _first_value(data), len(data)
 
-    def _read(self, most: int) -> bytes:
+    def _read(self, most: int, *, a_line: bool = False) -> bytes:
         if self.is_folder:
             return b""
         try:
             with open_lines(self.path) as file:
-                return file.read(most)
+                return file.readline(most) if a_line else file.read(most)
         except (OSError, EOFError, zlib.error, UsageError, InputError, ValueError):
             return b""
 
@@ -183,24 +193,58 @@ def _decoded(data: bytes) -> object:
 
 @dataclass(frozen=True)
 class Document:
-    """The parsed contents of a file: one JSON document, or JSON lines.
+    """A file that holds one JSON document, or JSON lines, which are read when they are needed.
 
     Args:
         path: The file.
         name: Its path below the source without the suffix, for ids.
-        records: Each record with its position; a document is one record.
-        broken: The lines that are not JSON.
+        value: The document; None for JSON lines.
+        is_lines: Whether the file holds JSON lines.
     """
 
     path: Path
     name: str
-    records: tuple[tuple[str, object], ...]
-    broken: tuple[BadLine, ...] = ()
+    value: object = None
+    is_lines: bool = False
 
     @property
     def place(self) -> str:
         """Returns the path, for messages."""
         return str(self.path)
+
+    @property
+    def only(self) -> object:
+        """Returns the document. Raises InputError if there are several, which are lines."""
+        if self.is_lines:
+            raise InputError("has several records; this format has one in a file")
+        return self.value
+
+    def records(self) -> Iterator[tuple[str, object | BadLine]]:
+        """Yields each line with its position, one in memory at a time; a document is one record.
+
+        A line that is not JSON is a BadLine.
+        """
+        if not self.is_lines:
+            yield self.place, self.value
+            return
+        for place, _, value in decoded_lines(self.path, object):
+            yield place, value
+
+    def read_all(self) -> list[tuple[str, object | BadLine]]:
+        """Returns all records, for a file that is one run.
+
+        Raises:
+            InputError: The lines have more than 1 GiB.
+        """
+        if not self.is_lines:
+            return [(self.place, self.value)]
+        found, size = [], 0
+        for place, data, value in decoded_lines(self.path, object):
+            size += len(data)
+            if size > MAX_FILE:
+                raise too_large(f"more than {MAX_FILE >> 20:,} MiB")
+            found.append((place, value))
+        return found
 
 
 def read_documents(
@@ -208,27 +252,18 @@ def read_documents(
 ) -> Iterator[Document | BadLine]:
     """Yields the documents of a file, or of the files below a folder of one format.
 
-    One is in memory at a time.
+    One is in memory at a time, and of JSON lines none.
 
     Args:
         source: The file or folder.
         is_ours: Whether a file below a folder is of the format; others are skipped.
         *patterns: Patterns for the names of files below a folder.
 
-    Yields:
-        Each document, preceded by its broken lines.
-
     Raises:
         UsageError: There is no such file, or none of the format.
     """
     for path, name in find_files(source, is_ours, *patterns):
-        document = read_record(str(path), partial(read_document, path, name))
-        if isinstance(document, BadLine):
-            yield document
-            continue
-        yield from document.broken
-        if document.records:
-            yield document
+        yield read_record(str(path), partial(read_document, path, name))
 
 
 def find_files(
@@ -263,28 +298,42 @@ def find_files(
 
 
 def read_document(path: Path, name: str) -> Document:
-    """Reads and parses a file. Raises InputError if nothing in it is JSON."""
-    data = read_file(path).removeprefix(b"\xef\xbb\xbf")
+    """Reads the JSON document of a file, or finds that the file holds JSON lines.
+
+    Raises:
+        InputError: Nothing in it is JSON, or it is a document of more than 1 GiB.
+    """
+    lines = Document(path, name, is_lines=True)
+    first, second = _first_lines(path)
+    value = _decoded(first)
+    if value is not None:
+        return lines if second else Document(path, name, value)
     try:
-        return Document(path, name, ((str(path), msgspec.json.decode(data)),))
+        data = read_file(path).removeprefix(_MARK)
+    except InputError:
+        if isinstance(_decoded(second), dict):  # only the first line is broken
+            return lines
+        raise
+    try:
+        return Document(path, name, msgspec.json.decode(data))
     except UNREADABLE as error:
-        whole = str(error)
-    # a truncated document over several lines
-    if data.lstrip().split(b"\n", 1)[0].strip() in (b"{", b"["):
-        raise InputError(whole)
-    records: list[tuple[str, object]] = []
-    broken: list[BadLine] = []
-    for number, line in enumerate(data.split(b"\n"), 1):
-        if not line.strip():
-            continue
-        place = f"{path}:{number}"
-        try:
-            records.append((place, msgspec.json.decode(line)))
-        except UNREADABLE as error:
-            broken.append(BadLine(place, place, str(error), line))
-    if not records:
-        raise InputError(whole)
-    return Document(path, name, tuple(records), tuple(broken))
+        # a truncated document over several lines, or nothing that is JSON
+        if first in (b"{", b"[") or all(_decoded(line) is None for line in io.BytesIO(data)):
+            raise InputError(str(error)) from None
+    return lines
+
+
+def _first_lines(path: Path) -> tuple[bytes, bytes]:
+    """Returns the first two lines of a file that are not empty; empty ones if it has fewer."""
+    found: list[bytes] = []
+    try:
+        with open_lines(path) as file:
+            while len(found) < 2 and (line := file.readline(MAX_LINE)):
+                found += [text] if (text := line.removeprefix(_MARK).strip()) else []
+    except (OSError, EOFError, zlib.error, UsageError):
+        found.append(b"?")  # the file is read as lines, which reports what is wrong
+    first, second, *_ = (*found, b"", b"")
+    return first, second
 
 
 def _without_suffix(name: str) -> str:

@@ -271,7 +271,7 @@ class Avd:
         """
         if self._process is not None and (status := self._process.poll()) is not None:
             raise EnvironmentFailedError(
-                f"the emulator of {self.name} exited with status {status}: {self._last_words()}"
+                f"the emulator of {self.name} exited with status {status}: {self._last_output()}"
             )
 
     async def close(self) -> None:
@@ -381,7 +381,7 @@ class Avd:
                 f"{self.serial}: `{' '.join(command)}` failed: {printed.last_line}"
             )
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         assert self._copy is not None
         lines = (self._copy.path / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
         return (

@@ -23,7 +23,7 @@ class AndroidConfig(PhoneConfig, AndroidSpec):
     platform: ClassVar[Platform] = "android"
     usual_steps: ClassVar[int] = 20  # the paper's limit (arXiv 2404.06474, section 4.3)
     # The device and the connection do not change an episode's identity.
-    _told: ClassVar[frozenset[str]] = frozenset(
+    _identifying: ClassVar[frozenset[str]] = frozenset(
         {
             "tasks",
             "goal",

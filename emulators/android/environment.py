@@ -28,7 +28,14 @@ from prill.emulators.android.appium import AppiumPhone
 from prill.emulators.android.avd import Avd
 from prill.emulators.android.phone import KEYCODES, WAKE_UP, Phone, PhoneLostError, parse_start
 from prill.emulators.android.ui_xml import elements
-from prill.emulators.screenshots import Size, keep_screenshot, png_size, settled_picture
+from prill.emulators.screenshots import (
+    SettleGapOption,
+    SettleTimeoutOption,
+    Size,
+    keep_screenshot,
+    png_size,
+    settled_picture,
+)
 from prill.emulators.widgets import Widget, action_point, describe, located
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, Observation, Point, Task
@@ -78,18 +85,8 @@ class AndroidSpec:
     tree: Annotated[
         bool, Meta(description="Read the UI tree. Takes plain adb one to two seconds.")
     ] = True
-    settle_gap: Annotated[
-        float,
-        Meta(
-            ge=0,
-            description="Seconds between the two screenshots that are compared to see whether "
-            "the screen has settled.",
-        ),
-    ] = 0.3
-    settle_timeout: Annotated[
-        float,
-        Meta(ge=0, description="Maximum number of seconds to wait until the screen has settled."),
-    ] = 5.0
+    settle_gap: SettleGapOption = 0.3
+    settle_timeout: SettleTimeoutOption = 5.0
     idle: Annotated[float, Meta(ge=0, description="Seconds that the action `wait` takes.")] = 1.0
 
 

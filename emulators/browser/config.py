@@ -30,7 +30,7 @@ class PagesConfig(EnvironmentConfig, PageSpec):
     traces: Annotated[
         bool, Meta(description="Save a Playwright trace of every episode in the folder traces.")
     ] = False  # type: ignore[assignment]
-    _told: ClassVar[frozenset[str]] = _PAGES
+    _identifying: ClassVar[frozenset[str]] = _PAGES
 
     def check(self) -> None:
         """Checks the window's size."""
@@ -77,7 +77,7 @@ class WebConfig(GoalsConfig, PagesConfig):
         str | None,
         Meta(description="Start URL of tasks that name none. Separate several tabs by ' |AND| '."),
     ] = None
-    _told: ClassVar[frozenset[str]] = _PAGES | {"goal", "start_url"}
+    _identifying: ClassVar[frozenset[str]] = _PAGES | {"goal", "start_url"}
 
     def setting(self, run: Playing) -> Setting[Any]:
         """Creates a browser, and a window for each worker."""

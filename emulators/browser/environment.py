@@ -338,7 +338,7 @@ class BrowserEnvironment:
         except Error as error:
             if "invalid URL" not in error.message:
                 raise
-            tabs.note(f"{address[:200]!r} is no address")
+            tabs.note(f"{address[:200]!r} is not a valid address")
 
     async def _settle(self, tabs: Tabs, front: Page | None = None) -> None:
         """Waits until the current tab, or the one to be put in front, is stable."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from prill.emulators.registry import make_environment
-from prill.emulators.settings import EnvironmentConfig, Playing, Setting
+from prill.emulators.settings import EnvironmentConfig, Playing, Setting, TimeoutOption
 from prill.emulators.task_source import Names, join_names
 from prill.errors import UsageError
 
@@ -20,7 +20,7 @@ class BrowserGymConfig(EnvironmentConfig):
     """
 
     name: ClassVar[str] = "browsergym"
-    _told: ClassVar[frozenset[str]] = frozenset({"tasks", "slow_mo", "pause"})
+    _identifying: ClassVar[frozenset[str]] = frozenset({"tasks", "slow_mo", "pause"})
 
     tasks: Annotated[
         Names,
@@ -37,9 +37,7 @@ class BrowserGymConfig(EnvironmentConfig):
         ),
     ] = None
     pause: Annotated[float, Meta(ge=0, description="Seconds before each observation.")] = 0.5
-    timeout: Annotated[
-        float, Meta(gt=0, description="Timeout of a reset or a step, in seconds.")
-    ] = 180.0
+    timeout: TimeoutOption = 180.0
 
     def check(self) -> None:
         """Converts the task names to one text."""

@@ -25,6 +25,7 @@ from msgspec import Meta
 
 from prill.actions.keys import key_combination
 from prill.emulators.browsergym.host import HostReply, HostRequest, Settings
+from prill.emulators.settings import TimeoutOption, broken_label
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, LabelRecord, Observation, Point, Task, Trajectory
 
@@ -64,9 +65,7 @@ class BrowserGym:
             ),
         ] = None,
         pause: Annotated[float, Meta(ge=0, description="Seconds before each observation.")] = 0.5,
-        timeout: Annotated[
-            float, Meta(gt=0, description="Timeout of a reset or a step, in seconds.")
-        ] = 180.0,
+        timeout: TimeoutOption = 180.0,
     ) -> None:
         self._settings = Settings(images=str(images.resolve()), slow_mo=slow_mo, pause=pause)
         self._timeout = timeout
@@ -161,9 +160,7 @@ class BrowserGym:
             The label; undecided for an episode that ended with an error.
         """
         if trajectory.error is not None:
-            return LabelRecord(
-                id=trajectory.id, success=None, source="oracle", note="the episode broke off"
-            )
+            return broken_label(trajectory)
         last = trajectory.steps[-1].action if trajectory.steps else None
         if last is not None and last.is_final and not self._last.done:
             await self.step(last)
@@ -210,7 +207,7 @@ class BrowserGym:
             except ConnectionError:
                 line = b""
             if not line.endswith(b"\n"):
-                raise EnvironmentFailedError(f"BrowserGym failed: {self._last_words()}")
+                raise EnvironmentFailedError(f"BrowserGym failed: {self._last_output()}")
             reply = msgspec.json.decode(line, type=HostReply)
         if reply.error is not None:
             raise UsageError(reply.error)
@@ -247,7 +244,7 @@ class BrowserGym:
         )
         return self._process
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         assert self._words is not None
         self._words.seek(max(0, self._words.seek(0, os.SEEK_END) - 4000))
         lines = [

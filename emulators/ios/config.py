@@ -22,7 +22,7 @@ class IosConfig(PhoneConfig, IosSpec):
     platform: ClassVar[Platform] = "ios"
     _device: ClassVar[str] = "simulator"
     usual_steps: ClassVar[int] = 10  # the limit of the paper's code
-    _told: ClassVar[frozenset[str]] = frozenset(
+    _identifying: ClassVar[frozenset[str]] = frozenset(
         {"tasks", "goal", "start_url", "simulator", "companion", "simctl", "restore", "swipe_up"}
     )
 

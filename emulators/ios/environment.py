@@ -39,7 +39,12 @@ from prill.emulators.ios.screen import (
     read_elements,
 )
 from prill.emulators.ios.simulators import companion_path
-from prill.emulators.screenshots import keep_screenshot, settled_picture
+from prill.emulators.screenshots import (
+    SettleGapOption,
+    SettleTimeoutOption,
+    keep_screenshot,
+    settled_picture,
+)
 from prill.emulators.widgets import Widget, action_point, describe, located
 from prill.errors import EnvironmentFailedError, MissingExtraError, UsageError
 from prill.types import Action, Observation, Point, Task
@@ -86,18 +91,8 @@ class IosSpec:
         tuple[float, float] | None,
         Meta(description="Latitude and longitude (the paper's: New York). None: unchanged."),
     ] = NEW_YORK
-    settle_gap: Annotated[
-        float,
-        Meta(
-            ge=0,
-            description="Seconds between the two screenshots that are compared to see whether "
-            "the screen has settled.",
-        ),
-    ] = 0.1
-    settle_timeout: Annotated[
-        float,
-        Meta(ge=0, description="Maximum number of seconds to wait until the screen has settled."),
-    ] = 5.0
+    settle_gap: SettleGapOption = 0.1
+    settle_timeout: SettleTimeoutOption = 5.0
     after_action: Annotated[float, Meta(ge=0, description="Seconds to wait after an action.")] = 0.3
     before_screenshot: Annotated[
         float, Meta(ge=0, description="Seconds to wait before a screenshot.")

@@ -39,7 +39,13 @@ from prill.emulators.miniwob.page import (
 )
 from prill.emulators.registry import make_environment
 from prill.emulators.screenshots import keep_screenshot
-from prill.emulators.settings import EnvironmentConfig, Playing, Setting
+from prill.emulators.settings import (
+    EnvironmentConfig,
+    Playing,
+    Setting,
+    TimeoutOption,
+    broken_label,
+)
 from prill.emulators.task_source import Names, join_names, task_names
 from prill.errors import UsageError
 from prill.types import Action, LabelRecord, Observation, Task, Trajectory
@@ -112,9 +118,7 @@ class MiniWoB:
         boxes: Annotated[
             bool, Meta(description="Add the position of each element to the HTML, as data-wob_box.")
         ] = False,
-        timeout: Annotated[
-            float, Meta(gt=0, description="Timeout of a reset or a step, in seconds.")
-        ] = 30.0,
+        timeout: TimeoutOption = 30.0,
     ) -> None:
         self._images = images
         self._browser = browser or Chromium()
@@ -198,9 +202,7 @@ class MiniWoB:
             error is undecided.
         """
         if trajectory.error is not None:
-            return LabelRecord(
-                id=trajectory.id, success=None, source="oracle", note="the episode broke off"
-            )
+            return broken_label(trajectory)
         page = self._open_page()
         async with self._bounded():
             done, raw = await page.evaluate(OUTCOME)
@@ -353,7 +355,7 @@ class MiniWobConfig(EnvironmentConfig):
 
     name: ClassVar[str] = "miniwob"
     usual_policy: ClassVar[str | None] = "scripted"
-    _told: ClassVar[frozenset[str]] = frozenset(
+    _identifying: ClassVar[frozenset[str]] = frozenset(
         {"tasks", "text", "hidden", "settle", "announce_end"}
     )
 
@@ -389,9 +391,7 @@ class MiniWobConfig(EnvironmentConfig):
             "(default: as in the policy's paper, else no)."
         ),
     ] = None
-    timeout: Annotated[
-        float, Meta(gt=0, description="Timeout of a reset or a step, in seconds.")
-    ] = 30.0
+    timeout: TimeoutOption = 30.0
 
     def check(self) -> None:
         """Converts the task names to one text."""

@@ -62,7 +62,7 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
 
     name: ClassVar[str] = "webarena"
     # Addresses, resets and logins do not change an episode's identity.
-    _told: ClassVar[frozenset[str]] = PagesConfig._told | {
+    _identifying: ClassVar[frozenset[str]] = PagesConfig._identifying | {
         "configs", "shop", "oracle", "oracle_model", "reset", "reset_when", "cookies"
     }  # fmt: skip
 
@@ -325,7 +325,7 @@ async def _try_oracle(config: WebArenaConfig, name: str, run: Playing) -> str | 
         step = Step(state, Action("stop", "stop []", value=""))
         stopped = Trajectory(id="check", task=task, steps=(step,), final=state, answer="")
         if setting.oracle is None:
-            return "nobody grades: choose another oracle"
+            return "it gives no labels: choose another oracle"
         label = await setting.oracle(environment, stopped)
         return None if label.success is not None else f"did not decide: {label.note}"
     finally:

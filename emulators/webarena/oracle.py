@@ -84,7 +84,7 @@ class WebArenaOracle:
                 f"trajectory {trajectory.id}: the oracle has no task {trajectory.task.id!r}"
             )
         if trajectory.error is not None:
-            return self._label(trajectory, None, f"the episode broke off: {trajectory.error}")
+            return self._label(trajectory, None, f"ended with an error: {trajectory.error}")
         checks = await self._checks(config, trajectory, page)
         return self._label(trajectory, product(checks), note(checks))
 

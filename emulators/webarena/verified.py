@@ -83,7 +83,7 @@ class WebArenaVerifiedOracle:
         812.
         """
         if trajectory.error is not None:
-            return _label(trajectory, None, f"the episode broke off: {trajectory.error}")
+            return _label(trajectory, None, f"ended with an error: {trajectory.error}")
         return await asyncio.to_thread(self._grade, trajectory, har)
 
     def _grade(self, trajectory: Trajectory, har: Path) -> LabelRecord:

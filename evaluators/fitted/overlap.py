@@ -209,7 +209,7 @@ def fitted_caution(judge: str, overlap: Overlap | None) -> str | None:
     return overlap.caution(judge) if overlap else None
 
 
-def relation_words(relation: FittedOn) -> str:
+def describe_relation(relation: FittedOn) -> str:
     """Returns the description of a relation for a verdict."""
     return {
         "run": "on this very run: the verdict does not show its accuracy on other runs",

@@ -17,7 +17,7 @@ from math import fsum
 import msgspec
 
 from prill.errors import UsageError
-from prill.evaluators.combine import opinion
+from prill.evaluators.combine import as_score, opinion
 from prill.evaluators.fitted.calibration import Quality, comparable, sigmoid
 from prill.evaluators.fitted.calibration import logit as log_odds
 from prill.evaluators.fitted.overlap import FittedRuns, held_out_verdicts, worst
@@ -298,7 +298,7 @@ class Stacked:
             opinions=tuple(map(opinion, verdicts)),
             fitted_on=worst((own, *(v.fitted_on for v in verdicts))),
         )
-        said = "; ".join(f"{v.evaluator.name} {_words(v)}" for v in verdicts)
+        said = "; ".join(f"{v.evaluator.name} {_verdict_text(v)}" for v in verdicts)
         if found is None:
             # prefer the reason of a failure that a retry may fix
             silent = [v for v in verdicts if v.unscored is not None]
@@ -320,13 +320,6 @@ class Stacked:
     ) -> list[Verdict]:
         """Returns verdicts in this judge's name from out-of-fold probabilities and decisions."""
         return held_out_verdicts(self.info, ids, found, "too little to judge by")
-
-
-def as_score(verdict: Verdict | None) -> float | None:
-    """Returns a verdict's score, or 1 or 0 if it has none; None if it is missing or unscored."""
-    if verdict is None or verdict.success is None:
-        return None
-    return float(verdict.success) if verdict.score is None else verdict.score
 
 
 def clipped_logit(score: float) -> float:
@@ -357,7 +350,7 @@ def read_stack(path: str | os.PathLike[str]) -> tuple[StackModel, str]:
     return model, make_label(data)
 
 
-def _words(verdict: Verdict) -> str:
+def _verdict_text(verdict: Verdict) -> str:
     score = as_score(verdict)
     return f"unscored ({verdict.unscored})" if score is None else f"{score:.2f}"
 

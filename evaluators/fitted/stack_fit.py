@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prill.errors import UsageError
+from prill.evaluators.combine import as_score
 from prill.evaluators.fitted.calibration import quality
 from prill.evaluators.fitted.fit import FOLDS, Fit, held_out, make_table
 from prill.evaluators.fitted.overlap import FittedRuns
@@ -26,7 +27,6 @@ from prill.evaluators.fitted.stack import (
     StackModel,
     Stage,
     Worth,
-    as_score,
     clipped_logit,
 )
 from prill.evaluators.fitted.student import StudentHeldOut

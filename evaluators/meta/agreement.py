@@ -620,7 +620,7 @@ def _with_intervals(clusters: NDArray[Any]) -> tuple[Figure, ...]:
     trials = {
         name: int((clusters[:, columns].sum(axis=1) > 0).sum()) for name, columns in _OUT_OF.items()
     }
-    return _figures(FIGURES, value, *intervals(clusters), trials, choose_method(len(clusters)))
+    return name_figures(FIGURES, value, *intervals(clusters), trials, choose_method(len(clusters)))
 
 
 def shares(names: Sequence[str], clusters: Sequence[Sequence[float]]) -> tuple[Figure, ...]:
@@ -638,10 +638,10 @@ def shares(names: Sequence[str], clusters: Sequence[Sequence[float]]) -> tuple[F
     value = statistic(table.sum(axis=0, keepdims=True))[0]
     trials = dict(zip(names, (table[:, 1::2] > 0).sum(axis=0).tolist(), strict=True))
     ends = intervals(table, statistic, (0.0,) * len(names))
-    return _figures(names, value, *ends, trials, choose_method(len(table)))
+    return name_figures(names, value, *ends, trials, choose_method(len(table)))
 
 
-def _figures(
+def name_figures(
     names: Sequence[str],
     value: NDArray[Any],
     low: NDArray[Any],
@@ -649,6 +649,16 @@ def _figures(
     trials: Mapping[str, int],
     method: Method,
 ) -> tuple[Figure, ...]:
+    """Returns the figures with their intervals; NaN is undefined.
+
+    Args:
+        names: The names of the figures.
+        value: Their values.
+        low: The lower ends of the intervals; not below the upper ends: there is no interval.
+        high: The upper ends.
+        trials: For a proportion, the number of clusters in it, for Wilson's interval.
+        method: The method of the intervals.
+    """
     rows = []
     for name, middle, lower, upper in zip(
         names, *(column.tolist() for column in (value, low, high)), strict=True

@@ -11,6 +11,8 @@ from math import comb
 from typing import TYPE_CHECKING, Any
 
 from prill.errors import UsageError
+from prill.evaluators.combine import as_score
+from prill.evaluators.comparative import Choice, ComparedAttempts
 from prill.evaluators.meta.figure import Figure
 from prill.evaluators.metrics import choose_method, intervals, wilson
 from prill.types import Verdict
@@ -25,12 +27,15 @@ class Pick:
 
     Args:
         task: The task's name.
-        id: The id of the attempt; of equal ones, the first. None: no attempt is scored.
-        value: Its score in [0, 1], or 1 or 0 for a verdict without a score.
-        success: The judge's verdict on the attempt.
+        id: The id of the attempt; of equal ones, the first. None: no attempt is scored, or the
+            comparison has no best attempt.
+        value: Its score in [0, 1], or 1 or 0 for a verdict without a score. None: compared.
+        success: The judge's verdict on the attempt. None: compared.
         tied: All attempts with that value, if there are several.
         attempts: The number of attempts.
         unscored: The number of unscored attempts; they are never picked.
+        choice: The result of the comparison. None: unscored, or picked by verdicts.
+        reason: The reason of the comparison, or why it is unscored.
     """
 
     task: str
@@ -40,6 +45,8 @@ class Pick:
     tied: tuple[str, ...] = ()
     attempts: int
     unscored: int
+    choice: Choice | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +56,12 @@ class BestPoint:
     Figures are means over tasks and over all ways to draw `n` of a task's attempts.
 
     Args:
-        n: The number of attempts at a task.
+        n: The number of attempts at a task; of a comparison, the largest.
         pick: The true success rate of the pick, in [0, 1]; ties are broken at random.
         passed: pass@n, the rate at which at least one attempt truly succeeds; the upper bound for
             the pick.
-        picked: The share of draws with a pick. In the others all attempts are unscored; they count
-            in neither figure.
+        picked: The share of draws with a pick. In the others all attempts are unscored, or no
+            attempt is the best; they count in neither figure.
     """
 
     n: int
@@ -70,7 +77,9 @@ def pick_best(task: str, attempts: Mapping[str, Verdict | None]) -> Pick:
         task: The task's name.
         attempts: The verdict on each attempt by id; None if there is none.
     """
-    values = {id: value for id, verdict in attempts.items() if (value := rank(verdict)) is not None}
+    values = {
+        id: value for id, verdict in attempts.items() if (value := as_score(verdict)) is not None
+    }
     best = max(values.values(), default=None)
     tied = tuple(id for id, value in values.items() if value == best)
     verdict = attempts[tied[0]] if tied else None
@@ -85,13 +94,25 @@ def pick_best(task: str, attempts: Mapping[str, Verdict | None]) -> Pick:
     )
 
 
-def rank(verdict: Verdict | None) -> float | None:
-    """Returns the value for ranking: the score, else 1 for success and 0 for failure; None if
-    unscored.
+def pick_compared(compared: ComparedAttempts, ids: Sequence[str]) -> Pick:
+    """Returns the pick of a comparison; of equal attempts, the first in the file.
+
+    Args:
+        compared: The comparison.
+        ids: The ids of the attempts, in the order of the file.
     """
-    if verdict is None or verdict.success is None:
-        return None
-    return float(verdict.success) if verdict.score is None else verdict.score
+    best = tuple(id for id in ids if id in compared.best)
+    return Pick(
+        task=compared.id,
+        id=best[0] if best else None,
+        value=None,
+        success=None,
+        tied=best if len(best) > 1 else (),
+        attempts=len(ids),
+        unscored=len(ids) if compared.unscored else 0,
+        choice=compared.choice,
+        reason=compared.reason,
+    )
 
 
 def best_of_n(
@@ -124,6 +145,38 @@ def best_of_n(
                 pick=_mean(f"best of {n}", [(hit, share) for hit, _, share in rows]),
                 passed=_mean(f"pass@{n}", [(passed, share) for _, passed, share in rows]),
                 picked=drawn / len(rows),
+            )
+        )
+    return tuple(points)
+
+
+def best_of_all(tasks: Sequence[tuple[Sequence[bool], Sequence[bool]]]) -> tuple[BestPoint, ...]:
+    """Computes the true success rate of picks among all attempts, next to that of one attempt.
+
+    Args:
+        tasks: For each task the true success of its attempts, and of those that are picked; of
+            equal ones, one is taken at random. Tasks without a pick count in no figure.
+
+    Returns:
+        A point for one attempt and one for all, with 95 % intervals over tasks.
+    """
+    points = []
+    most = max((len(truths) for truths, _ in tasks), default=1)
+    for n in sorted({1, most}):
+        rows = []
+        for truths, picked in tasks:
+            share, one = float(bool(picked)), sum(truths) / len(truths)
+            if n == 1:
+                rows.append((share * one, share * one, share))
+            else:
+                hit = sum(picked) / max(1, len(picked))
+                rows.append((hit, share * any(truths), share))
+        points.append(
+            BestPoint(
+                n=n,
+                pick=_mean(f"best of {n}", [(hit, share) for hit, _, share in rows]),
+                passed=_mean(f"pass@{n}", [(passed, share) for _, passed, share in rows]),
+                picked=sum(share for *_, share in rows) / len(rows),
             )
         )
     return tuple(points)

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb, erfc, isnan, sqrt
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.overlap import Overlap, find_overlap
 from prill.evaluators.labels import cluster
 from prill.evaluators.meta.agreement import Pair, Pairing, confusion_counts
-from prill.evaluators.metrics import FIGURES, Method, choose_method, figures, intervals
+from prill.evaluators.metrics import (
+    FIGURES,
+    Method,
+    choose_method,
+    figures,
+    intervals,
+    ratio_of_rows,
+)
 from prill.types import EvaluatorInfo, Trajectory
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 # Below this number of discordant pairs the chi-square approximation is unreliable (Edwards 1948;
 # Fagerland et al. 2013).
@@ -143,7 +146,7 @@ def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = N
     ]
     tables = np.zeros((len(row_of), 2), dtype=np.int64)
     np.add.at(tables, rows, [(int(mine) - int(other), 1) for mine, other in right])
-    low, high = intervals(tables, _share, (-1.0,))
+    low, high = intervals(tables, ratio_of_rows, (-1.0,))
     b, c = (right.count(kind) for kind in ((True, False), (False, True)))
     p, test = mcnemar(b, c)
     return Comparison(
@@ -184,11 +187,6 @@ def exact_mcnemar(b: int, c: int) -> float:
     """
     n = b + c
     return min(1.0, float(2 * sum(comb(n, k) for k in range(min(b, c) + 1)) / 2**n))
-
-
-def _share(drawn: NDArray[Any]) -> NDArray[Any]:
-    shares: NDArray[Any] = drawn[:, :1] / drawn[:, 1:]
-    return shares
 
 
 # Agents

@@ -98,6 +98,8 @@ class AgentDifference:
         mcnemar: Two-sided p-value of McNemar's exact test on those tasks.
         sign_flip: Two-sided p-value of the permutation test that exchanges the agents within tasks.
         noise: The variance components of judge, agents and tasks.
+        vote_noise: The same of one vote, where verdicts are votes of samples of one judge. Its
+            shares are those of the difference by mean votes. None: there are no such votes.
     """
 
     tasks: int
@@ -117,6 +119,7 @@ class AgentDifference:
     mcnemar: float
     sign_flip: float
     noise: Noise
+    vote_noise: Noise | None = None
 
 
 @dataclass(frozen=True)
@@ -212,6 +215,30 @@ def compare_agents(tasks: Iterable[TaskRuns]) -> AgentDifference:
         sign_flip=sign_flip(difference),
         noise=_noise(both, difference),
     )
+
+
+def vote_noise(tasks: Iterable[TaskRuns]) -> Noise | None:
+    """Computes the variance components of one vote, of verdicts that are votes of one judge.
+
+    A vote is 1 for success, else 0. The judge's component is the variance of the votes on one run,
+    the sum of squares around each run's mean over the votes less one for each run. What the votes
+    leave of the variance between runs of a task is the agent's: their mean of k votes still has
+    1/k of the judge's. The verdict of the vote varies less with the judge than one vote does, by
+    an amount that k votes on a run cannot tell without bias.
+
+    Args:
+        tasks: The tasks, with the votes on each run instead of verdicts.
+
+    Returns:
+        The components, and their shares of the variance of the difference by mean votes. None: no
+        run of a task that both agents tried has several votes.
+    """
+    import numpy as np
+
+    both = [task for task in tasks if any(task.a) and any(task.b)]
+    if not any(len(run) > 1 for task in both for run in (*task.a, *task.b)):
+        return None
+    return _noise(both, np.diff(_rates(both))[:, 0])
 
 
 def mean_difference(differences: Sequence[float], name: str = "B - A") -> Figure:

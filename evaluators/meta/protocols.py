@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 from msgspec import UNSET
 
-from prill.evaluators.labels import cluster
+from prill.evaluators.labels import cluster, gold_labels
 from prill.evaluators.meta.agreement import Pair, Pairing, measure_agreement, shares
 from prill.evaluators.meta.comparison import kendall_tau
 from prill.evaluators.meta.figure import Figure
 from prill.evaluators.protocols.presets import Protocol
-from prill.types import Usage, Verdict
+from prill.types import LabelRecord, Usage, Verdict
 
 Verdicts = Mapping[str, Verdict]
 
@@ -74,6 +74,27 @@ class ProtocolAgreement:
     tau: float | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProtocolLabels:
+    """The agreement of one protocol with labels.
+
+    Args:
+        protocol: The preset's name.
+        source: The source of the labels.
+        judged: The number of scored runs with a decided label.
+        unscored: The number of unscored runs with a decided label; they count in no figure.
+        accuracy: The share of verdicts that equal the label, in [0, 1].
+        kappa: Cohen's kappa, in [-1, 1].
+    """
+
+    protocol: str
+    source: str
+    judged: int
+    unscored: int
+    accuracy: Figure
+    kappa: Figure
+
+
 def measure_rate(
     protocol: Protocol, verdicts: Verdicts, tasks: Mapping[str, str], *, citation: str
 ) -> ProtocolRate:
@@ -100,6 +121,51 @@ def measure_rate(
         citation=citation,
         source=protocol.source,
         differences=protocol.differences,
+    )
+
+
+def measure_labels(
+    protocol: str,
+    verdicts: Iterable[Verdict],
+    labels: Sequence[LabelRecord],
+    tasks: Mapping[str, str],
+    source: str | None = None,
+    truth: str = "majority",
+) -> ProtocolLabels:
+    """Compares the verdicts of one protocol with labels, with 95 % intervals over tasks.
+
+    Args:
+        protocol: The preset's name.
+        verdicts: Its verdicts.
+        labels: The labels.
+        tasks: The task of each trajectory id.
+        source: The source of labels to use. None: the only source.
+        truth: The rule for annotators who differ, as in `gold_labels`.
+
+    Returns:
+        The agreement; undefined if no scored run has a decided label.
+
+    Raises:
+        UsageError: There are several sources and `source` is None, or no annotator has that name.
+    """
+    source, truths = gold_labels(labels, source, truth)
+    pairs = tuple(
+        Pair(verdict, label, ())
+        for verdict in verdicts
+        if (label := truths.get(verdict.id)) is not None
+    )
+    accuracy, kappa = (Figure(name, 0.0, undefined=True) for name in ("accuracy", "kappa"))
+    judged = sum(pair.verdict.success is not None for pair in pairs)
+    if judged:
+        measured = measure_agreement(_pairing(source, pairs), tasks)
+        accuracy, kappa = measured.accuracy, measured.kappa
+    return ProtocolLabels(
+        protocol=protocol,
+        source=source,
+        judged=judged,
+        unscored=len(pairs) - judged,
+        accuracy=accuracy,
+        kappa=kappa,
     )
 
 
@@ -158,17 +224,7 @@ def _agreement(
     same, kappa = (Figure(name, 0.0, undefined=True) for name in ("same verdict", "kappa"))
     if both:
         pairs = tuple(Pair(first[1][id], truth, ()) for id, (_, truth) in both.items())
-        measured = measure_agreement(
-            Pairing(
-                evaluator=pairs[0].verdict.evaluator,
-                source=second[0],
-                pairs=pairs,
-                undecided={},
-                verdicts_without_label=0,
-                labels_without_verdict=0,
-            ),
-            tasks,
-        )
+        measured = measure_agreement(_pairing(second[0], pairs), tasks)
         same, kappa = measured.accuracy, measured.kappa
     outcomes: dict[str, list[tuple[bool, bool]]] = {}
     for id, outcome in both.items():
@@ -182,6 +238,17 @@ def _agreement(
         kappa=kappa,
         agents=len(outcomes),
         tau=_tau(list(outcomes.values())),
+    )
+
+
+def _pairing(source: str, pairs: tuple[Pair, ...]) -> Pairing:
+    return Pairing(
+        evaluator=pairs[0].verdict.evaluator,
+        source=source,
+        pairs=pairs,
+        undecided={},
+        verdicts_without_label=0,
+        labels_without_verdict=0,
     )
 
 

@@ -53,7 +53,7 @@ ask_planner() {
   local models=$out/seed$1 options=("${asks[@]//_/-}")
   options=("${options[@]/#/--policy.}")
   "$prill" papers bench mind2web --recordings "generated websites=$out/$split/ranked.jsonl" --policy self-map \
-    "${options[@]}" --no-policy.numbers --policy.history "$2" --model local:embedded --model.adapter "$models/planner" --workers 8 --beside none \
+    "${options[@]}" --no-policy.numbers --policy.history "$2" --model local:embedded --model.adapter "$models/planner" --workers 8 --baselines none \
     ${TURNS:+--limit "$TURNS"} -o "$models/$split-$2"
 }
 

@@ -15,11 +15,11 @@ from itertools import combinations
 from math import isinf
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from prill.episodes.run_folder import LABELS
 from prill.evaluators.labels import get_template
-from prill.evaluators.metrics import choose_method, intervals, wilson
+from prill.evaluators.metrics import choose_method, intervals, ratio_of_rows, wilson
 from prill.io.kinds import TRAJECTORIES
 from prill.io.store import read_labels, read_trajectories
 from prill.papers.bench.papers import ALL, Benchmark, Column, Paper, Theirs, list_tasks, theirs
@@ -28,9 +28,6 @@ from prill.papers.structured_reflection.agent import planning_calls
 from prill.refine.outcomes import TaskResult, read_results
 from prill.refine.trials import more_than_lost, paired_t
 from prill.types import Trajectory, Usage
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FORMAT = "prill bench 1"
 # The action counts for which SteP (arXiv 2310.03720) compares the tokens of attempts.
@@ -469,16 +466,11 @@ def _interval(
     for (cluster, _), of_task in outcomes.items():
         rows[cluster][0] += fmean(of_task)
         rows[cluster][1] += 1
-    low, high = intervals(np.array(list(rows.values())), _mean_of_rows, (0.0,))
+    low, high = intervals(np.array(list(rows.values())), ratio_of_rows, (0.0,))
     if low[0] < high[0]:
         return float(low[0]), float(high[0]), choose_method(len(rows))
     # Identical clusters leave no variance to resample, so each cluster counts as one trial.
     return *wilson(mean, len(rows)), "wilson over clusters"
-
-
-def _mean_of_rows(rows: NDArray[Any]) -> NDArray[Any]:
-    means: NDArray[Any] = rows[:, :1] / rows[:, 1:]
-    return means
 
 
 @dataclass(frozen=True, slots=True)

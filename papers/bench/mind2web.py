@@ -26,9 +26,9 @@ from prill.io.store import BadLine, read_trajectories
 from prill.papers.bench.papers import Paper, theirs
 from prill.papers.mind2web.pages.state import (
     USUAL,
-    Asked,
     Marking,
     StepScore,
+    StepTarget,
     describe_step,
     format_conversation,
     read_state,
@@ -60,7 +60,7 @@ class RecordedTurn:
     number: int = 0
     site: str = "none"
     split: str = "all"
-    asked: tuple[Asked, ...]
+    asked: tuple[StepTarget, ...]
     instruction: int = 0
     elements: tuple[int, ...] = ()
     pages: tuple[int, ...] = ()

@@ -63,7 +63,7 @@ from prill.protocols import Learner
 from prill.refine.reflector import LessonsConfig
 from prill.refine.reflexion import ReflexionProgress, check_again, run_reflexion
 from prill.refine.retries import RetrySpec
-from prill.runs.base import synchronous, wait_for
+from prill.runs.base import RunFolderOption, synchronous, wait_for
 from prill.runs.plan import RunPlan
 from prill.runs.reflexion import (
     challenge_from_case,
@@ -100,9 +100,7 @@ class BenchConfig(EpisodesConfig):
         PolicyLike | None,
         Meta(description="Policy of the agent: a name, module:Object or file.py:Object."),
     ] = None
-    output: Annotated[
-        str | Path, Meta(description="Output folder. An interrupted run resumes there.")
-    ]
+    output: RunFolderOption
     seeds: Annotated[
         int | str | Sequence[int] | None,
         Meta(description="Seeds of each task (default: the paper's, else 0-4)."),
@@ -118,7 +116,7 @@ class BenchConfig(EpisodesConfig):
     lessons: Annotated[
         LessonsConfig, Meta(description="How lessons are generated between trials.")
     ] = _LESSONS
-    beside: Annotated[
+    baselines: Annotated[
         str | Path | Sequence[str | Path] | None,
         Meta(description="Published results to compare with: papers, your files, or none."),
     ] = None
@@ -132,8 +130,8 @@ class BenchConfig(EpisodesConfig):
         """Refuses an environment that is not a benchmark, and incompatible options."""
         if self.seeds is not None:
             super().check()
-        if isinstance(self.beside, list | tuple):
-            object.__setattr__(self, "beside", ",".join(map(str, self.beside)))
+        if isinstance(self.baselines, list | tuple):
+            object.__setattr__(self, "baselines", ",".join(map(str, self.baselines)))
         if self.benchmark not in _BENCHMARKS:
             raise UsageError(
                 f"environment {self.benchmark}: expected one of {', '.join(_BENCHMARKS)}",
@@ -350,15 +348,17 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
 
 def _named(config: BenchConfig) -> list[Paper] | None:
     """Returns the papers that the configuration names. None if it names none."""
-    if config.beside is None:
+    if config.baselines is None:
         return None
     papers = []
-    for name in map(str.strip, str(config.beside).split(",") if config.beside != "none" else ()):
+    names = str(config.baselines).split(",") if config.baselines != "none" else ()
+    for name in map(str.strip, names):
         papers.append(paper := read_paper(name))
         if paper.benchmark != config.benchmark:
             raise UsageError(
-                f"beside {name}: its figures are for {paper.benchmark}, not for {config.benchmark}",
-                parameters=("beside",),
+                f"baselines {name}: its figures are for {paper.benchmark}, not for "
+                f"{config.benchmark}",
+                parameters=("baselines",),
             )
     return papers
 

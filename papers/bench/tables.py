@@ -84,7 +84,7 @@ def bench_text(bench: Bench | RecordedBench) -> str:
     parts += [words["theirs"]] if any(section.columns for section in bench.sections) else []
     for section in bench.sections:
         parts += [f"## {_heading(section)}", _categories(bench, section), *_about(section)]
-    told, listed = _told(bench), set[str]()
+    told, listed = _condition_columns(bench), set[str]()
     for section in bench.sections:
         columns = section.columns if any(row.theirs for row in section.tasks) else ()
         names = {row.name for row in section.tasks}
@@ -238,7 +238,7 @@ def _unreadable(bench: Bench | RecordedBench) -> Iterator[str]:
         return
     words = f"Unreadable replies: {count_cell(replies)}; none is taken for an action."
     if replies.repaired:
-        words += f" Asked once more with the error, the model mended {replies.repaired} of them."
+        words += f" Asked once more with the error, the model corrected {replies.repaired} of them."
     if replies.first:
         words += f" The first: {'; '.join(map(_cited, replies.first))}."
     yield words
@@ -265,7 +265,7 @@ def _heading(section: Section) -> str:
 def _categories(bench: Bench, section: Section) -> str:
     """Returns the table of one task list: its categories, then all of them together."""
     head = _head(bench, (), "category", "tasks", "episodes")
-    told = _told(bench)
+    told = _condition_columns(bench)
     for column in section.columns:
         run = ", ".join(part for part in (column.model, column.over) if part)
         head.append(theirs_name(_named(section, column), run))
@@ -284,10 +284,10 @@ def _head(bench: Bench, columns: Sequence[Column], *first: str) -> list[str]:
     )
     spent = ["without outcome", "unreadable", "actions", "calls", "tokens", "USD"]
     theirs = (theirs_name(column.name, "") for column in columns)
-    return [*first, *success, *_told(bench), *spent, *theirs]
+    return [*first, *success, *_condition_columns(bench), *spent, *theirs]
 
 
-def _told(bench: Bench) -> list[str]:
+def _condition_columns(bench: Bench) -> list[str]:
     """Returns the columns `reward 1` and `progress` whose values are known for all rows."""
     rows = [
         row

@@ -18,19 +18,19 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from prill.emulators.settings import EnvironmentConfig, Playing, Setting
+from prill.emulators.settings import EnvironmentConfig, Playing, Setting, broken_label
 from prill.emulators.task_source import Names, join_names, task_names
 from prill.errors import EnvironmentFailedError, InputError, UsageError
 from prill.io.kinds import TRAJECTORIES
 from prill.io.lines import read_lines
 from prill.papers.mind2web.pages.state import (
     TOP,
-    Asked,
     Marking,
     Match,
     PageState,
     Scheme,
     StepScore,
+    StepTarget,
     TurnPlace,
     describe_step,
     read_state,
@@ -182,7 +182,7 @@ class Mind2Web:
         self.recordings = opened or Recordings(recordings)
         self.spec = spec
         self._turn: Trajectory | None = None
-        self._asked: tuple[Asked, ...] = ()
+        self._asked: tuple[StepTarget, ...] = ()
         self._views: dict[int, str] = {}
         self._at = 0
 
@@ -258,9 +258,7 @@ class Mind2Web:
         """
         assert self._turn is not None
         if trajectory.error is not None:
-            return LabelRecord(
-                id=trajectory.id, success=None, source="oracle", note="the episode broke off"
-            )
+            return broken_label(trajectory)
         scores = [
             self.spec.marking.score(
                 asked, trajectory.steps[i].action if i < len(trajectory.steps) else None

@@ -37,15 +37,16 @@ from prill.io.store import BadLine
 from prill.models.ledger import metered
 from prill.models.prompts import NONCE, content_hash, load_prompt, quoted
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
+from prill.models.request import BudgetOption, ConcurrencyOption
 from prill.papers.mind2web.format import records
 from prill.papers.replies import (
     ReplyCounts,
     UnreadableReplyError,
     ask_readable,
+    complete_text,
     fill_prompt,
     json_values,
     read_toml,
-    said_by,
     visible_text,
 )
 from prill.protocols import LanguageModel
@@ -426,13 +427,13 @@ async def _asked(
     """Returns what `read` finds, after one more request if it fails. None for the rule instead."""
     messages = fill_prompt(_PACKAGE, name, {**values, "code": NONCE})
     prompt = load_prompt(_PACKAGE, name).hash
-    ask = partial(said_by, model, max_tokens=_MAX_TOKENS, prompt=prompt)
+    ask = partial(complete_text, model, max_tokens=_MAX_TOKENS, prompt=prompt)
     try:
         return (await ask_readable(ask, messages, read, ReplyCounts(), repair=True))[1]
     except _NO_ANSWER:
         raise
     except (UnscoredError, UnreadableReplyError) as error:
-        tally.problems.append(f"{id}: {name}: {error}; the rule stands in")
+        tally.problems.append(f"{id}: {name}: {error}; the rule is used instead")
         return None
 
 
@@ -484,15 +485,8 @@ class ConversationsConfig(Config):
     most_tasks: Annotated[
         int, Meta(ge=1, description="Maximum number of tasks per conversation.")
     ] = MAX_TASKS
-    budget_usd: Annotated[
-        float | None,
-        Meta(
-            ge=0,
-            description="Budget in US dollars for all models together. No call is started "
-            "beyond it.",
-        ),
-    ] = None
-    concurrency: Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")] = 8
+    budget_usd: BudgetOption = None
+    concurrency: ConcurrencyOption = 8
 
 
 @dataclass(frozen=True)

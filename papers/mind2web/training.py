@@ -439,12 +439,12 @@ class PlannerRecipe(PageRecipe):
 
         tokenizer, most = plan.base.tokenizer, spec.sample_tokens
 
-        def said(model: Any, number: int) -> list[bytes]:
+        def sample(model: Any, number: int) -> list[bytes]:
             return [
                 _sample(model, tokenizer, plan.gold, step, teacher, number, most) for step in shown
             ]
 
-        return said
+        return sample
 
 
 class PageRows:

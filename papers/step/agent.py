@@ -21,10 +21,18 @@ from msgspec import Meta
 from prill.actions.webarena import describe
 from prill.config.registry import nearest
 from prill.errors import NoEvidenceError, TruncatedError, UsageError
+from prill.models.calls import MaxTokensOption
 from prill.models.prompts import NONCE, clean, content_hash, estimate_tokens, load_prompt, quoted
 from prill.models.replies import excerpt
 from prill.papers.page_text import PageText, is_html
-from prill.papers.replies import PaperAgent, ReplyCounts, fill_prompt, read_toml, repair_messages
+from prill.papers.replies import (
+    PaperAgent,
+    RepairOption,
+    ReplyCounts,
+    fill_prompt,
+    read_toml,
+    repair_messages,
+)
 from prill.papers.step.grammar import (
     PolicyCall,
     UnreadableActionError,
@@ -210,10 +218,8 @@ class StepSpec:
             ge=0, description="Maximum number of actions; 0 for no limit (default: the library's)."
         ),
     ] = None
-    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = 512
-    repair: Annotated[
-        bool, Meta(description="Ask once more, with the error, if a reply cannot be parsed.")
-    ] = False
+    max_tokens: MaxTokensOption = 512
+    repair: RepairOption = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +326,7 @@ class StepAgent(PaperAgent):
         self._stack: list[StackFrame] = []
         self._taken = 0
         self._asked: LanguageModel = model
-        self._asking: ChatPolicy | None = None
+        self._chat_policy: ChatPolicy | None = None
         self._replies = ReplyCounts()
         if spec.library != AUTO:
             load_library(spec.library)  # reports errors in the library before any episode is played
@@ -348,12 +354,12 @@ class StepAgent(PaperAgent):
         library = library_for(spec.library, task)
         fitting = None if task.id.startswith(library.surroundings.examples_of) else 0
         most = fitting if spec.examples is None else spec.examples
-        self._asking = ChatPolicy(
+        self._chat_policy = ChatPolicy(
             library if most is None else library.with_examples(most), spec.reasoning
         )
         self._replies = ReplyCounts()
         self._stack, self._taken, self.events = (
-            [StackFrame(self._root(self._asking, task), task.goal)],
+            [StackFrame(self._root(self._chat_policy, task), task.goal)],
             0,
             [],
         )
@@ -370,10 +376,10 @@ class StepAgent(PaperAgent):
         """
         if observation.text is None:
             raise NoEvidenceError("step reads the text of the page, but this state has none")
-        if self._asking is None:
+        if self._chat_policy is None:
             self.reset(self._task)
-        assert self._asking is not None
-        library = self._asking.library
+        assert self._chat_policy is not None
+        library = self._chat_policy.library
         around = library.surroundings
         if around.html and not is_html(observation.text):
             raise NoEvidenceError(
@@ -398,18 +404,18 @@ class StepAgent(PaperAgent):
     async def _turn(self, shown: ShownPage, url: str) -> Action | None:
         """Requests one answer from the policy on top. None if it is no action."""
         frame, bottom = self._stack[-1], len(self._stack) == 1
-        asking = self._asking
-        assert asking is not None
+        chat_policy = self._chat_policy
+        assert chat_policy is not None
         lessons = self.lessons if bottom else ()
         turn = ReplyTurn(frame.objective, shown.text, url, frame.lines(), lessons)
-        messages = asking.messages(frame.template, turn, called=not bottom)
+        messages = chat_policy.messages(frame.template, turn, called=not bottom)
         event = Event("act", self._taken - 1, self._frames(), "", messages=messages)
         answer, event = await self._answered(frame, event)
         call, action = answer.call, answer.action
         if call is None:
             return self._refuse(event, answer.problem)
         if action is None:
-            return self._push(call, asking.library, event)
+            return self._push(call, chat_policy.library, event)
         if call.verb == STOP and not bottom:
             self._pop(event, call.arguments[0] if call.arguments else "")
             return None
@@ -421,8 +427,8 @@ class StepAgent(PaperAgent):
 
     async def _answered(self, frame: StackFrame, event: Event) -> tuple[_Answer, Event]:
         """Returns a policy's answer, after a second request with `repair`, and its event."""
-        assert self._asking is not None
-        hashed, asked = self._asking.hash(frame.template), event.messages
+        assert self._chat_policy is not None
+        hashed, asked = self._chat_policy.hash(frame.template), event.messages
         for tries in range(1 + self.spec.repair):
             try:
                 reply = await self._asked.complete(
@@ -457,8 +463,8 @@ class StepAgent(PaperAgent):
 
     def _read(self, reply: str, frame: StackFrame) -> _Answer:
         """Parses a reply: its call, and its action if the environment has that verb."""
-        assert self._asking is not None
-        library, answer = self._asking.library, _Answer(excerpt(reply))
+        assert self._chat_policy is not None
+        library, answer = self._chat_policy.library, _Answer(excerpt(reply))
         try:
             reason, written = read_reply(reply)
             answer = _Answer(excerpt(written or reply), reason=reason or "")
@@ -522,14 +528,14 @@ class StepAgent(PaperAgent):
     def _frames(self) -> tuple[str, ...]:
         return tuple(frame.name for frame in self._stack)
 
-    def _root(self, asking: ChatPolicy, task: Task) -> Template:
-        library, spec = asking.library, self.spec
+    def _root(self, chat_policy: ChatPolicy, task: Task) -> Template:
+        library, spec = chat_policy.library, self.spec
         if spec.flat:
             tokens = spec.flat_tokens
             return (
                 library.flat()
                 if tokens is None
-                else library.flat(lambda template: asking.tokens(template) <= tokens)
+                else library.flat(lambda template: chat_policy.tokens(template) <= tokens)
             )
         name = library.get_root(task.site) if spec.root == AUTO else spec.root
         if name not in library.templates:

@@ -155,7 +155,7 @@ def read_call(text: str) -> PolicyCall:
     match = _VERB.fullmatch(text.strip())
     if match is None:
         raise UnreadableActionError(
-            f"{excerpt(text)} is no action: an action begins with a verb, as in click [7]"
+            f"{excerpt(text)} is not an action: an action begins with a verb, as in click [7]"
         )
     written, rest = match[1], match[2].strip()
     verb = _OLD_VERBS.get(written.lower(), written.lower())

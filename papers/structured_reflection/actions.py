@@ -232,7 +232,7 @@ def _keys(kind: Kind, rest: str) -> PlannedOrder:
         for part in keys.split("+")
     )
     if kind != "press" and not known:
-        raise UnreadableActionError(f"{excerpt(rest)} is no key that can be held")
+        raise UnreadableActionError(f"{excerpt(rest)} is not a key that can be held down")
     count = min(_MAX_TIMES, max(1, int(times[1]))) if times else 1
     if len(keys) == 1:
         return PlannedOrder(kind, None, name, count)

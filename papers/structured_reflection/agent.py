@@ -383,13 +383,13 @@ class StructuredReflection(PaperAgent):
             task=clean(self._name),
             screen=quoted("screen", screen.text(self._unseen("plan", screen, step))),
             goal=clean(self._task.goal),
-            done=await self._told(),
+            done=await self._describe_done(),
             lessons=_bullets(known),
             outline=f"OUTLINE:\n{quoted('outline', self._outline)}\n" if self._outline else "",
             demand=_wording()["demand"][demand],
         )
 
-    async def _told(self) -> str:
+    async def _describe_done(self) -> str:
         """Returns the descriptions of past actions, each written once."""
         for place, done in enumerate(self._done):
             if done.told is None:

@@ -20,14 +20,16 @@ from msgspec import Meta
 
 from prill.actions.keys import key_names
 from prill.errors import ContextTooLongError, NoEvidenceError, UsageError
+from prill.models.calls import MaxTokensOption
 from prill.models.prompts import clean, content_hash, quoted
 from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder
 from prill.papers.page_text import REF, PageText, is_html
 from prill.papers.replies import (
     PaperAgent,
+    RepairOption,
     ReplyCounts,
     UnreadableReplyError,
-    said_by,
+    complete_text,
     token_window,
 )
 from prill.papers.synapse.memory import ExemplarMemory, ExemplarTurn, MemoryEntry, key_text
@@ -85,7 +87,7 @@ async def abstract(
                 f"the page to abstract has about {tokens} tokens, but the model's context "
                 f"window only {window}"
             )
-        return await said_by(model, messages, max_tokens=max_tokens, prompt=prompt)
+        return await complete_text(model, messages, max_tokens=max_tokens, prompt=prompt)
 
     way, problem = entry.abstraction, ""
     pairs = [
@@ -190,12 +192,8 @@ class SynapseSpec:
             "window).",
         ),
     ] = None
-    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = (
-        1024
-    )
-    repair: Annotated[
-        bool, Meta(description="Ask once more, with the error, if a reply cannot be parsed.")
-    ] = False
+    max_tokens: MaxTokensOption = 1024
+    repair: RepairOption = False
 
 
 class Synapse(PaperAgent):

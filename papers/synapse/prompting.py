@@ -87,14 +87,14 @@ def build_messages(
     several, in_words = kind.startswith("multi"), kind.endswith("obs_act")
     messages = [Message("system", (system_prompt().fill({})["user"],))]
     if acting and kind == "state_act":
-        messages.append(_said(clean(acting)))
+        messages.append(_user_message(clean(acting)))
     for exemplar in exemplars:
         if several:
-            messages.append(_said(_heading(exemplar.task)))
+            messages.append(_user_message(_heading(exemplar.task)))
         for step in exemplar.steps:
             messages += _turn((step.observation if in_words else step.state) or "", step.action)
     if several:
-        messages.append(_said(_heading(task)))
+        messages.append(_user_message(_heading(task)))
         for step in trajectory:
             messages += _turn(step.observation or "", step.action)
     messages.append(_asked(page))
@@ -123,8 +123,8 @@ def _turn(page: str, action: str) -> list[Message]:
 
 
 def _asked(page: str) -> Message:
-    return _said(f"{OBSERVED}{quoted('page', page)}\nAction:")
+    return _user_message(f"{OBSERVED}{quoted('page', page)}\nAction:")
 
 
-def _said(text: str) -> Message:
+def _user_message(text: str) -> Message:
     return Message("user", (text,))

@@ -23,12 +23,20 @@ from msgspec import Meta
 
 from prill.errors import InputError, NoEvidenceError, UnparsableError, UsageError
 from prill.io.store import read_trajectories
+from prill.models.calls import MaxTokensOption
 from prill.models.prompts import Prompt, clean, content_hash, load_prompt, quoted
 from prill.papers.embedders import Embedder, EmbedderName, EmbedderUrl, make_embedder
-from prill.papers.mind2web.pages.state import Marking, PageState, describe_step, read_state, said
+from prill.papers.mind2web.pages.state import (
+    Marking,
+    PageState,
+    describe_step,
+    format_action,
+    read_state,
+)
 from prill.papers.mind2web.pages.tree import RecordedPage
 from prill.papers.replies import (
     PaperAgent,
+    RepairOption,
     ReplyCounts,
     UnreadableReplyError,
     asserted_text,
@@ -92,10 +100,8 @@ class RecordedSpec:
             description="Compare steps by parsed action (default: for a trained model), or by text."
         ),
     ] = None
-    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")] = 100
-    repair: Annotated[
-        bool, Meta(description="Ask once more, with the error, if a reply cannot be parsed.")
-    ] = False
+    max_tokens: MaxTokensOption = 100
+    repair: RepairOption = False
 
 
 class RecordedSynapse(PaperAgent):
@@ -365,7 +371,7 @@ def _told(repr: str, target: str) -> str:
     operation, _, value = repr.rpartition(" -> ")[2].partition(": ")
     if not target:
         return f"Action: ({clean(repr)})"
-    return f"Action: `{said(operation if operation in ('TYPE', 'SELECT') else 'CLICK', target, value)}` ({clean(repr)})"  # noqa: E501
+    return f"Action: `{format_action(operation if operation in ('TYPE', 'SELECT') else 'CLICK', target, value)}` ({clean(repr)})"  # noqa: E501
 
 
 def _messages(

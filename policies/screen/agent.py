@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from prill.errors import NoEvidenceError, UnparsableError, UsageError
 from prill.io.images import image_size
+from prill.models.calls import MaxTokensOption
 from prill.models.prompts import clean, load_prompt, shorten
 from prill.models.request import scaled_size
 from prill.policies.screen.frames import (
@@ -94,9 +95,7 @@ class Screen:
             GrammarName, Meta(description="Family of tool calls that the model was trained on.")
         ] = "qwen3-vl",
         history: Annotated[int, Meta(ge=1, le=20, description="Number of screenshots shown.")] = 3,
-        max_tokens: Annotated[
-            int, Meta(ge=1, description="Maximum number of tokens in a reply.")
-        ] = 1024,
+        max_tokens: MaxTokensOption = 1024,
     ) -> None:
         if grammar not in _GRAMMARS:
             raise UsageError(

@@ -95,3 +95,11 @@ def scroll(text: str, direction: str, point: Point | None) -> Action:
             f"the direction of a scroll must be up, down, left or right; got {direction[:60]!r}"
         )
     return Action("scroll", text, point=point, value=direction)
+
+
+def single_quoted(text: str) -> str:
+    """Returns a text in single quotes, escaped as models write it in calls."""
+    escaped = (
+        text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
+    )
+    return f"'{escaped}'"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from prill.actions.keys import key_names
-from prill.policies.screen.calls import MAX_CALLS, after_thinking, scroll
+from prill.policies.screen.calls import MAX_CALLS, after_thinking, scroll, single_quoted
 from prill.policies.screen.frames import CoordinateFrame, Size, UnreadableReplyError
 from prill.types import Action, Platform, Point
 
@@ -160,7 +160,7 @@ class UITarsCalls:
                 f"direction='{action.value}')"
             )
         if action.kind == "type" and action.value is not None:
-            return f"type(content={_quoted(action.value)})"
+            return f"type(content={single_quoted(action.value)})"
         if action.kind == "press" and action.value and not phone:
             return f"hotkey(key='{' '.join(part.lower() for part in action.value.split('+'))}')"
         if action.kind == "wait":
@@ -168,7 +168,9 @@ class UITarsCalls:
         if action.kind in ("home", "back") and phone:
             return f"press_{action.kind}()"
         if action.is_final:
-            return f"finished(content={_quoted(action.value)})" if action.value else "finished()"
+            return (
+                f"finished(content={single_quoted(action.value)})" if action.value else "finished()"
+            )
         return None
 
     def _box(self, point: Point, size: Size) -> str:
@@ -190,10 +192,3 @@ def _arguments(text: str) -> dict[str, str]:
         )
         at = argument.end()
     return found
-
-
-def _quoted(text: str) -> str:
-    escaped = (
-        text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
-    )
-    return f"'{escaped}'"

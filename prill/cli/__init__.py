@@ -101,7 +101,7 @@ def _print_kinds(first: str, kinds: Mapping[str, str], rest: Sequence[str]) -> i
     Returns 2 if an unknown one is given.
     """
     if rest and rest[0] in ("-h", "--help"):
-        print(f"prill {first} {'|'.join(kinds)} … (prill {first} KIND --help tells more)\n")
+        print(f"prill {first} {'|'.join(kinds)} … (prill {first} KIND --help for details)\n")
         width = max(map(len, kinds))
         print(
             "\n".join(
@@ -111,9 +111,9 @@ def _print_kinds(first: str, kinds: Mapping[str, str], rest: Sequence[str]) -> i
         return 0
     given = (
         f"unknown {rest[0]!r}{import_module('prill.config.registry').nearest(rest[0], kinds)}; "
-        "there are"
+        "choose from"
         if rest
-        else "say which"
+        else "name a subcommand"
     )
     print(f"prill {first}: {given}: {', '.join(kinds)}", file=sys.stderr)
     return 2

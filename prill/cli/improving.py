@@ -236,8 +236,8 @@ def _print_filtered(result: FilterResult, *, as_json: bool) -> None:
         figures(filtered)["steps_lost"].items(), key=lambda item: (-item[1], item[0])
     ):
         print(f"  lost {count:>6,}  {why}")
-    if filtered.elsewhere:
-        print(f"{filtered.elsewhere:,} verdicts are of other trajectories", file=sys.stderr)
+    if filtered.unmatched:
+        print(f"{filtered.unmatched:,} verdicts are of other trajectories", file=sys.stderr)
     print(str(result).splitlines()[-1], file=sys.stderr)
 
 
@@ -297,13 +297,15 @@ def train(config: TrainConfig, switches: Switches) -> int:
     if not _is_first():
         return EXIT_ALL
     if facts is not None:
-        print(json.dumps(asdict(facts)) if switches.json else _in_words(facts, config.spec()))
+        print(
+            json.dumps(asdict(facts)) if switches.json else _format_preflight(facts, config.spec())
+        )
     else:
         print(result, file=sys.stderr)
     return EXIT_ALL
 
 
-def _in_words(facts: Preflight, spec: TrainSpec) -> str:
+def _format_preflight(facts: Preflight, spec: TrainSpec) -> str:
     """Formats the results of the checks as text."""
     limit = "no limit known" if facts.limit is None else f"limit {facts.limit:,}"
     left_out = f", {facts.overlong:,} too long and left out" if facts.overlong else ""

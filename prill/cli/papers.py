@@ -63,10 +63,10 @@ def bench(config: BenchConfig, switches: Switches) -> int:
         file=sys.stderr,
     )
     if result.problem is not None:
-        print(f"the last one that broke off or could not start: {result.problem}", file=sys.stderr)
+        print(f"last error: {result.problem}", file=sys.stderr)
     if result.broken:
         print(
-            "--retry-broken repeats episodes that broke off; those that could not start "
+            "--retry-broken repeats episodes that ended with an error; those that could not start "
             "are always retried",
             file=sys.stderr,
         )

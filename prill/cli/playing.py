@@ -41,7 +41,7 @@ def rollout(config: RolloutConfig, switches: Switches) -> int:
     print(result, file=sys.stderr)
     if result.counts.last_problem is not None:
         print(
-            f"the last one that broke off or could not start: {result.counts.last_problem}",
+            f"last error: {result.counts.last_problem}",
             file=sys.stderr,
         )
     if result.interrupted is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 
 from prill.cli.layout import Switches
@@ -11,17 +10,10 @@ from prill.cli.showing import progress_bar, run_or_drop, show_plan, stop_on_ctrl
 from prill.evaluators.fitted.overlap import fitted_caution
 from prill.io.outputs import message_stream
 from prill.io.store import encode
-from prill.io.tables import printable
-from prill.runs.annotate import AnnotateConfig, Opened
-from prill.runs.annotate import annotate as serve_annotation
-from prill.runs.base import count_trajectories
-from prill.runs.report import ReportConfig
-from prill.runs.report import report as write_report
 from prill.runs.trust import agree as agreeing
 from prill.runs.trust import fitting
 from prill.runs.trust.agree import AgreeConfig
-from prill.runs.trust.best import BestConfig
-from prill.runs.trust.best import best as pick_best
+from prill.runs.trust.best import BestConfig, BestResult, best_async, plan_best
 from prill.runs.trust.compare import CompareConfig
 from prill.runs.trust.compare import compare as compare_runs
 from prill.runs.trust.failures import FailuresConfig
@@ -36,78 +28,9 @@ from prill.runs.trust.protocols import (
 from prill.runs.trust.rate import RateConfig
 from prill.runs.trust.rate import rate as estimate_rate
 from prill.runs.trust.redteam import RedteamConfig, plan_redteam, redteam_async
-from prill.runs.view import OpenedView, ViewConfig
-from prill.runs.view import view as show_runs
 
 EXIT_ALL, EXIT_TURNED, EXIT_SOME, EXIT_INTERRUPTED = 0, 1, 3, 130
-_MAX_PROBLEMS = 10
 _EXIT_DECISION = {None: 0, "pass": 0, "fail": 1, "inconclusive": 6}
-
-
-def report(config: ReportConfig, switches: Switches) -> int:
-    """Runs `prill report`; returns 0 if all is shown, 3 if some lines or images could not be
-    read.
-    """
-    with progress_bar(
-        total=count_trajectories(config.trajectories, config.limit), unit="traj"
-    ) as bar:
-        result = write_report(config, progress=bar.update)
-    if switches.json:
-        print(encode(result.table()).decode().rstrip(), file=message_stream(result.output))
-    else:
-        print(result, file=sys.stderr)
-    for problem in result.problems():
-        # Names come from others' files; remove control sequences before they reach the terminal.
-        print(
-            "prill report: " + "".join(c if c.isprintable() else "?" for c in problem),
-            file=sys.stderr,
-        )
-    return EXIT_SOME if result.broken else EXIT_ALL
-
-
-def view(config: ViewConfig, switches: Switches) -> int:
-    """Runs `prill view`; returns 0, or 3 if some lines could not be read."""
-
-    def announce(page: OpenedView) -> None:
-        if switches.json:
-            print(json.dumps({"url": page.url}), flush=True)
-            return
-        print(f"prill view: open {page.url}", file=sys.stderr)
-        print("Press Ctrl-C to stop.", file=sys.stderr, flush=True)
-
-    result = show_runs(config, opened=announce)
-    if switches.json:
-        print(json.dumps(result.table()))
-    else:
-        print(result, file=sys.stderr)
-    for problem in result.problems[:_MAX_PROBLEMS]:
-        print(f"prill view: {printable(problem)}", file=sys.stderr)
-    return EXIT_SOME if result.problems else EXIT_ALL
-
-
-def annotate(config: AnnotateConfig, switches: Switches) -> int:
-    """Runs `prill annotate`; returns 0, or 3 if some lines were skipped."""
-
-    def announce(page: Opened) -> None:
-        left = page.total - page.done
-        if switches.json:
-            print(json.dumps({"url": page.url, "done": page.done, "left": left}), flush=True)
-            return
-        decided, item = (
-            ("labelled", "trajectory") if page.items == "trajectories" else ("decided", "caption")
-        )
-        print(
-            f"{page.total} {page.items}, {page.done} {decided} by {config.annotator}, {left} left"
-        )
-        print(
-            f"Open {page.url}\n"
-            f"Press Ctrl-C to stop. Every decision is saved before the next {item} is shown.",
-            flush=True,
-        )
-
-    result = serve_annotation(config, opened=announce)
-    print(encode(result.table()).decode().rstrip() if switches.json else f"\n{result}")
-    return EXIT_SOME if result.broken else EXIT_ALL
 
 
 def agree(config: AgreeConfig, switches: Switches) -> int:
@@ -131,13 +54,32 @@ def rate(config: RateConfig, switches: Switches) -> int:
 
 
 def best(config: BestConfig, switches: Switches) -> int:
-    """Runs `prill best`; returns 0."""
-    result = pick_best(config)
+    """Runs `prill best`; returns 0, 3 if compared tasks are unscored, 130 if interrupted."""
+    if switches.dry_run:
+        return show_plan("best", plan_best(config), as_json=switches.json)
+    if (result := run_or_drop("best", _best(config))) is None:
+        return EXIT_INTERRUPTED
     print(
         encode(result.to_dict()).decode().rstrip() if switches.json else result,
         file=message_stream(config.output, config.plot),
     )
-    return EXIT_ALL
+    if result.stopped:
+        print("interrupted; run the same command again to resume", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    return EXIT_SOME if result.unscored else EXIT_ALL
+
+
+async def _best(config: BestConfig) -> BestResult:
+    if config.compare is None:
+        return await best_async(config)
+    stop = asyncio.Event()
+    with stop_on_ctrl_c("best", stop), progress_bar(unit="task") as bar:
+
+        def show(done: int, expected: int) -> None:
+            bar.total, bar.n = expected, done
+            bar.update(0)
+
+        return await best_async(config, stop=stop, progress=show)
 
 
 def protocols(config: ProtocolsConfig, switches: Switches) -> int:

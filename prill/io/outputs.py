@@ -31,7 +31,7 @@ Content = Literal[
     "trajectories", "labels", "verdicts", "a calibration", "a fitted judge", "a report", "a diagram", "a table",  # noqa: E501
     "disagreements", "red team figures", "captions", "observations", "a page of a watch",
     "scores of candidates", "annotations", "suspects", "a JUnit report", "a comparison",
-    "protocol figures",
+    "protocol figures", "comparisons",
 ]  # fmt: skip
 _Path = str | os.PathLike[str]
 _STDOUT = (STREAM, "/dev/stdout", "/dev/fd/1")
@@ -62,6 +62,7 @@ _KEYS: dict[Content, frozenset[str]] = {
     "red team figures": frozenset({"attacks_version", "effects"}),
     "protocol figures": frozenset({"rates", "agreements"}),
     "captions": frozenset({"captioner", "caption"}),
+    "comparisons": frozenset({"attempts", "choice", "judge"}),
     "observations": frozenset({"kind", "at", "verdict"}),
     "annotations": frozenset({"run_id", "key", "value", "comment"}),
 }

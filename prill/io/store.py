@@ -184,7 +184,7 @@ def _decoded(data: bytes, root: Path) -> tuple[Trajectory, dict[str, Any]]:
         raise InputError("id is empty - at `$.id`")
     if extras:
         trajectory = replace(trajectory, metadata={**extras, **trajectory.metadata})
-    return with_screenshots(trajectory, lambda path, at: _inside(path, root, at)), extras
+    return with_screenshots(trajectory, _Folder(root)), extras
 
 
 def list_screenshots(trajectory: Trajectory) -> list[tuple[str, str]]:
@@ -372,20 +372,41 @@ def with_screenshots(
     return replace(trajectory, task=task, steps=steps, final=final)
 
 
-def _inside(path: str, root: Path, at: str) -> str:
-    if "\0" in path:
-        raise InputError(f"image path {path!r} contains a null character - at `{at}`")
-    if get_name(root) != str(root):
-        raise InputError(
-            f"the name of the folder {get_name(root)} is not valid UTF-8; rename it - at `{at}`"
-        )
-    absolute = os.path.join(root, path)
-    if os.path.isabs(path) or os.path.commonpath((os.path.realpath(absolute), root)) != str(root):
-        raise InputError(
-            f"image path {path!r} leaves the folder of the file; put images next to it or "
-            f"in a subfolder - at `{at}`"
-        )
-    return absolute
+class _Folder:
+    """The folder that the image paths of one record must not leave.
+
+    The folders of the images are resolved once for each record, and the images only if they are
+    links.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._real: dict[str, str] = {}
+
+    def __call__(self, path: str, at: str) -> str:
+        """Returns the absolute path. Raises InputError for one that leaves the folder."""
+        root = self._root
+        if "\0" in path:
+            raise InputError(f"image path {path!r} contains a null character - at `{at}`")
+        if get_name(root) != str(root):
+            raise InputError(
+                f"the name of the folder {get_name(root)} is not valid UTF-8; rename it - at `{at}`"
+            )
+        absolute = os.path.join(root, path)
+        if os.path.isabs(path) or os.path.commonpath((self._resolve(absolute), root)) != str(root):
+            raise InputError(
+                f"image path {path!r} leaves the folder of the file; put images next to it or "
+                f"in a subfolder - at `{at}`"
+            )
+        return absolute
+
+    def _resolve(self, path: str) -> str:
+        folder, name = os.path.split(path)
+        if name in ("", os.curdir, os.pardir) or os.path.islink(path):
+            return os.path.realpath(path)
+        if folder not in self._real:
+            self._real[folder] = os.path.realpath(folder)
+        return os.path.join(self._real[folder], name)
 
 
 def _relative(path: str, root: Path, at: str) -> str:

@@ -27,7 +27,6 @@ from prill.errors import (
     TruncatedError,
     UnparsableError,
 )
-from prill.io.cache import DiskCache
 from prill.logs import FOR_USERS
 from prill.models.calls import (
     UNKNOWN_CODE,
@@ -41,19 +40,32 @@ from prill.models.calls import (
 from prill.models.in_flight import InFlight
 from prill.models.ledger import Booking, Ledger, Price, find_price
 from prill.models.prompts import call_code, content_hash, estimate_tokens
-from prill.models.replies import ChatMessage, Completion, TokenCounts, WordFormat, excerpt
+from prill.models.replies import (
+    ChatMessage,
+    Completion,
+    GivenReply,
+    TokenCounts,
+    WordFormat,
+    excerpt,
+)
 from prill.models.request import (
     INTERNAL_ERROR,
     PIXELS_PER_TOKEN,
     TOO_LARGE,
+    AttemptTimeoutOption,
+    BudgetOption,
+    CacheOption,
+    ConcurrencyOption,
     EncodedImage,
     EndpointCapabilities,
     ImageDetail,
     ImageEncoder,
     ImageFormat,
+    MaxPixelsOption,
     ReasoningEffort,
     RepetitionPenalty,
     RequestLimits,
+    RetriesOption,
     Temperature,
     TopK,
     TopP,
@@ -111,45 +123,25 @@ class OpenAIModel:
         api_key_env: Annotated[
             str, Meta(description="Environment variable with the API key.")
         ] = "OPENAI_API_KEY",
-        concurrency: Annotated[
-            int, Meta(ge=1, description="Maximum number of concurrent calls.")
-        ] = 16,
-        timeout: Annotated[
-            float, Meta(gt=0, description="Timeout of one attempt, in seconds.")
-        ] = 120.0,
+        concurrency: ConcurrencyOption = 16,
+        timeout: AttemptTimeoutOption = 120.0,
         total_timeout: Annotated[
             float | None,
             Meta(description="Timeout of all attempts of one call together, in seconds."),
         ] = None,
-        retries: Annotated[
-            int, Meta(ge=0, description="Maximum number of retries after the first attempt.")
-        ] = 5,
+        retries: RetriesOption = 5,
         patience: Annotated[
             float,
             Meta(
                 gt=0, description="Seconds without any successful reply after which the run stops."
             ),
         ] = PATIENCE,
-        max_pixels: Annotated[
-            int,
-            Meta(
-                ge=1,
-                description="Maximum number of pixels of a screenshot. Larger ones are scaled "
-                "down.",
-            ),
-        ] = PIXEL_BUDGET,
+        max_pixels: MaxPixelsOption = PIXEL_BUDGET,
         prices: Annotated[
             str | None,
             Meta(description="Price table (TOML) that takes precedence over the built-in one."),
         ] = None,
-        budget_usd: Annotated[
-            float | None,
-            Meta(
-                ge=0,
-                description="Budget in US dollars for all models together. No call is started "
-                "beyond it.",
-            ),
-        ] = None,
+        budget_usd: BudgetOption = None,
         reasoning_effort: Annotated[
             ReasoningEffort | None,
             Meta(description="Reasoning effort of a reasoning model (default: the endpoint's)."),
@@ -166,9 +158,7 @@ class OpenAIModel:
         top_p: TopP = None,
         top_k: TopK = None,
         repetition_penalty: RepetitionPenalty = None,
-        cache: Annotated[
-            DiskCache | None, Meta(description="Folder that caches replies for reuse.")
-        ] = None,
+        cache: CacheOption = None,
     ) -> None:
         self.model = model
         self.reasoning_effort, self.image_detail = reasoning_effort, image_detail
@@ -273,6 +263,11 @@ class OpenAIModel:
         `reply.usage`; inside `prill.models.ledger.metered`, it is also counted if this method
         raises. A cached answer costs nothing.
         """
+        if isinstance(form, GivenReply):
+            raise EndpointError(
+                f"{self.name} does not return the log-probabilities of a given text; use a model "
+                "in this process, such as local:embedded"
+            )
         paths = sorted(
             {part.path for message in messages for part in message.parts if isinstance(part, Image)}
         )

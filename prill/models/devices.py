@@ -19,7 +19,7 @@ from typing import Protocol
 from prill.errors import UsageError
 
 
-class Holder(Protocol):
+class DeviceUser(Protocol):
     """An object that occupies device memory while in use."""
 
     def free(self) -> None:
@@ -43,13 +43,13 @@ class GpuServer(Protocol):
         ...
 
 
-_holders: weakref.WeakSet[Holder] = weakref.WeakSet()
+_users: weakref.WeakSet[DeviceUser] = weakref.WeakSet()
 _made: ContextVar[list[GpuServer] | None] = ContextVar("prill_servers_made", default=None)
 
 
-def hold(holder: Holder) -> None:
-    """Registers a holder as long as it exists."""
-    _holders.add(holder)
+def register_user(user: DeviceUser) -> None:
+    """Registers an object to be freed by `free_devices`, as long as it exists."""
+    _users.add(user)
 
 
 def free_devices() -> None:
@@ -57,12 +57,12 @@ def free_devices() -> None:
 
     Call it at the end of a stage: calls that are still waiting get an error.
     """
-    holders = list(_holders)
-    for holder in holders:
-        holder.free()
+    users = list(_users)
+    for user in users:
+        user.free()
     # If torch was never imported, it holds no memory.
     torch = sys.modules.get("torch")
-    if holders or torch is not None:
+    if users or torch is not None:
         gc.collect()  # models contain reference cycles
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.empty_cache()

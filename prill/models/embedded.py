@@ -19,12 +19,18 @@ from typing import Annotated, Any, Self, Unpack
 from msgspec import Meta
 
 from prill.errors import EndpointError, MissingExtraError, UsageError
-from prill.io.cache import DiskCache
 from prill.models.client import OpenAIModel
 from prill.models.ledger import Ledger, Price
 from prill.models.local.embedded_weights import bundled_gguf, eight_bit_gguf
 from prill.models.replies import ReplyFormat, WordFormat
-from prill.models.request import RepetitionPenalty, Temperature, TopK, TopP, sampling_options
+from prill.models.request import (
+    CacheOption,
+    RepetitionPenalty,
+    Temperature,
+    TopK,
+    TopP,
+    sampling_options,
+)
 from prill.protocols import Form, Image, Limits, Message, Reply, SamplingLimits
 
 # SmolLM2 was trained for 8,192 tokens. Half of that is enough for a page and limits memory to about
@@ -62,9 +68,7 @@ class EmbeddedModel:
         top_p: TopP = None,
         top_k: TopK = None,
         repetition_penalty: RepetitionPenalty = None,
-        cache: Annotated[
-            DiskCache | None, Meta(description="Folder that caches replies for reuse.")
-        ] = None,
+        cache: CacheOption = None,
     ) -> None:
         cores = os.cpu_count() or 1
         self.gguf = gguf or bundled_gguf()

@@ -5,7 +5,7 @@
 Standard input is a pipe that the owner keeps open. It closes when the owner ends, also by kill -9.
 This file imports no other module of prill, so that the process stays small. It runs in its own
 session, so a Ctrl-C in the terminal does not reach it. The owner starts it with `begin`, and shows
-the command's last output with `last_words`.
+the command's last output with `last_output`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def last_lines(
     return [line for line in lines if line][-most:]
 
 
-def last_words(lines: Sequence[str]) -> str:
+def last_output(lines: Sequence[str]) -> str:
     """Formats log lines as the end of a message."""
     return "; its last lines:\n  " + "\n  ".join(lines) if lines else "; it wrote no output"
 

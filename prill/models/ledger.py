@@ -333,7 +333,7 @@ def _ledger(price: Price | None, name: str, budgets: tuple[Budget, ...]) -> Ledg
 
 
 class Booking:
-    """The accounting of one answer: `hold` before each attempt, then `release`, `lose` or
+    """The accounting of one answer: `reserve` before each attempt, then `release`, `lose` or
     `settle`.
     """
 
@@ -345,7 +345,7 @@ class Booking:
         self._held: float | None = None
         self.lost = Usage()
 
-    async def hold(self) -> None:
+    async def reserve(self) -> None:
         """Waits until the budgets allow the call, and reserves its maximum cost.
 
         Raises BudgetSpentError.

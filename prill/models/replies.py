@@ -259,6 +259,29 @@ class WordFormat:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenReply:
+    """A reply that is given, not generated: its tokens' log-probabilities are what is asked for.
+
+    Only models in this process (`local:`) compute them; other models raise EndpointError.
+    """
+
+    text: str
+    tagged = True
+
+    def json_schema(self) -> dict[str, Any]:
+        """Returns the schema of the text alone."""
+        return {"type": "string", "enum": [self.text]}
+
+    def instructions(self, *, as_json: bool) -> str:
+        """Returns nothing: the model must not be told the text."""
+        return ""
+
+    def parse(self, text: str) -> dict[str, str]:
+        """Returns no fields."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
 class RecordFormat(Generic[_T]):
     """A record of `type_`, a frozen dataclass, as one JSON object.
 

@@ -25,7 +25,7 @@ from prill.errors import (
     UnscoredError,
     UsageError,
 )
-from prill.io.cache import BoundedCache
+from prill.io.cache import BoundedCache, DiskCache
 from prill.io.images import (
     DAMAGED,
     Version,
@@ -45,6 +45,31 @@ if TYPE_CHECKING:
 # Values of OpenAI's `reasoning_effort`; models support different subsets.
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 ImageDetail = Literal["low", "high", "auto"]
+BudgetOption = Annotated[
+    float | None,
+    Meta(
+        ge=0,
+        description="Budget in US dollars for all models together. No call is started beyond it.",
+    ),
+]
+ConcurrencyOption = Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")]
+AttemptTimeoutOption = Annotated[
+    float, Meta(gt=0, description="Timeout of one attempt, in seconds.")
+]
+RetriesOption = Annotated[
+    int, Meta(ge=0, description="Maximum number of retries after the first attempt.")
+]
+MaxPixelsOption = Annotated[
+    int,
+    Meta(
+        ge=1,
+        description="Maximum number of pixels of a screenshot. Larger ones are scaled down.",
+    ),
+]
+CacheOption = Annotated[DiskCache | None, Meta(description="Folder that caches replies for reuse.")]
+AdapterOption = Annotated[
+    str | None, Meta(description="Folder with a LoRA adapter in PEFT's format.")
+]
 # Sampling options of every model, used unless a sample is requested.
 Temperature = Annotated[
     float | None,

@@ -33,15 +33,26 @@ from typing import IO, Annotated, Any
 from msgspec import Meta
 
 from prill.errors import EndpointError, MissingExtraError, TransportError, UsageError
-from prill.io.cache import DiskCache
 from prill.io.shards import packed_for
 from prill.models import keeper
 from prill.models.client import PIXEL_BUDGET, OpenAIModel
-from prill.models.devices import expect_room, fit_together, hold, register_server
+from prill.models.devices import expect_room, fit_together, register_server, register_user
 from prill.models.ledger import Booking, Price, queued
 from prill.models.local.trained import expect_model, expect_trained
 from prill.models.replies import Completion
-from prill.models.request import ImageFormat, RepetitionPenalty, Temperature, TopK, TopP
+from prill.models.request import (
+    AdapterOption,
+    AttemptTimeoutOption,
+    CacheOption,
+    ConcurrencyOption,
+    ImageFormat,
+    MaxPixelsOption,
+    RepetitionPenalty,
+    RetriesOption,
+    Temperature,
+    TopK,
+    TopP,
+)
 from prill.models.transport import Endpoint, RequestStats
 
 _HOST = "127.0.0.1"
@@ -73,9 +84,7 @@ class VLLMModel(OpenAIModel):
         self,
         model: str,
         *,
-        adapter: Annotated[
-            str | None, Meta(description="Folder with a LoRA adapter in PEFT's format.")
-        ] = None,
+        adapter: AdapterOption = None,
         dtype: Annotated[
             str | None,
             Meta(
@@ -97,31 +106,16 @@ class VLLMModel(OpenAIModel):
         start_timeout: Annotated[
             float, Meta(gt=0, description="Maximum number of seconds until the server is ready.")
         ] = 1800.0,
-        concurrency: Annotated[
-            int, Meta(ge=1, description="Maximum number of concurrent calls.")
-        ] = 16,
-        timeout: Annotated[
-            float, Meta(gt=0, description="Timeout of one attempt, in seconds.")
-        ] = 600.0,
-        retries: Annotated[
-            int, Meta(ge=0, description="Maximum number of retries after the first attempt.")
-        ] = 2,
-        max_pixels: Annotated[
-            int,
-            Meta(
-                ge=1,
-                description="Maximum number of pixels of a screenshot. Larger ones are scaled "
-                "down.",
-            ),
-        ] = PIXEL_BUDGET,
+        concurrency: ConcurrencyOption = 16,
+        timeout: AttemptTimeoutOption = 600.0,
+        retries: RetriesOption = 2,
+        max_pixels: MaxPixelsOption = PIXEL_BUDGET,
         image_format: ImageFormat = None,
         temperature: Temperature = None,
         top_p: TopP = None,
         top_k: TopK = None,
         repetition_penalty: RepetitionPenalty = None,
-        cache: Annotated[
-            DiskCache | None, Meta(description="Folder that caches replies for reuse.")
-        ] = None,
+        cache: CacheOption = None,
     ) -> None:
         folder = _model_folder(model)
         name = f"vllm/{folder.name if folder else model}"
@@ -148,7 +142,7 @@ class VLLMModel(OpenAIModel):
             settings |= (
                 {"enable_tower_connector_lora": True} if _adapts_vision(Path(adapter)) else {}
             )
-        options = (*_flags(settings), *_words(serve_options))
+        options = (*_flags(settings), *_split_options(serve_options))
         served = str(folder) if folder else model
         command = (*_vllm(serve_python, served), *_flags({"host": _HOST}), *options)
         # The address is only known after the server's start.
@@ -229,7 +223,7 @@ class Server:
         self._lock = threading.Lock()
         self._run: _Run | None = None
         self._calls = 0
-        hold(self)
+        register_user(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if packed_for() is not None:
@@ -334,7 +328,7 @@ class _Run:
         if not self.end.alive and not self._failure:
             self._failure = "the server was stopped"
         if not self._failure and (code := self._process.poll()) is not None:
-            self._failure = f"vLLM exited with status {code}{self._last_words()}"
+            self._failure = f"vLLM exited with status {code}{self._last_output()}"
         if self._failure:
             raise EndpointError(f"{self.name}: {self._failure}")
 
@@ -345,7 +339,7 @@ class _Run:
                 return False
             self._failure = (
                 f"vLLM was not ready after {self.timeout:g} s (start_timeout sets the "
-                f"limit){self._last_words()}"
+                f"limit){self._last_output()}"
             )
             self.end()
         self.is_settled.set()
@@ -374,8 +368,8 @@ class _Run:
         except (OSError, ValueError):  # closed by another thread
             return []
 
-    def _last_words(self) -> str:
-        return keeper.last_words(self.last_lines())
+    def _last_output(self) -> str:
+        return keeper.last_output(self.last_lines())
 
 
 def _watch_start(run_of: Callable[[], _Run | None]) -> None:
@@ -518,7 +512,7 @@ def _share(command: Sequence[str]) -> float | None:
     return found
 
 
-def _words(options: str) -> list[str]:
+def _split_options(options: str) -> list[str]:
     try:
         return shlex.split(options)
     except ValueError as error:

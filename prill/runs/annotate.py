@@ -20,7 +20,7 @@ from prill.config.registry import OptionError
 from prill.config.values import Config
 from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
-from prill.evaluators.fitted.stack import as_score
+from prill.evaluators.combine import as_score
 from prill.evaluators.labels import latest_verdicts
 from prill.io.checksums import expect_unchanged
 from prill.io.lines import is_stream
@@ -34,8 +34,8 @@ from prill.runs.base import (
     opened_folders,
     until_interrupted,
 )
-from prill.ui.annotate.captions import CaptionSite, open_site
 from prill.ui.serving import serving
+from prill.ui.view.captions import CaptionSite, open_site
 from prill.ui.view.label_log import SOURCE, LabelLog
 from prill.ui.view.library import Library
 from prill.ui.view.queue import keep_queue
@@ -59,6 +59,9 @@ _OF_TRAJECTORIES = (
     "show_verdicts",
     "order",
 )
+PortOption = Annotated[
+    int, Meta(ge=0, le=65535, description="Port on this machine (default: any free port).")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +89,7 @@ class AnnotateConfig(Config):
             "captions instead of labelling trajectories."
         ),
     ] = None
-    port: Annotated[
-        int, Meta(ge=0, le=65535, description="Port on this machine (default: any free port).")
-    ] = 0
+    port: PortOption = 0
     earlier: Annotated[
         Sequence[str | Path],
         Meta(description="Label files of other annotators, used to show agreement."),
@@ -364,7 +365,7 @@ def _read(library: Library) -> list[str]:
 
     Raises UsageError if no run, or not every verdict, can be read.
     """
-    for _ in library.refresh():
+    for _ in library.read_rows():
         pass
     left_out = library.left_out()
     if all(row.broken is not None for row in library.rows):
@@ -400,22 +401,39 @@ async def _captions(
     config: AnnotateConfig, stop: asyncio.Event, opened: Callable[[Opened], object]
 ) -> AnnotateResult:
     output, captions = config.decisions, str(config.captions)
+    with opened_captions(captions, output, config.annotator, "prill annotate") as site:
+        async with serving(site, config.port) as url:
+            opened(Opened(url, "captions", len(site.captions), site.done))
+            await stop.wait()
+        return captions_result(site)
+
+
+@contextlib.contextmanager
+def opened_captions(
+    captions: str, output: str, annotator: str, command: str
+) -> Iterator[CaptionSite]:
+    """Opens the page for a caption file; decisions go to the file `output`.
+
+    Raises:
+        UsageError: A file cannot be read or written.
+    """
     expect_file(output, "decisions")
     check_output(output, "captions", [captions], continued=True)
-    site, decisions = open_site(captions, output, config.annotator)
+    site, decisions = open_site(captions, output, annotator, command)
     with decisions:
-        total = len(site.captions)
-        async with serving(site, config.port) as url:
-            opened(Opened(url, "captions", total, site.done))
-            await stop.wait()
-        return AnnotateResult(
-            file=output,
-            annotator=config.annotator,
-            written=site.written,
-            done=site.done,
-            left=total - site.done,
-            choices=_choices(site),
-        )
+        yield site
+
+
+def captions_result(site: CaptionSite) -> AnnotateResult:
+    """Returns the decisions of a session about captions."""
+    return AnnotateResult(
+        file=str(site.log.path),
+        annotator=str(site.log.evaluator),
+        written=site.written,
+        done=site.done,
+        left=len(site.captions) - site.done,
+        choices=_choices(site),
+    )
 
 
 def _choices(site: CaptionSite) -> dict[str, int]:

@@ -9,11 +9,13 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from functools import wraps
 from html import escape
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec, Protocol, TypeVar
 
+import msgspec
 from msgspec import Meta
 
 from prill.datasets.formats import FormatLike
@@ -26,6 +28,7 @@ from prill.io.spending import SPENDING, SpendingFile, recorded_spending, spendin
 from prill.io.store import read_verdicts
 from prill.io.tables import Verdicts, printable
 from prill.models.ledger import Budget, spending_from
+from prill.models.registry import ModelLike
 from prill.scoring.scorer import wait_for as wait_for  # re-exported: plans import it from here
 from prill.transcripts import transcript_folder
 
@@ -54,6 +57,36 @@ GoalsOption = Annotated[
         "with id and goal."
     ),
 ]
+JudgeModelOption = Annotated[
+    ModelLike | None,
+    Meta(description="Model that the judge calls, unless the judge's options name another."),
+]
+JudgeLimitOption = Annotated[
+    int | None, Meta(ge=1, description="Judge only the first N trajectories.")
+]
+ResumeVerdictsOption = Annotated[
+    bool,
+    Meta(
+        description="Continue the verdict files in the folder. Otherwise they are "
+        "renamed to FILE.bak and new ones are started."
+    ),
+]
+RetryUnscoredOption = Annotated[
+    bool, Meta(description="Judge unscored trajectories again, in addition to missing ones.")
+]
+TranscriptsOption = Annotated[
+    str | Path | bool,
+    Meta(description="Folder for prompts and replies of models (default: next to the output)."),
+]
+RunFolderOption = Annotated[
+    str | Path, Meta(description="Output folder. An interrupted run resumes there.")
+]
+
+
+def result_dict(result: Any) -> dict[str, Any]:
+    """Returns the fields of a result, besides its configuration, as a JSON object."""
+    names = [part.name for part in fields(result) if part.name != "config"]
+    return {name: msgspec.to_builtins(getattr(result, name)) for name in names}
 
 
 def run_outside_loop(run: Callable[[], R]) -> R:

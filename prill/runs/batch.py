@@ -23,13 +23,28 @@ from prill.config.registry import Option, read_value
 from prill.config.toml import parse_toml
 from prill.config.values import Config, PartConfig
 from prill.errors import EndpointError, UsageError
-from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike, make_run_judge
+from prill.evaluators.registry import (
+    DESCRIPTIONS,
+    JudgeConfig,
+    JudgeLike,
+    JudgeOption,
+    make_run_judge,
+)
 from prill.io.lines import is_stream
 from prill.io.outputs import expect_file
 from prill.io.tables import data_frame
 from prill.models.registry import ModelConfig, ModelLike, model_options
 from prill.protocols import Evaluator
-from prill.runs.base import VerdictFile, kept_transcripts, log, opened_folders, synchronous
+from prill.runs.base import (
+    JudgeLimitOption,
+    JudgeModelOption,
+    TranscriptsOption,
+    VerdictFile,
+    kept_transcripts,
+    log,
+    opened_folders,
+    synchronous,
+)
 from prill.runs.plan import RunPlan, in_file, plan_judging
 from prill.runs.score import priced_model
 from prill.scoring.scorer import Tally
@@ -47,16 +62,9 @@ class BatchWriteConfig(Config):
     output: Annotated[
         str | Path, Meta(description="Folder for the requests and, later, the answers.")
     ]
-    judge: Annotated[
-        JudgeLike, Meta(description="Judge to use: a name, FILE.toml, FILE.json or module:Object.")
-    ]
-    model: Annotated[
-        ModelLike | None,
-        Meta(description="Model that the judge calls, unless the judge's options name another."),
-    ] = None
-    limit: Annotated[int | None, Meta(ge=1, description="Judge only the first N trajectories.")] = (
-        None
-    )
+    judge: JudgeOption
+    model: JudgeModelOption = None
+    limit: JudgeLimitOption = None
 
     def check(self) -> None:
         """Validates the options.
@@ -112,10 +120,7 @@ class BatchCollectConfig(Config):
         str | Path, Meta(description="Verdict file. Verdicts already in it are kept.")
     ]
     retry_unscored: Annotated[bool, Meta(description="Write failed requests again.")] = False
-    transcripts: Annotated[
-        str | Path | bool,
-        Meta(description="Folder for prompts and replies of models (default: next to the output)."),
-    ] = True
+    transcripts: TranscriptsOption = True
 
 
 @dataclass(frozen=True)

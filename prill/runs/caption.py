@@ -23,6 +23,7 @@ from prill.io.outputs import expect_file
 from prill.io.store import copy_image
 from prill.io.tables import data_frame
 from prill.models.registry import ModelConfig, model_options
+from prill.models.request import BudgetOption, ConcurrencyOption
 from prill.protocols import Captioner, Engine
 from prill.runs.base import (
     FormatOption,
@@ -35,7 +36,7 @@ from prill.runs.base import (
     synchronous,
 )
 from prill.runs.plan import RunPlan, compute_cost
-from prill.scoring.engines import EngineLike, make_engine
+from prill.scoring.engines import EngineOption, make_engine
 
 _VLM, _TRAINING = CaptionerConfig("vlm"), TrainingSpec()
 
@@ -78,20 +79,9 @@ class CaptionConfig(Config):
     limit: Annotated[
         int | None, Meta(ge=1, description="Caption only the first N trajectories.")
     ] = None
-    budget_usd: Annotated[
-        float | None,
-        Meta(
-            ge=0,
-            description="Budget in US dollars for the whole run. No call is started beyond it.",
-        ),
-    ] = None
-    concurrency: Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")] = 16
-    engine: Annotated[
-        EngineLike | None,
-        Meta(
-            description="ray: run on the workers of a Ray cluster or, without one, of this machine."
-        ),
-    ] = None
+    budget_usd: BudgetOption = None
+    concurrency: ConcurrencyOption = 16
+    engine: EngineOption = None
     resume: Annotated[
         bool,
         Meta(

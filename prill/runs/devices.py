@@ -20,7 +20,7 @@ from prill.emulators.webarena.config import check_sites as findings
 from prill.errors import UsageError
 from prill.io.tables import data_frame
 from prill.runs.base import synchronous
-from prill.runs.rollout.episodes import shared_model
+from prill.runs.rollout.policies import shared_model
 
 PLATFORMS = ("web", "android", "ios")
 

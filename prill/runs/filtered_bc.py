@@ -23,6 +23,7 @@ from prill.errors import UsageError
 from prill.io.outputs import expect_file
 from prill.io.tables import data_frame
 from prill.models.registry import asks_a_model, model_options
+from prill.models.request import BudgetOption
 from prill.policies.registry import POLICIES, PolicyConfig, PolicyLike, make_policy
 from prill.protocols import Demonstrator, Evaluator
 from prill.refine.filtered_bc import (
@@ -73,14 +74,7 @@ class FilteredBCConfig(Study):
         int | str | Sequence[int],
         Meta(description="Training seeds. Each seed is a study of its own."),
     ] = "0"
-    budget_usd: Annotated[
-        float | None,
-        Meta(
-            ge=0,
-            description="Budget in US dollars for all models together. No call is started "
-            "beyond it.",
-        ),
-    ] = None
+    budget_usd: BudgetOption = None
     tables_only: Annotated[
         bool, Meta(description="Only write tables of the results so far, without training.")
     ] = False
@@ -516,7 +510,9 @@ class Rollouts:
             more = {} if adapter is None else {"adapter": str(adapter.resolve())}
             player = {**_values(said), "name": self._taught.name, **more}
         where = {
-            key: _text(value) for key, value in environment.items() if isinstance(value, _Said)
+            key: _text(value)
+            for key, value in environment.items()
+            if isinstance(value, _OptionText)
         }
         given = {
             **table,
@@ -576,7 +572,7 @@ class Episodes:
             return await record_session(made)
 
 
-class _Said(str):
+class _OptionText(str):
     """An option value from `set` in an older file: text that the option's type parses."""
 
     __slots__ = ()
@@ -643,12 +639,13 @@ def _set(
             f"{place}: {name}: expected policy.KEY, environment.KEY or model.KEY", "set"
         )
     of_environment = kind == "environment" or (not kind and key in names)
-    (environment if of_environment else policy)[key] = _Said(value)
+    (environment if of_environment else policy)[key] = _OptionText(value)
 
 
 def _values(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        key: _parsed(value) if isinstance(value, _Said) else value for key, value in options.items()
+        key: _parsed(value) if isinstance(value, _OptionText) else value
+        for key, value in options.items()
     }
 
 

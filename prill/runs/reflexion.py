@@ -42,7 +42,7 @@ from prill.refine.reflexion import (
     run_reflexion,
 )
 from prill.refine.retries import RetrySpec, with_second_opinion
-from prill.runs.base import synchronous
+from prill.runs.base import RunFolderOption, synchronous
 from prill.runs.plan import NOTHING_RECORDED, RunPlan, times, total_usage
 from prill.runs.rollout.cases import Case
 from prill.runs.rollout.episodes import (
@@ -50,9 +50,9 @@ from prill.runs.rollout.episodes import (
     EpisodesConfig,
     RolloutSession,
     session,
-    shared_model,
     template_from_case,
 )
+from prill.runs.rollout.policies import shared_model
 from prill.types import Usage
 
 log = logging.getLogger("prill.runs")
@@ -73,9 +73,7 @@ class ReflexionConfig(EpisodesConfig):
     the lessons so far.
     """
 
-    output: Annotated[
-        str | Path, Meta(description="Output folder. An interrupted run resumes there.")
-    ]
+    output: RunFolderOption
     policy: Annotated[
         PolicyLike | None, Meta(description="Policy of the agent. It must accept lessons.")
     ] = "react"

@@ -37,6 +37,13 @@ from prill.ui.report.page import ReportSummary, write_report
 
 _MAX_PROBLEMS = 10
 _MAX_SHOWN = 20_000_000  # bytes of a page that is embedded in a notebook
+FiltersOption = Annotated[
+    Sequence[str],
+    Meta(
+        description="Additional filters besides site, agent, platform and truncated: "
+        "task, or keys of the metadata."
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,13 +86,7 @@ class ReportConfig(Config):
         Sequence[str | Path],
         Meta(description="Calibration files of these judges. Their thresholds are marked."),
     ] = ()
-    by: Annotated[
-        Sequence[str],
-        Meta(
-            description="Additional filters besides site, agent, platform and truncated: "
-            "task, or keys of the metadata."
-        ),
-    ] = ()
+    by: FiltersOption = ()
     title: Annotated[str, Meta(description="Title of the page.")] = "prill report"
 
 

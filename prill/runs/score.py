@@ -16,19 +16,30 @@ from msgspec import Meta
 from prill.config.values import Config, get_name
 from prill.errors import UsageError
 from prill.evaluators.combine import Savings, cascade_inside, savings
-from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike, make_run_judge
+from prill.evaluators.registry import (
+    DESCRIPTIONS,
+    JudgeConfig,
+    JudgeLike,
+    JudgeOption,
+    make_run_judge,
+)
 from prill.io.lines import is_stream
 from prill.io.outputs import check_output, is_stdout
 from prill.io.shards import Shard
 from prill.io.store import Item, read_verdicts
 from prill.io.tables import Verdicts
 from prill.models.registry import ModelConfig, ModelLike
+from prill.models.request import BudgetOption, ConcurrencyOption
 from prill.protocols import Evaluator
 from prill.runs.base import (
     FormatOption,
     GoalOption,
     GoalsOption,
+    JudgeLimitOption,
+    JudgeModelOption,
     Recordings,
+    RetryUnscoredOption,
+    TranscriptsOption,
     VerdictFile,
     kept_transcripts,
     opened_trajectories,
@@ -45,7 +56,7 @@ from prill.runs.cautions import (
 )
 from prill.runs.plan import RunPlan, plan_judging, seconds_each
 from prill.scoring import scorer as scoring
-from prill.scoring.engines import EngineLike, make_engine
+from prill.scoring.engines import EngineOption, make_engine
 from prill.scoring.scorer import Tally, lasting_keys, score_files
 from prill.types import EvaluatorInfo
 
@@ -61,37 +72,18 @@ class ScoreConfig(Config):
         str | Path,
         Meta(description="Verdict file, or - for stdout. An interrupted run resumes there."),
     ]
-    judge: Annotated[
-        JudgeLike, Meta(description="Judge to use: a name, FILE.toml, FILE.json or module:Object.")
-    ]
-    model: Annotated[
-        ModelLike | None,
-        Meta(description="Model that the judge calls, unless the judge's options name another."),
-    ] = None
-    budget_usd: Annotated[
-        float | None,
-        Meta(
-            ge=0,
-            description="Budget in US dollars for all models together. No call is started "
-            "beyond it.",
-        ),
-    ] = None
+    judge: JudgeOption
+    model: JudgeModelOption = None
+    budget_usd: BudgetOption = None
     format: FormatOption = None
     goal: GoalOption = None
     goals: GoalsOption = None
-    concurrency: Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")] = 16
+    concurrency: ConcurrencyOption = 16
     processes: Annotated[
         int, Meta(ge=1, description="Number of processes. Each one judges a shard.")
     ] = 1
-    engine: Annotated[
-        EngineLike | None,
-        Meta(
-            description="ray: run on the workers of a Ray cluster or, without one, of this machine."
-        ),
-    ] = None
-    limit: Annotated[int | None, Meta(ge=1, description="Judge only the first N trajectories.")] = (
-        None
-    )
+    engine: EngineOption = None
+    limit: JudgeLimitOption = None
     shard: Annotated[
         str | Shard | None,
         Meta(description="Shard of the trajectories to judge on this machine, for example 1/4."),
@@ -103,13 +95,8 @@ class ScoreConfig(Config):
             "and a new one is started."
         ),
     ] = True
-    retry_unscored: Annotated[
-        bool, Meta(description="Judge unscored trajectories again, in addition to missing ones.")
-    ] = False
-    transcripts: Annotated[
-        str | Path | bool,
-        Meta(description="Folder for prompts and replies of models (default: next to the output)."),
-    ] = True
+    retry_unscored: RetryUnscoredOption = False
+    transcripts: TranscriptsOption = True
 
     @property
     def transcript_folder(self) -> str | None:

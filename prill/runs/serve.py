@@ -10,10 +10,10 @@ from typing import Annotated
 from msgspec import Meta
 
 from prill.evaluators.registry import make_run_judge
-from prill.models.registry import ModelLike
+from prill.models.request import BudgetOption
 from prill.refine.rewards.reward import Reward, RewardConfig
 from prill.refine.rewards.watch.live import make_watch
-from prill.runs.base import run_budget
+from prill.runs.base import JudgeModelOption, run_budget
 from prill.service import server
 from prill.service.spec import ServiceSpec
 
@@ -28,18 +28,8 @@ class ServeConfig(ServiceSpec):
         RewardConfig,
         Meta(description="Judge, how its verdicts become rewards, and the monitors of the reward."),
     ]
-    model: Annotated[
-        ModelLike | None,
-        Meta(description="Model that the judge calls, unless the judge's options name another."),
-    ] = None
-    budget_usd: Annotated[
-        float | None,
-        Meta(
-            ge=0,
-            description="Budget in US dollars for all models together. No call is started "
-            "beyond it.",
-        ),
-    ] = None
+    model: JudgeModelOption = None
+    budget_usd: BudgetOption = None
     concurrency: Annotated[
         int | None,
         Meta(

@@ -18,7 +18,7 @@ from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.claim_check import check_claims
 from prill.evaluators.failures import Cause, find_cause
-from prill.evaluators.fitted.overlap import get_relation, relation_words
+from prill.evaluators.fitted.overlap import describe_relation, get_relation
 from prill.evaluators.judgement import ModelJudge
 from prill.evaluators.registry import JUDGES, JudgeWrappers, judge_options
 from prill.io.store import read_trajectories, read_verdicts
@@ -254,7 +254,7 @@ def _trajectory_lines(trajectory: Trajectory) -> Iterator[str]:
         yield printable(f"  then   [{trajectory.final.screenshot}]")
     yield from _labelled("answer, as the agent claims", trajectory.answer)
     yield from _claim_lines(check_claims(trajectory))
-    yield from _labelled("broken off", trajectory.error)
+    yield from _labelled("error", trajectory.error)
     yield ""
 
 
@@ -291,7 +291,7 @@ def _verdict_lines(verdict: Verdict) -> Iterator[str]:
     )
     yield from _labelled("reason", verdict.reason)
     if (relation := get_relation(verdict)) is not None:
-        yield f"fitted: {relation_words(relation)}"
+        yield f"fitted: {describe_relation(relation)}"
     usd = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
     tokens = f"{usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens"
     yield (
@@ -307,10 +307,17 @@ def _verdict_lines(verdict: Verdict) -> Iterator[str]:
         yield printable(f"  {opinion.judge}: {outcome}{score}: {opinion.reason}")
 
 
+def _step(index: int) -> str:
+    """Returns the step of a state, from 1, as citations, reports and tables count; files count
+    from 0.
+    """
+    return f"step {index + 1}"
+
+
 def _cause_lines(cause: Cause | None) -> Iterator[str]:
     if cause is None or cause.code == "other":  # the reason above says it
         return
-    state = "" if cause.step is None else f", state {cause.step}"
+    state = "" if cause.step is None else f", {_step(cause.step)}"
     detail = f" ({cause.detail})" if cause.detail else ""
     yield printable(f"cause{state}: {cause.code}, {cause.words}{detail}")
 
@@ -319,7 +326,7 @@ def _finding_lines(findings: Findings) -> Iterator[str]:
     for number, point in enumerate(findings.key_points, 1):
         yield printable(f"  key point {number}: {point}")
     for criterion in findings.criteria:
-        state = "" if criterion.step is None else f", by state {criterion.step}"
+        state = "" if criterion.step is None else f", by {_step(criterion.step)}"
         yield printable(
             f"  {criterion.met.replace('_', ' ')}{state}: {criterion.text} ({criterion.reason})"
         )
@@ -329,7 +336,7 @@ def _finding_lines(findings: Findings) -> Iterator[str]:
         yield printable(f"  could not be done: {findings.not_executable}")
     yield from _claim_lines(findings.claims or ())
     for answer in findings.answers or ():
-        state = "" if answer.step is None else f", by state {answer.step}"
+        state = "" if answer.step is None else f", by {_step(answer.step)}"
         value = json.dumps(answer.value, ensure_ascii=False)
         yield printable(f"  {answer.question} {value}{state} ({answer.reason})")
     if findings.official_label is not UNSET:
@@ -337,16 +344,16 @@ def _finding_lines(findings: Findings) -> Iterator[str]:
         yield f"  by the authors' own rule: {words}"
     for citation in findings.citations or ():
         status = citation.status.replace("_", " ")
-        yield printable(f"  cites {citation.text}: step {citation.step + 1}, {status}")
+        yield printable(f"  cites {citation.text}: {_step(citation.step)}, {status}")
     for frame in findings.frames:
-        states = ", ".join(map(str, frame.states))
+        states = ", ".join(map(_step, frame.states))
         grade = " ".join(map(str, frame.scores)) or "not read"
-        yield printable(f"  frame of state {states}, grade {grade}: {frame.description}")
+        yield printable(f"  frame of {states}, grade {grade}: {frame.description}")
 
 
 def _claim_lines(claims: Iterable[CheckedClaim]) -> Iterator[str]:
     for claim in claims:
-        state = "" if claim.step is None else f", state {claim.step}"
+        state = "" if claim.step is None else f", {_step(claim.step)}"
         why = f" ({claim.reason})" if claim.reason else ""
         yield printable(
             f"  {claim.status.replace('_', ' ')}{state}: {claim.kind} {claim.text}{why}"

@@ -19,7 +19,7 @@ from prill.io.kinds import TRAJECTORIES
 from prill.io.outputs import expect_file, write_output
 from prill.io.store import read_labels, read_trajectories, read_verdicts
 from prill.io.tables import data_frame
-from prill.io.truth import gold_labels
+from prill.io.truth import SourceOption, TruthOption, gold_labels
 from prill.refine.outcomes import RESULTS, read_results
 from prill.refine.simulation import (
     JudgeModel,
@@ -65,17 +65,8 @@ class SimulationConfig(SimulationSpec):
             "rates stored in it are used."
         ),
     ] = None
-    source: Annotated[
-        str | None,
-        Meta(description="Label source to use if there are several, for example human or oracle."),
-    ] = None
-    truth: Annotated[
-        str,
-        Meta(
-            description="Rule for several annotators: majority (a tie is undecided), "
-            "unanimous, first (first line), or the NAME of one."
-        ),
-    ] = "majority"
+    source: SourceOption = None
+    truth: TruthOption = "majority"
 
     def check(self) -> None:
         """Validates options that depend on each other.

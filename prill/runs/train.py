@@ -52,6 +52,10 @@ class PresetConfig(PartConfig):
 
 
 PresetLike = PresetConfig | str | Mapping[str, Any] | TrainSpec
+PresetOption = Annotated[
+    PresetLike,
+    Meta(description="Settings to start from: the name of a preset, or a .toml file."),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +80,7 @@ class TrainConfig(Config):
         str | Path,
         Meta(description="Output folder for the weights, the model card and checkpoints."),
     ]
-    preset: Annotated[
-        PresetLike,
-        Meta(description="Settings to start from: the name of a preset, or a .toml file."),
-    ]
+    preset: PresetOption
     resume: Annotated[
         bool,
         Meta(
@@ -152,10 +153,7 @@ _POLICY, _CAPTIONER = (
 class TrainPolicyConfig(TrainConfig):
     """Configuration of `prill train policy`: a policy from the rows of a filter."""
 
-    preset: Annotated[
-        PresetLike,
-        Meta(description="Settings to start from: the name of a preset, or a .toml file."),
-    ] = _POLICY
+    preset: PresetOption = _POLICY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,10 +161,7 @@ class TrainCaptionerConfig(TrainConfig):
     """Configuration of `prill train captioner`: a captioner from rows of captions."""
 
     trains: ClassVar[Trained] = "captioner"
-    preset: Annotated[
-        PresetLike,
-        Meta(description="Settings to start from: the name of a preset, or a .toml file."),
-    ] = _CAPTIONER
+    preset: PresetOption = _CAPTIONER
 
 
 @dataclass(frozen=True)

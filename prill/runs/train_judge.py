@@ -30,7 +30,7 @@ from prill.refine.formats import make_format
 from prill.refine.judge_rows import Grouping, RequestRecorder, Truth, judge_rows, truths_from
 from prill.refine.training.spec import DEFAULT_PRESETS, Trained
 from prill.runs.base import log, opened_folders, wait_for
-from prill.runs.train import PresetConfig, PresetLike, TrainConfig
+from prill.runs.train import PresetConfig, PresetOption, TrainConfig
 from prill.types import Trajectory
 
 JUDGE, GUARD = "judge.json", "guard.json"
@@ -73,8 +73,8 @@ class TrainJudgeConfig(TrainConfig):
     judge: Annotated[
         JudgeConfig | str | Mapping[str, Any],
         Meta(
-            description="Judge to train: modular, vlm or steps. Its option `form` is word unless "
-            "set otherwise."
+            description="Judge to train: modular, vlm, steps or likelihood. Its `form` is word by "
+            "default."
         ),
     ] = _MODULAR
     grouping: Annotated[
@@ -86,10 +86,7 @@ class TrainJudgeConfig(TrainConfig):
     ] = "task"
     source: SourceOption = None
     truth: TruthOption = "majority"
-    preset: Annotated[
-        PresetLike,
-        Meta(description="Settings to start from: the name of a preset, or a .toml file."),
-    ] = _PRESET
+    preset: PresetOption = _PRESET
 
     def check(self) -> None:
         """Validates that there are labels or teacher verdicts to train on.
@@ -103,7 +100,7 @@ class TrainJudgeConfig(TrainConfig):
                 "soft labels are a teacher's probabilities: name its verdicts, or leave them out",
                 parameters=("soft_labels", "teacher_verdicts"),
             )
-        if self.soft_labels and self.described.get("form", "word") != "word":
+        if self.soft_labels and self.described.get("form") != "word":
             raise UsageError(
                 "soft labels need a judge that replies with one word: set its form to word",
                 parameters=("soft_labels", "judge"),
@@ -120,8 +117,8 @@ class TrainJudgeConfig(TrainConfig):
         judge = JudgeConfig.read(self.judge, "judge")
         if not isinstance(judge, JudgeConfig) or judge.name.endswith(DESCRIPTIONS):
             raise UsageError(
-                "judge is missing; give the judge to train, with its options: modular, vlm "
-                "or steps",
+                "judge is missing; give the judge to train, with its options: modular, vlm, "
+                "steps or likelihood",
                 parameters=("judge",),
             )
         table, options = dict(judge.mapping()), judge_options(judge.name)

@@ -12,12 +12,20 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from prill.captioner.training import DECISIONS
 from prill.config.values import Config
 from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
 from prill.io.outputs import check_output, expect_file
 from prill.io.truth import SourceOption, TruthOption
-from prill.runs.annotate import annotator_name
+from prill.refine.rewards.watch.site import WatchSite, find_watch_files
+from prill.runs.annotate import (
+    AnnotateResult,
+    PortOption,
+    annotator_name,
+    captions_result,
+    opened_captions,
+)
 from prill.runs.base import (
     FormatOption,
     GoalOption,
@@ -26,22 +34,23 @@ from prill.runs.base import (
     opened_folders,
     until_interrupted,
 )
-from prill.runs.report import ReportConfig, with_retries
+from prill.runs.report import FiltersOption, ReportConfig, with_retries
 from prill.ui.report.entries import Retry
-from prill.ui.serving import serving
+from prill.ui.serving import Site, serving
 from prill.ui.view.label_log import LabelLog
 from prill.ui.view.library import Library
 from prill.ui.view.session import LabelSession
 from prill.ui.view.site import Reveal, ViewSite
 
 log = logging.getLogger("prill.runs")
+_OF_RUNS = ("verdicts", "labels", "output", "blind", "by")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ViewConfig(Config):
     """Configuration of `prill view`: serve a page to read, search, compare and label many runs."""
 
-    trajectories: Recordings
+    trajectories: Recordings = ()
     verdicts: Annotated[
         Sequence[str | Path],
         Meta(
@@ -58,6 +67,20 @@ class ViewConfig(Config):
         str | Path | None,
         Meta(description="Label file of the annotator. Labels by other annotators are kept."),
     ] = None
+    captions: Annotated[
+        str | Path | None,
+        Meta(
+            description="Caption file from `prill caption`. The annotator accepts, edits or "
+            "rejects its captions on a page of their own."
+        ),
+    ] = None
+    watch: Annotated[
+        Sequence[str | Path],
+        Meta(
+            description="Observations of a reward (`prill watch`), or folders with them. A page "
+            "of their own follows them."
+        ),
+    ] = ()
     blind: Annotated[
         bool,
         Meta(
@@ -71,16 +94,8 @@ class ViewConfig(Config):
     goal: GoalOption = None
     goals: GoalsOption = None
     transcripts: Annotated[bool, Meta(description="Show prompts and replies of models.")] = True
-    by: Annotated[
-        Sequence[str],
-        Meta(
-            description="Additional filters besides site, agent, platform and truncated: "
-            "task, or keys of the metadata."
-        ),
-    ] = ()
-    port: Annotated[
-        int, Meta(ge=0, le=65535, description="Port on this machine (default: any free port).")
-    ] = 0
+    by: FiltersOption = ()
+    port: PortOption = 0
     title: Annotated[str, Meta(description="Title of the page.")] = "prill view"
 
     def check(self) -> None:
@@ -89,15 +104,28 @@ class ViewConfig(Config):
         Raises:
             UsageError: The options conflict.
         """
-        if (self.annotator is None) != (self.output is None):
-            missing = "output" if self.output is None else "annotator"
+        if not self.trajectories:
+            if self.captions is None and not self.watch:
+                raise UsageError(
+                    "give trajectories, a caption file (captions) or observations (watch)",
+                    parameters=("trajectories", "captions", "watch"),
+                )
+            if given := [name for name in _OF_RUNS if getattr(self, name)]:
+                raise UsageError(
+                    f"{', '.join(given)}: only with trajectories", parameters=("trajectories",)
+                )
+        if self.captions is not None and self.annotator is None:
+            raise UsageError("captions: give an annotator, too", parameters=("annotator",))
+        has_labels = self.output is not None
+        if self.annotator is None if has_labels else self.annotator and self.captions is None:
+            missing = "annotator" if has_labels else "output"
             raise UsageError(
                 "annotator and output (the label file): give both or neither",
                 parameters=(missing,),
             )
         if self.annotator is not None:
             object.__setattr__(self, "annotator", annotator_name(self.annotator))
-        if self.blind and self.annotator is None:
+        if self.blind and not has_labels:
             raise UsageError(
                 "blind: only for annotators; give annotator and output",
                 parameters=("annotator", "output"),
@@ -127,6 +155,7 @@ class ViewResult:
         output: The label file; None if no labels were collected.
         written: The number of labels of this session.
         done: The number of runs that the annotator has labelled.
+        captions: The decisions about captions; None if none were shown.
     """
 
     runs: int
@@ -134,10 +163,12 @@ class ViewResult:
     output: str | None = None
     written: int = 0
     done: int = 0
+    captions: AnnotateResult | None = None
 
     def table(self) -> dict[str, Any]:
         """Returns the result as a JSON object."""
-        return {
+        captions = {} if self.captions is None else {"captions": self.captions.table()}
+        return captions | {
             "runs": self.runs,
             "problems": len(self.problems),
             "output": self.output,
@@ -146,9 +177,12 @@ class ViewResult:
         }
 
     def __str__(self) -> str:
-        if self.output is None:
-            return f"{self.runs} runs"
-        return f"{self.output}: {self.written} labelled now, {self.done} of {self.runs} in total"
+        runs = f"{self.runs} runs"
+        if self.output is not None:
+            runs = (
+                f"{self.output}: {self.written} labelled now, {self.done} of {self.runs} in total"
+            )
+        return runs if self.captions is None else f"{runs}\n{self.captions}"
 
 
 def _log_address(page: OpenedView) -> None:
@@ -174,6 +208,8 @@ async def view_async(
     Raises:
         UsageError: A file cannot be read or written, or the port is in use.
     """
+    if not config.trajectories:
+        return await _served(config, None, stop, opened)
     report, retries = with_retries(
         ReportConfig(
             trajectories=config.trajectories,
@@ -226,37 +262,68 @@ async def _served(
     opened: Callable[[OpenedView], object],
 ) -> ViewResult:
     trajectories = opened_folders(config.trajectories)
-    with contextlib.ExitStack() as stack:
-        labels = None
-        if config.output is not None:
-            labels = stack.enter_context(LabelLog(config.output, config.annotator or ""))
-        library = stack.enter_context(
-            contextlib.closing(
-                Library(
-                    trajectories,
-                    config.verdicts,
-                    config.labels,
-                    source=config.source,
-                    truth=config.truth,
-                    by=config.by,
-                    retries=retries,
-                    transcripts=config.transcripts,
+    async with contextlib.AsyncExitStack() as stack:
+        sites: list[Site] = []
+        runs = captions = watch = None
+        if trajectories:
+            runs = _opened_runs(config, trajectories, retries, stack)
+            sites.append(runs)
+        if config.watch:
+            watch = WatchSite(find_watch_files(config.watch), title=config.title)
+            sites.append(watch)
+        if config.captions is not None:
+            decisions = str(Path(config.captions).parent / DECISIONS)
+            captions = stack.enter_context(
+                opened_captions(
+                    str(config.captions), decisions, config.annotator or "", "prill view"
                 )
             )
-        )
-        session = None
-        if labels is not None:
-            library.begin_labels(labels)
-            session = LabelSession(library, labels)
-        reveal: Reveal = "after" if config.blind else "always"
-        site = ViewSite(library, session, reveal=reveal, title=config.title)
-        async with site.following(), serving(site, config.port) as url:
+            sites.append(captions)
+        if runs is not None:
+            await stack.enter_async_context(runs.following())
+        async with serving(sites[0], config.port, sites[1:]) as url:
             opened(OpenedView(url, len(trajectories)))
             await stop.wait()
+        session = None if runs is None else runs.session
         return ViewResult(
-            runs=len(library),
-            problems=tuple(library.problems),
+            runs=0 if runs is None else len(runs.library),
+            problems=(
+                *(() if runs is None else runs.library.problems),
+                *(() if watch is None else watch.problems),
+            ),
             output=None if config.output is None else str(config.output),
             written=0 if session is None else session.written,
             done=0 if session is None else session.done,
+            captions=None if captions is None else captions_result(captions),
         )
+
+
+def _opened_runs(
+    config: ViewConfig,
+    trajectories: Sequence[str],
+    retries: Mapping[str, Retry] | None,
+    stack: contextlib.AsyncExitStack,
+) -> ViewSite:
+    labels = None
+    if config.output is not None:
+        labels = stack.enter_context(LabelLog(config.output, config.annotator or ""))
+    library = stack.enter_context(
+        contextlib.closing(
+            Library(
+                trajectories,
+                config.verdicts,
+                config.labels,
+                source=config.source,
+                truth=config.truth,
+                by=config.by,
+                retries=retries,
+                transcripts=config.transcripts,
+            )
+        )
+    )
+    session = None
+    if labels is not None:
+        library.begin_labels(labels)
+        session = LabelSession(library, labels)
+    reveal: Reveal = "after" if config.blind else "always"
+    return ViewSite(library, session, reveal=reveal, title=config.title)

@@ -98,7 +98,7 @@ class WatchResult:
         )
 
     def __str__(self) -> str:
-        return "\n".join(_words(log, report) for log, report in self.reports)
+        return "\n".join(_format_report(log, report) for log, report in self.reports)
 
 
 def watch(
@@ -185,7 +185,7 @@ def _plain(report: WatchReport) -> dict[str, Any]:
     }
 
 
-def _words(path: str, report: WatchReport) -> str:
+def _format_report(path: str, report: WatchReport) -> str:
     who = f" by {report.judge}" if report.judge else ""
     lines = [
         (

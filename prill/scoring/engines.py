@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from prill.config.registry import Option, Registry, RegistryEntry
 from prill.config.toml import read_table
@@ -39,6 +41,10 @@ class EngineConfig(PartConfig):
 
 
 EngineLike = EngineConfig | str | Mapping[str, Any] | Engine
+EngineOption = Annotated[
+    EngineLike | None,
+    Meta(description="ray: run on the workers of a Ray cluster or, without one, of this machine."),
+]
 
 
 def make_engine(engine: EngineLike, *, lax: bool = False, **options: Any) -> Engine:

@@ -83,17 +83,17 @@ class _Waiting:
 class AdmissionQueue:
     """Admits a limited number of requests and bytes, by their declared length. Raises BusyError."""
 
-    def __init__(self, inside: int, outside: int, budget: ByteBudget | None = None) -> None:
-        self._max_inside, self._max_outside = inside, outside
+    def __init__(self, max_active: int, max_waiting: int, budget: ByteBudget | None = None) -> None:
+        self._max_active, self._max_waiting = max_active, max_waiting
         self.budget = ByteBudget(2**62) if budget is None else budget
         self.budget.released = self._admit
-        self.inside, self.closed = 0, False
+        self.active, self.closed = 0, False
         self._waiting: FairQueue[_Waiting] = FairQueue()
         self._empty = asyncio.Event()
         self._empty.set()
 
     @property
-    def outside(self) -> int:
+    def waiting(self) -> int:
         """Returns the number of waiting requests."""
         return len(self._waiting)
 
@@ -107,7 +107,7 @@ class AdmissionQueue:
         """
         if self.closed:
             raise BusyError("the service is shutting down", 30)
-        if self.outside >= self._max_outside and not self._may_enter(client, size):
+        if self.waiting >= self._max_waiting and not self._may_enter(client, size):
             raise BusyError("too many requests are waiting", 5)
         loop = asyncio.get_running_loop()
         waiting = _Waiting(client, size, loop.create_future())
@@ -145,17 +145,17 @@ class AdmissionQueue:
         await self._empty.wait()
 
     def _may_enter(self, client: str, size: int) -> bool:
-        if self.inside >= self._max_inside or self._waiting:
+        if self.active >= self._max_active or self._waiting:
             return False
         return self.budget.fits(size) and self.budget.within_share(client, size)
 
     def _admit(self) -> None:
-        while self.inside < self._max_inside:
+        while self.active < self._max_active:
             first = self._waiting.first(lambda one: self.budget.within_share(one.client, one.size))
             if first is None or not self.budget.fits(first.size):
                 return
             self._waiting.remove(first.client, first)
-            self.inside += 1
+            self.active += 1
             first.turn.set_result(self.budget.reserve(first.client, first.size))
 
     def _cancel_waiting(self, waiting: _Waiting) -> None:
@@ -166,13 +166,13 @@ class AdmissionQueue:
             self._tell()
 
     def _leave(self, reservation: Reservation) -> None:
-        self.inside -= 1
+        self.active -= 1
         reservation.release()
         self._admit()
         self._tell()
 
     def _tell(self) -> None:
-        if not self.inside and not self._waiting:
+        if not self.active and not self._waiting:
             self._empty.set()
 
 

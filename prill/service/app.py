@@ -57,7 +57,7 @@ class Service:
                 await self.admission.empty()
                 await self.judging.finish_jobs()
         except TimeoutError:
-            inside, jobs = self.admission.inside + self.admission.outside, self.judging.jobs_running
+            inside, jobs = self.admission.active + self.admission.waiting, self.judging.jobs_running
             _log.warning(
                 "the grace period is over: %d requests and %d jobs are dropped", inside, jobs
             )
@@ -100,7 +100,7 @@ def make_service(
     tokens = spec.tokens()
     if reward.watch is not None:
         reward.watch.open()
-    metrics, budget = Metrics(reward.watch), ByteBudget(spec.max_held)
+    metrics, budget = Metrics(reward.watch), ByteBudget(spec.max_memory)
 
     def judged(result: RewardResult | BaseException, waited: float, took: float) -> None:
         metrics.judged(result, waited, took)
@@ -113,7 +113,7 @@ def make_service(
         budget=budget,
         judged=judged,
     )
-    admission = AdmissionQueue(spec.queue, spec.door, budget)
+    admission = AdmissionQueue(spec.max_active, spec.max_waiting, budget)
     judging = Judging(
         queue,
         _parser(spec),
@@ -146,8 +146,8 @@ def _add_gauges(
     metrics.gauge("waiting", "Trajectories waiting for the judge", lambda: queue.waiting)
     metrics.gauge("in_flight", "Trajectories being judged", lambda: queue.in_flight)
     metrics.gauge("hung", "Judgements that timed out and are still running", lambda: queue.hung)
-    metrics.gauge("requests_inside", "Requests inside", lambda: admission.inside)
-    metrics.gauge("requests_outside", "Requests waiting for admission", lambda: admission.outside)
+    metrics.gauge("requests_inside", "Requests inside", lambda: admission.active)
+    metrics.gauge("requests_outside", "Requests waiting for admission", lambda: admission.waiting)
     metrics.gauge("jobs_running", "Jobs in progress", lambda: judging.jobs_running)
     metrics.gauge(
         "held_bytes",

@@ -168,7 +168,9 @@ class DrainingServer(uvicorn.Server):
 
 
 def _settings(service: Service, spec: ServiceSpec, spare: float) -> uvicorn.Config:
-    connection = partial(BoundedConnection, service=service, limit=spec.queue + spec.door + _SPARE)
+    connection = partial(
+        BoundedConnection, service=service, limit=spec.max_active + spec.max_waiting + _SPARE
+    )
     return uvicorn.Config(
         service.app,
         http=connection,  # type: ignore[arg-type]

@@ -83,7 +83,7 @@ def refusal(status: int, code: str, message: str, after: float | None = None) ->
 class Guard:
     """An ASGI application that checks requests before the wrapped application.
 
-    `holds` maps each scoring path to how long a request may be held.
+    `timeouts` maps each scoring path to the maximum duration of a request in seconds.
     """
 
     def __init__(
@@ -96,10 +96,10 @@ class Guard:
     ) -> None:
         self.app, self.spec, self.admission, self.metrics = app, spec, admission, metrics
         self._tokens = tokens
-        self.holds = {
-            **dict.fromkeys(("/v1/score", "/v1/jobs", "/verify"), spec.hold),
-            "/get_reward": spec.hold_openrlhf,
-            "/rm": spec.hold_slime,
+        self.timeouts = {
+            **dict.fromkeys(("/v1/score", "/v1/jobs", "/verify"), spec.request_timeout),
+            "/get_reward": spec.openrlhf_timeout,
+            "/rm": spec.slime_timeout,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -141,7 +141,7 @@ class Guard:
         finally:
             took = time.monotonic() - began
             path = getattr(scope.get("route"), "path", None) or (
-                scope["path"] if scope["path"] in self.holds else "other"
+                scope["path"] if scope["path"] in self.timeouts else "other"
             )
             self.metrics.request(path, status, took)
             if self.spec.log != "quiet":
@@ -161,12 +161,12 @@ class Guard:
             (name, value) for name, value in request.query_params.multi_items() if name != "key"
         ]
         scope["query_string"] = urlencode(query).encode()
-        hold = self.holds.get(scope["path"])
-        if hold is None or scope["method"] != "POST":
+        timeout = self.timeouts.get(scope["path"])
+        if timeout is None or scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
         size = self._checked_size(request.headers)
-        client, deadline = self._client(request, token), loop.time() + hold
+        client, deadline = self._client(request, token), loop.time() + timeout
         async with self.admission.admitted(client, deadline, size) as held:
             try:
                 async with asyncio.timeout(self.spec.body_timeout):

@@ -135,7 +135,7 @@ class JudgeQueue:
         if isinstance(key, InputError):
             raise key
         if isinstance(key, BaseException):
-            raise JudgeError(_words(key))
+            raise JudgeError(_describe_error(key))
         if (known := self._remembered.get(key)) is not None:
             return Answer(known, key, "remembered")
         loop = asyncio.get_running_loop()
@@ -255,7 +255,7 @@ class JudgeQueue:
             self._remember(work.key, outcome)
             work.future.set_result(outcome)
         else:
-            work.future.set_result(JudgeError(_words(outcome)))
+            work.future.set_result(JudgeError(_describe_error(outcome)))
         self._judged(outcome, waited, took)
 
     def _remember(self, key: str, result: RewardResult) -> None:
@@ -284,7 +284,7 @@ async def _outcome(work: Awaitable[_T]) -> _T | BaseException:
         return error.with_traceback(None)
 
 
-def _words(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """Returns the error message for clients.
 
     Other packages' errors are reduced to their type, because their messages may quote a page.

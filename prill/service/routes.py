@@ -257,9 +257,9 @@ class _Status:
         return Response(page, media_type="text/html")
 
     async def _trouble(self) -> str:
-        if self._judge_queue.is_stalled(self._spec.longest_hold):
+        if self._judge_queue.is_stalled(self._spec.longest_timeout):
             return (
-                f"no judgement has finished for {self._spec.longest_hold:g} s, and all "
+                f"no judgement has finished for {self._spec.longest_timeout:g} s, and all "
                 "slots are in use"
             )
         if self._metrics.health.just_broke:

@@ -138,11 +138,11 @@ def make_server(
         from prill.service.draining import DrainingServer
     except ImportError:
         raise MissingExtraError("uvicorn", "serve") from None
-    logging.getLogger("uvicorn.error").addFilter(_without_words)
+    logging.getLogger("uvicorn.error").addFilter(_redact)
     return DrainingServer(service, spec, ending, started, last)
 
 
-def _without_words(record: logging.LogRecord) -> bool:
+def _redact(record: logging.LogRecord) -> bool:
     """Reduces the log record of an uncaught error to its location.
 
     The message may quote what a client sent.

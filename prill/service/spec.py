@@ -27,7 +27,7 @@ class ServiceSpec(Config):
     slightly shorter than its client waits.
 
     Raises:
-        UsageError: Settings conflict, `media_root` does not exist, or `max_held` is less than a
+        UsageError: Settings conflict, `media_root` does not exist, or `max_memory` is less than a
             request may take.
     """
 
@@ -50,27 +50,27 @@ class ServiceSpec(Config):
             "path; by default none."
         ),
     ] = None
-    queue: Annotated[
+    max_active: Annotated[
         int,
         Meta(
             ge=1,
             description="Maximum number of requests in progress. Further requests wait unread.",
         ),
     ] = 1024
-    door: Annotated[
+    max_waiting: Annotated[
         int,
         Meta(
             ge=1,
             description="Maximum number of waiting requests. Further requests get 503 at once.",
         ),
     ] = 4096
-    hold: Annotated[
+    request_timeout: Annotated[
         _Seconds, Meta(description="Maximum duration of a request in seconds. It then gets 503.")
     ] = 300.0
-    hold_openrlhf: Annotated[
+    openrlhf_timeout: Annotated[
         _Seconds, Meta(description="The same for OpenRLHF, whose clients time out after 180 s.")
     ] = 170.0
-    hold_slime: Annotated[
+    slime_timeout: Annotated[
         _Seconds, Meta(description="The same for slime, whose clients time out after 120 s.")
     ] = 110.0
     judge_timeout: Annotated[
@@ -87,7 +87,7 @@ class ServiceSpec(Config):
     max_body: Annotated[int, Meta(ge=1, description="Maximum size of a request body in bytes.")] = (
         32_000_000
     )
-    max_held: Annotated[
+    max_memory: Annotated[
         int,
         Meta(
             ge=1,
@@ -151,17 +151,17 @@ class ServiceSpec(Config):
                 f"media_root {self.media_root}: no such folder", parameters=("media_root",)
             )
         needed = round((self.max_body + VALUE_BYTES * self.max_values) / CLIENT_SHARE)
-        if self.max_held < needed:
+        if self.max_memory < needed:
             raise UsageError(
-                f"max_held is {self.max_held:,}, but a request may need {needed:,} (by "
+                f"max_memory is {self.max_memory:,}, but a request may need {needed:,} (by "
                 "max_body and max_values); raise it",
-                parameters=("max_held", "max_body", "max_values"),
+                parameters=("max_memory", "max_body", "max_values"),
             )
 
     @property
-    def longest_hold(self) -> float:
-        """Returns the longest time in seconds that a request of any client is held."""
-        return max(self.hold, self.hold_openrlhf, self.hold_slime)
+    def longest_timeout(self) -> float:
+        """Returns the longest time limit of a request of any client, in seconds."""
+        return max(self.request_timeout, self.openrlhf_timeout, self.slime_timeout)
 
     @property
     def is_loopback(self) -> bool:

@@ -7,7 +7,7 @@ async function ask(path, body) {
     answer = await fetch(path, { ...options, signal: AbortSignal.timeout(30000) });
     text = await answer.text();
   } catch {
-    throw new Error("The page's command does not answer: is it still running?");
+    throw new Error("The command of this page does not answer; is it still running?");
   }
   if (answer.ok) return answer.headers.get("content-type").startsWith("application/json") ? JSON.parse(text) : text;
   let words = text.trim();

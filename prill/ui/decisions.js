@@ -1,7 +1,7 @@
 // Shared by the pages on which a person decides: one action at a time, decisions that are not on disk yet, and the focus.
 // A page defines `warn`, which shows a message, and `decides`, whether keys decide at the moment.
 
-const STORED = "unsaved";
+const STORED = `unsaved ${location.pathname}`; // another address is another session, or another page of it
 // Unsaved decisions, and the numbers of decisions that this page has saved. Both survive a reload.
 const { drafts, saves } = stored();
 let busy = false;
@@ -9,15 +9,14 @@ let busy = false;
 function stored() {
   try {
     const found = JSON.parse(sessionStorage.getItem(STORED));
-    // Another address is another session.
-    if (found?.address === location.pathname) return { drafts: new Map(found.drafts), saves: found.saves };
+    if (found) return { drafts: new Map(found.drafts), saves: found.saves };
   } catch { /* Without storage, unsaved decisions are lost with the page. */ }
   return { drafts: new Map(), saves: [] };
 }
 
 function store() {
   try {
-    sessionStorage.setItem(STORED, JSON.stringify({ address: location.pathname, drafts: [...drafts], saves }));
+    sessionStorage.setItem(STORED, JSON.stringify({ drafts: [...drafts], saves }));
   } catch { /* Storage is full or forbidden: the browser still asks before leaving the page. */ }
 }
 

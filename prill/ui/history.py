@@ -65,7 +65,7 @@ class History(Generic[_K, _T]):
         )
         if decision is not None and decision.version != self.version(decision.key):
             raise ConflictError(
-                "it was replaced on another page meanwhile; open it to see what stands in the file"
+                "it was changed on another page meanwhile; open it to see the saved one"
             )
         return decision
 

@@ -12,7 +12,7 @@ import contextlib
 import hmac
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -30,8 +30,24 @@ _Request = TypeVar("_Request")
 Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link to a page of the server; `href` is None on the page itself."""
+
+    name: str
+    href: str | None
+
+
 class Site(Protocol):
     """A page with its styles and scripts, and its routes."""
+
+    links: Sequence[Link]
+    """The pages of the server, for the navigation; empty if there is only one."""
+
+    @property
+    def name(self) -> str:
+        """Returns the page's name in the navigation."""
+        ...
 
     @property
     def command(self) -> str:
@@ -80,12 +96,13 @@ _HEADERS = {
 
 
 @contextlib.asynccontextmanager
-async def serving(site: Site, port: int = 0) -> AsyncIterator[str]:
+async def serving(site: Site, port: int = 0, others: Sequence[Site] = ()) -> AsyncIterator[str]:
     """Serves the page for the duration of the block and yields its URL with a new token.
 
-    Raises UsageError if the port is in use.
-
+    The `others` are below it, each at its name in lower case, and all of them link one another.
     `port` 0 lets the system choose.
+
+    Raises UsageError if the port is in use.
     """
     from aiohttp import web
 
@@ -104,7 +121,7 @@ async def serving(site: Site, port: int = 0) -> AsyncIterator[str]:
     bound: int = listening.getsockname()[1]
     # Paths contain the token, so requests are not logged.
     runner = web.AppRunner(
-        application(site, bound, token),
+        application(site, bound, token, others),
         access_log=None,
         handle_signals=False,
         shutdown_timeout=2,
@@ -118,7 +135,7 @@ async def serving(site: Site, port: int = 0) -> AsyncIterator[str]:
         listening.close()
 
 
-def application(site: Site, port: int, token: str) -> web.Application:
+def application(site: Site, port: int, token: str, others: Sequence[Site] = ()) -> web.Application:
     """Makes the application: routes behind a guard that requires the token and a loopback host with
     this port.
     """
@@ -150,6 +167,21 @@ def application(site: Site, port: int, token: str) -> web.Application:
 
     app = web.Application(middlewares=[guard], client_max_size=_MAX_BODY)
     app.on_response_prepare.append(add_headers)
+    folders = {"": site} | {f"{one.name.lower()}/": one for one in others}
+    for folder, one in folders.items():
+        up = "../" if folder else "./"
+        one.links = [
+            Link(other.name, None if other is one else f"{up}{place}")
+            for place, other in folders.items()
+            if others
+        ]
+        _add_page(app, folder, one)
+    return app
+
+
+def _add_page(app: web.Application, folder: str, site: Site) -> None:
+    from aiohttp import web
+
     files = site.files()
 
     async def file(request: web.Request) -> web.StreamResponse:
@@ -159,13 +191,12 @@ def application(site: Site, port: int, token: str) -> web.Application:
         kind = _TYPES[name.rpartition(".")[2]]
         return web.Response(text=files[name], content_type=kind, charset="utf-8")
 
-    app.router.add_get(r"/{token}/{name:([a-z]+\.(js|css))?}", file)
+    app.router.add_get(f"/{{token}}/{folder}{{name:([a-z]+\\.(js|css))?}}", file)
     for path, read, write in site.routes():
         if read is not None:
-            app.router.add_get(f"/{{token}}/{path}", read)
+            app.router.add_get(f"/{{token}}/{folder}{path}", read)
         if write is not None:
-            app.router.add_post(f"/{{token}}/{path}", write)
-    return app
+            app.router.add_post(f"/{{token}}/{folder}{path}", write)
 
 
 async def picture_response(path: str | None) -> web.StreamResponse:

@@ -28,7 +28,7 @@ from prill.config.toml import read_table
 from prill.config.values import Config, config_options
 from prill.errors import MissingExtraError, NoEvidenceError, UnscoredError, UsageError
 from prill.evaluators.claim_check import check_claims, unseen_claims
-from prill.evaluators.registry import JudgeLike, make_judge
+from prill.evaluators.registry import JudgeLike, JudgeOption, make_judge
 from prill.io.store import BadLine, Item
 from prill.protocols import Evaluator, RewardFunction
 from prill.refine.rewards.watch.live import Watch, make_watch
@@ -405,9 +405,7 @@ class RewardConfig(RewardSpec):
         kind = "score"
     """
 
-    judge: Annotated[
-        JudgeLike, Meta(description="Judge to use: a name, FILE.toml, FILE.json or module:Object.")
-    ]
+    judge: JudgeOption
     watch: Annotated[
         WatchSpec | None, Meta(description="Monitors of the reward while it is used.")
     ] = None

@@ -31,10 +31,12 @@ class JudgeRecipe(RowRecipe):
     )
 
     def plan(self, spec: TrainSpec, *args: Any, **rest: Any) -> TrainingPlan:
-        """Reads and measures the rows. Raises UsageError for rows without a verdict."""
+        """Reads and measures the rows. Raises UsageError for rows without a verdict that are not
+        `given`.
+        """
         plan = super().plan(spec, *args, **rest)
         for sample in plan.rows.samples:
-            if sample.verdict is None or sample.verdict not in sample.answer:
+            if not sample.given and (sample.verdict is None or sample.verdict not in sample.answer):
                 raise UsageError(
                     f"{plan.rows.path}:{sample.line}: not the row of a judge, because its "
                     "completion contains no `verdict`"

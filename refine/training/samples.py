@@ -46,12 +46,14 @@ class _Row(msgspec.Struct):
     step: int | None = None
     verdict: str | None = None
     probability: Annotated[float, Meta(ge=0, le=1)] | None = None
+    given: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One row. The content of messages is a list of parts, even if the file has plain text. Rows of
-    one task share `group`. `probability` is a teacher's probability of success, in [0, 1].
+    one task share `group`. `probability` is a teacher's probability of success, in [0, 1]. The
+    completion of a `given` row is a text without a verdict, as `likelihood` learns it.
     """
 
     line: int
@@ -62,6 +64,7 @@ class Sample:
     origin: str
     verdict: str | None = None
     probability: float | None = None
+    given: bool = False
 
     @property
     def answer(self) -> str:
@@ -300,6 +303,7 @@ def _sample(number: int, data: bytes, folder: Path) -> Sample:
         origin,
         row.verdict,
         row.probability,
+        row.given,
     )
 
 

@@ -217,14 +217,14 @@ class TrainSpec:
         read_options(
             TrainSpec, {field.name: getattr(self, field.name) for field in fields(self)}, "training"
         )
-        self.engine_words()
+        self.engine_args()
         if self.trains in OF_PAGES and self.method != "full":
             raise OptionError(
                 f"method: a {self.trains} is trained in full, not as {self.method}; set it to full",
                 "method",
             )
 
-    def engine_words(self) -> list[str]:
+    def engine_args(self) -> list[str]:
         """Splits the further options of the engine as a shell does.
 
         Raises:

@@ -148,7 +148,7 @@ def fit_swift(
     if process.returncode or last_checkpoint(folder) != made:
         raise EndpointError(
             f"ms-swift {plan.versions['ms-swift']} failed (status {process.returncode}; its "
-            f"output is in {folder / ENGINE_LOG}){_last_words(folder / ENGINE_LOG, start)}"
+            f"output is in {folder / ENGINE_LOG}){_last_output(folder / ENGINE_LOG, start)}"
         )
     _restore_weights(made, folder)
     for name in parts:
@@ -226,7 +226,7 @@ def swift_options(spec: TrainSpec, plan: SwiftPlan, folder: Path, last: Path | N
         spec.dtype == "float32"
     ):  # otherwise ms-swift uses 16-bit mixed precision over 32-bit weights
         options |= {"fp16": False, "bf16": False}
-    words = spec.engine_words()
+    words = spec.engine_args()
     for name, value in reversed(options.items()):
         if value is not None:
             words[:0] = (f"--{name}", str(value).lower() if isinstance(value, bool) else str(value))
@@ -353,9 +353,9 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
             yield record
 
 
-def _last_words(log: Path, start: int) -> str:
+def _last_output(log: Path, start: int) -> str:
     with log.open("rb") as file:
-        return keeper.last_words(keeper.last_lines(file, since=start))
+        return keeper.last_output(keeper.last_lines(file, since=start))
 
 
 def _restore_weights(checkpoint: Path, folder: Path) -> None:

@@ -87,11 +87,11 @@ def make_trainer(
         _soften(trainer, plan)
     shown = (plan.held_out or plan.learnt)[: spec.samples]
 
-    def said(model: Any, step: int) -> list[bytes]:
+    def sample(model: Any, step: int) -> list[bytes]:
         answers = _answers(model, plan.base, shown, spec.sample_tokens)
         return [_sample_line(step, *pair) for pair in zip(shown, answers, strict=True)]
 
-    watched(trainer, output, watch, said if shown else None)
+    watched(trainer, output, watch, sample if shown else None)
     return trainer
 
 
@@ -322,10 +322,13 @@ def _pictured(sample: Sample) -> dict[str, Any]:
 
 
 def watched(
-    trainer: Any, output: Path, watch: TrainingWatch, said: Callable[[Any, int], list[bytes]] | None
+    trainer: Any,
+    output: Path,
+    watch: TrainingWatch,
+    generate: Callable[[Any, int], list[bytes]] | None,
 ) -> None:
     """Adds callbacks to a trainer: it reports its steps, ends on `stop`, and writes the answers of
-    `said` at each checkpoint.
+    `generate` at each checkpoint.
     """
     torch, transformers = import_module("torch"), import_module("transformers")
     trainer.remove_callback(transformers.PrinterCallback)  # it prints to standard output
@@ -355,11 +358,13 @@ def watched(
     def sample() -> None:
         # A sharded model cannot generate in one process alone.
         if (
-            said
+            generate
             and trainer.is_world_process_zero()
             and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled)
         ):
-            lines = said(trainer.accelerator.unwrap_model(trainer.model), trainer.state.global_step)
+            lines = generate(
+                trainer.accelerator.unwrap_model(trainer.model), trainer.state.global_step
+            )
             with expect_room(output / SAMPLES, output), (output / SAMPLES).open("ab") as file:
                 file.write(b"".join(lines))
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-PAGES = ("report", "run", "view", "blind", "captions", "watch", "status")
+LINKED = ("linked view", "rewards", "linked captions")  # pages of one server
+PAGES = ("report", "run", "view", "blind", "captions", "watch", "status", *LINKED)
 # What is shown by a click: the selector to click, and of what appears.
 DIALOGS = {
     "keys": ("run", ["#show-help"], "#help[open]"),
@@ -43,8 +44,15 @@ async def addresses(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[d
         served_view(folder) as view,
         served_view(folder, output=folder / "blind.jsonl", blind=True) as blind,
         served_captions(folder) as captions,
+        served_view(
+            folder,
+            output=folder / "linked.jsonl",
+            watch=[folder / "hacked.jsonl"],
+            captions=folder / "captions.jsonl",
+        ) as linked,
     ):
-        served = {"view": view, "blind": blind}
+        made |= {"rewards": f"{linked}rewards/", "linked captions": f"{linked}captions/"}
+        served = {"view": view, "blind": blind, "linked view": linked}
         yield {**made, "captions": captions} | {
             name: f"{url}#t=bread-0" for name, url in served.items()
         }
@@ -82,9 +90,11 @@ async def opened(browser: Chromium, addresses: dict[str, str]) -> AsyncIterator[
         assert not errors
 
 
-SHOWN = dict.fromkeys(("run", "view", "blind"), "#stage img")
-SHOWN |= {"captions": "#picture[src^=pictures]"}
-SHOWN |= {"report": "#summary .facts", "watch": ".watch-plot", "status": ".facts"}
+SHOWN = dict.fromkeys(("run", "blind"), "#stage img")
+SHOWN |= dict.fromkeys(("view", "linked view"), "body:has(#filter-cause) #stage img")  # all is read
+SHOWN |= dict.fromkeys(("captions", "linked captions"), "#picture[src^=pictures]")
+SHOWN |= dict.fromkeys(("watch", "rewards"), ".watch-plot")
+SHOWN |= {"report": "#summary .facts", "status": ".facts"}
 
 
 async def sees(page: Page, selector: str) -> None:
@@ -165,7 +175,7 @@ async def test_paper_shows_all_of_a_page(opened: Any, name: str) -> None:
             assert await page.locator("#summary details:not([open])").count() == 0
 
 
-@pytest.mark.parametrize("name", ["run", "view", "blind", "captions"])
+@pytest.mark.parametrize("name", ["run", "view", "blind", "captions", *LINKED])
 async def test_the_tab_key_reaches_every_control(opened: Any, name: str) -> None:
     page = await opened(name)
     wanted: Sequence[str] = await page.evaluate(

@@ -15,10 +15,14 @@ import pytest
 import pytest_asyncio
 from PIL import Image
 
+from prill.captioner.cache import image_id
+from prill.captioner.files import Caption
 from prill.emulators.browser.chromium import Chromium
 from prill.io.store import BadLine, encode, encode_trajectory
 from prill.refine.rewards.watch.page import watch_page
+from prill.refine.rewards.watch.records import WatchRecord
 from prill.refine.rewards.watch.signs import WatchReport
+from prill.refine.rewards.watch.site import WatchSite
 from prill.service.metrics import Latest, Metrics
 from prill.service.page import status_page
 from prill.transcripts import Call, Transcript, TranscriptLog, transcript_folder
@@ -27,6 +31,7 @@ from prill.types import (
     EvaluatorInfo,
     LabelRecord,
     Observation,
+    Opinion,
     Step,
     Task,
     Trajectory,
@@ -35,6 +40,7 @@ from prill.types import (
 from prill.ui.report.entries import Retry, read_judges
 from prill.ui.report.page import write_report
 from prill.ui.serving import serving
+from prill.ui.view.captions import open_site
 from prill.ui.view.library import Library
 from prill.ui.view.site import ViewSite
 from tests.e2e.annotate.test_hostile import COUNTS, PAYLOADS
@@ -172,13 +178,17 @@ class Window:
         return found
 
 
-async def walked(browser: Chromium, url: str, *, walk: bool = True) -> list[Any]:
+async def walked(browser: Chromium, url: str, shown: str | None = None) -> list[Any]:
+    """Walks through a report or view, or waits until the only part of another page is shown."""
     context = await browser.context(1280, 800)
     try:
         page = await context.new_page()
         window = Window(page, url.partition("#")[0].rpartition("/")[0])
         await page.goto(url)
-        return await window.walk() if walk else [await window.parts()]
+        if shown is None:
+            return await window.walk()
+        await window.sees(shown)
+        return [await window.parts()]
     finally:
         await closed(context)
 
@@ -211,7 +221,34 @@ async def watch_parts(browser: Chromium, folder: Path, text: str) -> list[Any]:
     folder.mkdir()
     page = watch_page([(text, filled(WatchReport, text))])
     (folder / "watch.html").write_text(page, encoding="utf-8", errors="replace")
-    return await walked(browser, (folder / "watch.html").as_uri(), walk=False)
+    return await walked(browser, (folder / "watch.html").as_uri(), "main section")
+
+
+async def rewards_parts(browser: Chromium, folder: Path, text: str) -> list[Any]:
+    folder.mkdir()
+    log = folder / f"{text[:60].replace('/', '∕').replace(chr(0), '')}.jsonl"
+    opinion = filled(Opinion, text, success=True, score=0.5, unscored=None)
+    records = [
+        filled(WatchRecord, text, kind=kind, round=1, verdict=replace(opinion, success=n == 0))
+        for kind in ("verdict", "canary")
+        for n in range(2)
+    ]
+    log.write_bytes(b"".join(map(encode, records)) + encode({"kind": text, "at": text}))
+    async with serving(WatchSite([log], title=text)) as url:
+        return await walked(browser, url, "main .watch-plot")
+
+
+async def captions_parts(browser: Chromium, folder: Path, text: str) -> list[Any]:
+    folder.mkdir()
+    name = f"{text[:60].replace('/', '∕').replace(chr(0), '')}.png"
+    Image.new("RGB", (64, 48), "navy").save(folder / name, "PNG")
+    shot = image_id(str(folder / name))
+    caption = filled(Caption, text, id=shot, image=name, choice=None, unscored="timeout")
+    (folder / "c.jsonl").write_bytes(encode(caption))
+    site, log = open_site(str(folder / "c.jsonl"), str(folder / "d.jsonl"), text.replace("\0", ""))
+    with closing(log):
+        async with serving(WatchSite([folder / "w.jsonl"]), others=[site]) as url:
+            return await walked(browser, f"{url}captions/", "#picture[src^=pictures]")
 
 
 async def status_parts(browser: Chromium, folder: Path, text: str) -> list[Any]:
@@ -223,11 +260,14 @@ async def status_parts(browser: Chromium, folder: Path, text: str) -> list[Any]:
     (folder / "status.html").write_text(
         status_page(metrics, text, refresh=None), encoding="utf-8", errors="replace"
     )
-    return await walked(browser, (folder / "status.html").as_uri(), walk=False)
+    return await walked(browser, (folder / "status.html").as_uri(), "main section")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parts", [report_parts, view_parts, watch_parts, status_parts])
+@pytest.mark.parametrize(
+    "parts",
+    [report_parts, view_parts, watch_parts, rewards_parts, captions_parts, status_parts],
+)
 async def test_no_field_of_a_record_is_more_than_text(
     browser: Chromium, tmp_path: Path, parts: Any
 ) -> None:

@@ -159,7 +159,7 @@ WAYS: dict[str, list[Ways]] = {
     "papers bench": [
         Ways(
             "miniwob --policy react --model m --tasks 43 --seeds 0-4 --trials 2 --lessons.model j "
-            "--beside step,own.toml -o b",
+            "--baselines step,own.toml -o b",
             """
             environment = {name = "miniwob", tasks = 43}
             policy = "react"
@@ -167,7 +167,7 @@ WAYS: dict[str, list[Ways]] = {
             seeds = "0-4"
             trials = 2
             lessons = {model = "j"}
-            beside = ["step", "own.toml"]
+            baselines = ["step", "own.toml"]
             output = "b"
             """,
             lambda: prill.papers.bench.BenchConfig(
@@ -177,16 +177,16 @@ WAYS: dict[str, list[Ways]] = {
                 seeds="0-4",
                 trials=2,
                 lessons={"model": "j"},
-                beside=["step", Path("own.toml")],
+                baselines=["step", Path("own.toml")],
                 output=Path("b"),
             ),
         ),
         Ways(
-            "mind2web --recordings cross-task=t.jsonl --policy self-map --beside none -o runs/m "
+            "mind2web --recordings cross-task=t.jsonl --policy self-map --baselines none -o runs/m "
             "--retry-broken",
             """
             policy = "self-map"
-            beside = "none"
+            baselines = "none"
             output = "runs/m"
             retry_broken = true
             [environment]
@@ -196,7 +196,7 @@ WAYS: dict[str, list[Ways]] = {
             lambda: prill.papers.bench.BenchConfig(
                 environment={"name": "mind2web", "recordings": ["cross-task=t.jsonl"]},
                 policy="self-map",
-                beside="none",
+                baselines="none",
                 output="runs/m",
                 retry_broken=True,
             ),
@@ -490,7 +490,8 @@ WAYS: dict[str, list[Ways]] = {
     ],
     "view": [
         Ways(
-            "t.jsonl --verdicts v.jsonl --annotator ada -o l.jsonl --blind --by task --port 8800",
+            "t.jsonl --verdicts v.jsonl --annotator ada -o l.jsonl --blind --by task --port 8800 "
+            "--captions c.jsonl --watch w.jsonl",
             """
             trajectories = ["t.jsonl"]
             verdicts = ["v.jsonl"]
@@ -499,6 +500,8 @@ WAYS: dict[str, list[Ways]] = {
             blind = true
             by = ["task"]
             port = 8800
+            captions = "c.jsonl"
+            watch = ["w.jsonl"]
             """,
             lambda: prill.ViewConfig(
                 trajectories=[Path("t.jsonl")],
@@ -508,6 +511,8 @@ WAYS: dict[str, list[Ways]] = {
                 blind=True,
                 by=["task"],
                 port=8800,
+                captions="c.jsonl",
+                watch=["w.jsonl"],
             ),
         ),
     ],
@@ -642,7 +647,7 @@ WAYS: dict[str, list[Ways]] = {
     ],
     "best": [
         Ways(
-            "v.jsonl t.jsonl -o best.jsonl --labels l.jsonl --source human --attempts 4 "
+            "t.jsonl --verdicts v.jsonl -o best.jsonl --labels l.jsonl --source human --attempts 4 "
             "--plot p.svg",
             """
             verdicts = "v.jsonl"
@@ -663,14 +668,44 @@ WAYS: dict[str, list[Ways]] = {
                 plot=Path("p.svg"),
             ),
         ),
+        Ways(
+            "t.jsonl --compare c.jsonl --model gpt-4o --base-url http://x --captioner given "
+            "--seed 3 --transitions 5 --budget-usd 2 --retry-unscored --no-transcripts",
+            """
+            trajectories = "t.jsonl"
+            compare = "c.jsonl"
+            model = {name = "gpt-4o", base-url = "http://x"}
+            captioner = "given"
+            budget-usd = 2
+            retry-unscored = true
+            transcripts = false
+            [comparison]
+            seed = 3
+            transitions = 5
+            """,
+            lambda: prill.BestConfig(
+                trajectories="t.jsonl",
+                compare=Path("c.jsonl"),
+                model={"name": "gpt-4o", "base_url": "http://x"},
+                captioner="given",
+                comparison=prill.ComparisonSpec(seed=3, transitions=5),
+                budget_usd=2,
+                retry_unscored=True,
+                transcripts=False,
+            ),
+        ),
     ],
     "protocols": [
         Ways(
             "t.jsonl -o out --model gpt-4o --base-url http://x --protocols webjudge,uv "
-            "--captioner given --limit 50 --retry-unscored --no-transcripts --budget-usd 5",
+            "--captioner given --limit 50 --retry-unscored --no-transcripts --budget-usd 5 "
+            "--labels l.jsonl --source human --truth unanimous",
             """
             trajectories = ["t.jsonl"]
             output = "out"
+            labels = "l.jsonl"
+            source = "human"
+            truth = "unanimous"
             model = {name = "gpt-4o", base-url = "http://x"}
             protocols = ["webjudge", "uv"]
             captioner = "given"
@@ -685,6 +720,9 @@ WAYS: dict[str, list[Ways]] = {
                 model=prill.ModelConfig("gpt-4o", base_url="http://x"),
                 protocols=["webjudge", "uv"],
                 captioner="given",
+                labels="l.jsonl",
+                source="human",
+                truth="unanimous",
                 limit=50,
                 retry_unscored=True,
                 transcripts=False,
@@ -772,6 +810,18 @@ WAYS: dict[str, list[Ways]] = {
             metric = "aitw"
             """,
             lambda: prill.AgreeConfig(verdicts="p.jsonl", labels="r.jsonl", metric="aitw"),
+        ),
+        Ways(
+            "v.jsonl l.jsonl --metric answers --trajectories t.jsonl",
+            """
+            verdicts = "v.jsonl"
+            labels = "l.jsonl"
+            metric = "answers"
+            trajectories = "t.jsonl"
+            """,
+            lambda: prill.AgreeConfig(
+                verdicts="v.jsonl", labels="l.jsonl", metric="answers", trajectories="t.jsonl"
+            ),
         ),
     ],
     "fit": [
@@ -1406,7 +1456,7 @@ def test_a_first_word_alone_lists_its_commands(capsys: pytest.CaptureFixture[str
         for line in (f"prill {name}" for name in COMMANDS if name.startswith("train "))
     )
     assert main(["train"]) == 2
-    assert "say which: policy, captioner, judge, ranker, planner" in capsys.readouterr().err
+    assert "name a subcommand: policy, captioner, judge, ranker, planner" in capsys.readouterr().err
     assert main(["train", "plicy", "rows.jsonl"]) == 2
     assert "unknown 'plicy' (did you mean 'policy'?)" in capsys.readouterr().err
 

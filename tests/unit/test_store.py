@@ -163,6 +163,20 @@ def test_any_line_decodes_or_is_input_error(line: bytes) -> None:
         assert isinstance(decode_trajectory(line, Path("/data")), Trajectory)
 
 
+@pytest.mark.parametrize(
+    "path", ["..", "in/..", "in/../..", "in/../../secret.png", "out/secret.png", "in/../out/x.png"]
+)
+def test_no_path_leaves_the_folder(tmp_path: Path, path: str) -> None:
+    (tmp_path / "data" / "in").mkdir(parents=True)
+    (tmp_path / "data" / "out").symlink_to(tmp_path)
+    state = f'{{"id": "a", "task": {{"goal": "g"}}, "final": {{"screenshot": "{path}"}}}}'
+    if path == "in/..":  # the folder itself is inside
+        assert decode_trajectory(state.encode(), tmp_path / "data").final is not None
+        return
+    with pytest.raises(InputError, match="leaves the folder"):
+        decode_trajectory(state.encode(), tmp_path / "data")
+
+
 def test_link_out_of_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "secret.png").write_bytes(b"x")

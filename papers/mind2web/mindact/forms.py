@@ -92,7 +92,9 @@ def read_chat(text: str) -> ChatAnswer:
             operation = _OPERATION.search(str(table.get("action") or table.get("operation") or ""))
             return ChatAnswer(
                 (named,),
-                *_said(operation, "" if table.get("value") is None else str(table["value"])),
+                *_parse_operation(
+                    operation, "" if table.get("value") is None else str(table["value"])
+                ),
             )
     lines = [
         line for line in map(plain_line, without_fences(_TURN.split(text)[0]).splitlines()) if line
@@ -103,7 +105,8 @@ def read_chat(text: str) -> ChatAnswer:
     answers = answers or [line for line in lines if _ALONE.fullmatch(line)]
     operation, typed = _CHAT_ACTION.search(flat), _CHAT_VALUE.search(flat)
     return ChatAnswer(
-        tuple(answers), *_said(operation, typed[1] if typed else _behind(flat, operation))
+        tuple(answers),
+        *_parse_operation(operation, typed[1] if typed else _behind(flat, operation)),
     )
 
 
@@ -111,7 +114,7 @@ def letter_in(said: str) -> str:
     """Returns the letter of a choice, in upper case. Raises UnreadableReplyError."""
     found = _CHAT_LETTER.match(said)
     if found is None:
-        raise UnreadableReplyError(f"{excerpt(said)} is no letter of a choice")
+        raise UnreadableReplyError(f"{excerpt(said)} is not the letter of a choice")
     return found[1].upper()
 
 
@@ -127,7 +130,7 @@ def _flat(value: Any) -> dict[str, Any]:
     return table | lower_keys(next(inner, {}))
 
 
-def _said(operation: re.Match[str] | None, value: str) -> tuple[str, str]:
+def _parse_operation(operation: re.Match[str] | None, value: str) -> tuple[str, str]:
     """Returns the operation in capitals and the value without quotes."""
     name, value = operation[1].upper() if operation else "", value.strip().strip("`").strip()
     if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":

@@ -19,7 +19,7 @@ from prill.models.prompts import clean, content_hash, quoted
 from prill.papers.embedders import Embedder, Fitted
 from prill.papers.mind2web.mindact.forms import PACKAGE, Wording, operation_lines, to_operation
 from prill.papers.mind2web.pages.state import PageState, read_state
-from prill.papers.replies import fill_prompt, said_by
+from prill.papers.replies import complete_text, fill_prompt
 from prill.protocols import LanguageModel
 from prill.types import Action, Task
 
@@ -272,7 +272,7 @@ async def rationale(
             "question": _PUT.question(snippet.instruction, snippet.past, None),
             "answer": quoted("answer", "\n".join(operation_lines(*to_operation(snippet.action)))),
         }
-        return await _said(model, "rationale", values, prompt)
+        return await _complete(model, "rationale", values, prompt)
 
     return await kept.get(f"{snippet.key}_{positive}", model, "rationale", ask)
 
@@ -285,7 +285,7 @@ async def rewritten(task: Task, model: LanguageModel | None, kept: Sentences, pr
     async def ask() -> str:
         assert model is not None
         earlier = "\n".join(f"{i}. {run.task.goal}" for i, run in enumerate(task.earlier, 1))
-        return await _said(
+        return await _complete(
             model,
             "rewrite",
             {"earlier": quoted("requests", earlier), "request": quoted("request", task.goal)},
@@ -296,9 +296,9 @@ async def rewritten(task: Task, model: LanguageModel | None, kept: Sentences, pr
     return await kept.get(key, model, "instruction", ask)
 
 
-async def _said(model: LanguageModel, name: str, values: dict[str, str], prompt: str) -> str:
+async def _complete(model: LanguageModel, name: str, values: dict[str, str], prompt: str) -> str:
     messages = fill_prompt(PACKAGE, name, values)
-    said = await said_by(model, messages, max_tokens=_MAX_TOKENS, prompt=prompt)
+    said = await complete_text(model, messages, max_tokens=_MAX_TOKENS, prompt=prompt)
     if not (sentence := " ".join(clean(said.rpartition("</think>")[2]).split())):
         raise UnparsableError(
             f"{model.name} did not write the {'sentence' if name == 'rationale' else 'instruction'}"

@@ -28,7 +28,7 @@ from prill.io.append_log import AppendLog
 from prill.io.lines import is_stream, read_lines
 from prill.io.outputs import check_output, expect_file, failures, writing
 from prill.io.store import BadLine, read_trajectories, write_trajectories
-from prill.models.devices import hold
+from prill.models.devices import register_user
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
 from prill.models.local.weights import folder_hash, model_failures
@@ -430,7 +430,7 @@ class CrossEncoder:
         expect_trained(self.folder)
         self._loaded: tuple[Any, Any] | None = None
         self._one = threading.Lock()
-        hold(self)
+        register_user(self)
 
     def free(self) -> None:
         """Frees the weights. The next call to `score` loads them again."""

@@ -243,7 +243,7 @@ _SAID = re.compile(r"(?:(?<!\S)(CLICK|SELECT|TYPE) )?\[([^\]]*)\](?: \[([^\]]+)\
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StepTarget:
     """The target of a recorded step. `ranks` are the positives' ranks; None: not a candidate."""
 
     positives: tuple[str, ...]
@@ -262,7 +262,9 @@ class Asked:
     @property
     def text(self) -> str:
         """Formats the action in Synapse's form: `TYPE [12] [new york]`."""
-        return said(self.operation, self.positives[0] if self.positives else "", self.value)
+        return format_action(
+            self.operation, self.positives[0] if self.positives else "", self.value
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +298,7 @@ class Marking:
     top: int = TOP
     step_match: Match = "parsed"
 
-    def score(self, asked: Asked, done: Action | None) -> StepScore:
+    def score(self, asked: StepTarget, done: Action | None) -> StepScore:
         """Scores a predicted action.
 
         Args:
@@ -320,8 +322,8 @@ class Marking:
         )
         return StepScore(element, f1, element == 1 and f1 == 1)
 
-    def _by_text(self, asked: Asked, text: str) -> StepScore:
-        operation, id, value = read_said(text)
+    def _by_text(self, asked: StepTarget, text: str) -> StepScore:
+        operation, id, value = parse_action(text)
         wanted = (
             asked.operation,
             asked.positives[0],
@@ -341,7 +343,7 @@ class Marking:
 USUAL = Marking()
 
 
-def describe_step(step: Step) -> Asked:
+def describe_step(step: Step) -> StepTarget:
     """Reads the target of a recorded step.
 
     Args:
@@ -356,7 +358,7 @@ def describe_step(step: Step) -> Asked:
     """
     ranks = {id: rank for rank, id in enumerate(read_state(step.observation.text or "").candidates)}
     positives = tuple((step.action.target or "").split())
-    return Asked(
+    return StepTarget(
         positives,
         tuple(map(ranks.get, positives)),
         step.action.kind.upper(),
@@ -364,12 +366,12 @@ def describe_step(step: Step) -> Asked:
     )
 
 
-def said(operation: str, id: str, value: str | None) -> str:
+def format_action(operation: str, id: str, value: str | None) -> str:
     """Formats an action in Synapse's form: `CLICK [8635]`, `TYPE [12] [new york]`."""
     return f"{operation} [{id}]" + (f" [{value}]" if value and operation != "CLICK" else "")
 
 
-def read_said(text: str) -> tuple[str | None, str | None, str | None]:
+def parse_action(text: str) -> tuple[str | None, str | None, str | None]:
     """Parses operation, id and value from Synapse's form. A missing part is None."""
     found = _SAID.search(text)
     return (found[1], found[2], found[3]) if found else (None, None, None)

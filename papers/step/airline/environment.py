@@ -23,7 +23,7 @@ from prill.config.registry import read_options
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.browser.config import PagesConfig
 from prill.emulators.browser.environment import BrowserEnvironment, Hooks, PageSpec
-from prill.emulators.settings import Playing, Scripts, Setting
+from prill.emulators.settings import Playing, Scripts, Setting, broken_label
 from prill.emulators.task_source import Names, join_names, task_names
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.papers.replies import read_toml
@@ -189,9 +189,7 @@ class Airline:
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
         """Labels the episode by `task_completion`, with the progress as note."""
         if trajectory.error is not None:
-            return LabelRecord(
-                id=trajectory.id, success=None, source="oracle", note="the episode broke off"
-            )
+            return broken_label(trajectory)
         now = await self._evaluate()
         note = f"progress {now.complete:.2f}"
         return LabelRecord(
@@ -261,12 +259,12 @@ class AirlineConfig(PagesConfig, AirlineSpec):
 
     name: ClassVar[str] = "airline"
     usual_steps: ClassVar[int] = 25
-    _told: ClassVar[frozenset[str]] = PagesConfig._told | {"elsewhere"}
+    _identifying: ClassVar[frozenset[str]] = PagesConfig._identifying | {"remote"}
 
     tasks: Annotated[
         Names, Meta(description=f"all, or some of {', '.join(Airline.tasks())}; seeds 0 to 19.")
     ] = None
-    elsewhere: Annotated[
+    remote: Annotated[
         bool,
         Meta(description="Use the service at $AIRLINE instead of a local one ($AIRLINE_TOKEN)."),
     ] = False
@@ -285,11 +283,11 @@ class AirlineConfig(PagesConfig, AirlineSpec):
             raise UsageError(
                 f"seeds: each task has the scenarios 0 to {SCENARIOS - 1}", parameters=("seeds",)
             )
-        if self.elsewhere and run.attempts > 1 and run.copies > 1:
+        if self.remote and run.attempts > 1 and run.copies > 1:
             raise UsageError(
-                "elsewhere: two workers would play one scenario at the same time; leave out "
+                "remote: two workers would play one scenario at the same time; leave out "
                 "workers or attempts",
-                parameters=("elsewhere", "workers", "attempts"),
+                parameters=("remote", "workers", "attempts"),
             )
         options = self.page_options(run, AirlineSpec)
         spec = AirlineSpec(**read_options(AirlineSpec, options, "environment 'airline'"))
@@ -303,18 +301,18 @@ class AirlineConfig(PagesConfig, AirlineSpec):
             await browser.close()
             desks.close()
 
-        told = {**self.shown(), "elsewhere": self.elsewhere, **self.more()}
-        return Setting(environments, names, Airline.task, Airline.grade, told, close)
+        settings = {**self.shown(), "elsewhere": self.remote, **self.more()}
+        return Setting(environments, names, Airline.task, Airline.grade, settings, close)
 
     def scripts(self) -> Scripts:
         """Returns solutions for the scenarios of a site in this process."""
         from prill.emulators.shop.play import ShopPlay
         from prill.papers.step.airline.desk import solution
 
-        if self.elsewhere:
+        if self.remote:
             raise UsageError(
-                "the scripted policy only knows the scenarios of this process; leave out elsewhere",
-                parameters=("elsewhere",),
+                "the scripted policy only knows the scenarios of this process; leave out remote",
+                parameters=("remote",),
             )
 
         def play(task: str, seed: int, behaviour: str) -> Policy:
@@ -323,7 +321,7 @@ class AirlineConfig(PagesConfig, AirlineSpec):
         return Scripts(play, ("solve",), where="at the airline")
 
     def _service(self, desks: ExitStack) -> Service:
-        if self.elsewhere:
+        if self.remote:
             return read_service(os.environ)
         from prill.papers.step.airline.desk import AirlineDesk
 

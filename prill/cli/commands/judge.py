@@ -10,7 +10,7 @@ from prill.cli.layout import FlagLayout
 _LIMITS = frozenset(
     f"max_{name}"
     for name in (
-        "held",
+        "memory",
         "image_bytes",
         "images",
         "items",
@@ -20,7 +20,7 @@ _LIMITS = frozenset(
         "results",
         "values",
     )
-) | {"body_timeout", "door"}
+) | {"body_timeout", "max_waiting"}
 _FILES = dict.fromkeys(
     ("canaries", "canary_labels", "observations", "reference", "student"), "FILE"
 )

@@ -23,7 +23,7 @@ COMMANDS: Mapping[str, Command] = {
                 "reflection_tokens",
                 "lesson_tries",
             },
-            metavars={"environment": "BENCHMARK", "output": "DIR", "beside": "NAME,FILE"},
+            metavars={"environment": "BENCHMARK", "output": "DIR", "baselines": "NAME,FILE"},
             whole=WHOLE | {"policy.lessons", "policy.observation_tokens"},
         ),
         (

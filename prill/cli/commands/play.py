@@ -56,7 +56,7 @@ COMMANDS: Mapping[str, Command] = {
         "ENVIRONMENT --help and --policy NAME --help list the options of an environment "
         "and of a policy: miniwob, webarena, airline, web, browsergym, mind2web, android, "
         "ios.\n"
-        "Exit codes: 0 all episodes completed, 3 some broke off or have no label, 2 bad "
+        "Exit codes: 0 all episodes completed, 3 some ended with an error or have no label, 2 bad "
         "usage, 4 a required service is down, 130 interrupted.",
         dry_run=True,
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prill.cli.commands.base import JUDGE, LABELS, Command
+from prill.cli.commands.base import JUDGE, LABELS, MORE_OF_MODEL, Command
 from prill.cli.layout import FlagLayout
 
 _LABELLED = {
@@ -98,12 +98,22 @@ COMMANDS: Mapping[str, Command] = {
         "pick the best of several attempts at each task, and estimate what such picks are worth",
         "prill.runs.trust.best:BestConfig",
         "prill.cli.trusting:best",
-        FlagLayout(("verdicts", "trajectories"), metavars={**_LABELLED, "attempts": "N"}),
-        (
-            "prill best v.jsonl t.jsonl -o best.jsonl",
-            "prill best v.jsonl t.jsonl --labels labels.jsonl --plot best.svg",
-            "prill best v.jsonl t.jsonl --labels labels.jsonl --attempts 8 --json",
+        FlagLayout(
+            ("trajectories",),
+            hidden=MORE_OF_MODEL,
+            metavars={**_LABELLED, "attempts": "N", "compare": "FILE"},
         ),
+        (
+            "prill best t.jsonl --verdicts v.jsonl -o best.jsonl",
+            "prill best t.jsonl --verdicts v.jsonl --labels labels.jsonl --plot best.svg",
+            "prill best t.jsonl --compare comparisons.jsonl --model gpt-4o -o best.jsonl",
+        ),
+        "--compare asks for facts about each action, and then once per task which attempt is the "
+        "best. A task whose comparison fails is unscored.\n"
+        "Exit codes: 0 done, 3 done and some compared tasks are unscored, 2 nothing could be "
+        "read or bad usage, 4 endpoint down,\n"
+        "130 interrupted.",
+        dry_run=True,
     ),
     "failures": Command(
         "trust",
@@ -181,13 +191,15 @@ COMMANDS: Mapping[str, Command] = {
         "trust",
         "read, search, compare and label runs in a browser, also while their files grow",
         "prill.runs.view:ViewConfig",
-        "prill.cli.trusting:view",
+        "prill.cli.pages:view",
         FlagLayout(
             ("trajectories",),
             metavars={
                 "annotator": "NAME",
                 "by": "KEY",
                 "output": "LABELS",
+                "captions": "FILE",
+                "watch": "W",
                 "verdicts": "V",
                 "labels": "L",
                 "title": "TEXT",
@@ -197,7 +209,7 @@ COMMANDS: Mapping[str, Command] = {
         (
             "prill view t.jsonl --verdicts v.jsonl --labels l.jsonl",
             "prill view t.jsonl --verdicts v.jsonl --annotator ada -o ada.jsonl --blind",
-            "prill view logs --verdicts vlm.jsonl steps.jsonl --by task",
+            "prill view logs --verdicts vlm.jsonl steps.jsonl --by task --watch watch.jsonl",
         ),
         "The page is served on this machine only, and follows files that a run is writing. "
         "`prill report` writes the same page as a file.\n"
@@ -207,7 +219,7 @@ COMMANDS: Mapping[str, Command] = {
         "trust",
         "label trajectories by hand in a browser",
         "prill.runs.annotate:AnnotateConfig",
-        "prill.cli.trusting:annotate",
+        "prill.cli.pages:annotate",
         FlagLayout(
             ("trajectories",),
             metavars={
@@ -237,7 +249,7 @@ COMMANDS: Mapping[str, Command] = {
         "trust",
         "write one HTML page with screenshots, verdicts and labels",
         "prill.runs.report:ReportConfig",
-        "prill.cli.trusting:report",
+        "prill.cli.reporting:report",
         FlagLayout(
             ("trajectories",),
             metavars={

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from prill.errors import ContextTooLongError, EndpointError, UsageError
-from prill.models.devices import hold
+from prill.models.devices import register_user
 from prill.models.local.embedded_weights import embedded_model_folder
 from prill.models.local.trained import expect_model
 from prill.models.local.weights import DTYPES, check_adapter, libraries, load
@@ -236,7 +236,7 @@ class _Choosers:
 
 
 _choosers = _Choosers()
-hold(_choosers)
+register_user(_choosers)
 
 
 def weights_hash(folder: str | os.PathLike[str]) -> str:

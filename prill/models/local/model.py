@@ -25,7 +25,7 @@ from msgspec import Meta
 from prill.errors import PrillError, TruncatedError, UnparsableError, UsageError
 from prill.models.calls import Call, build_turns, image_files, is_transcribed, note
 from prill.models.client import PIXEL_BUDGET
-from prill.models.devices import hold
+from prill.models.devices import register_user
 from prill.models.ledger import Ledger, Price, queued
 from prill.models.local.embedded_weights import embedded_model_folder
 from prill.models.local.trained import expect_model
@@ -39,11 +39,13 @@ from prill.models.local.weights import (
     read_window,
 )
 from prill.models.prompts import call_code
-from prill.models.replies import excerpt
+from prill.models.replies import GivenReply, excerpt
 from prill.models.request import (
     TOP_LOGPROBS,
+    AdapterOption,
     ImageEncoder,
     ImageFormat,
+    MaxPixelsOption,
     RepetitionPenalty,
     Temperature,
     TopK,
@@ -81,7 +83,7 @@ class _Desk:
         self._weights: Weights | None = None
         self._waiting: list[_Waiting] = []
         self._lock = threading.Lock()
-        hold(self)
+        register_user(self)
 
     def free(self) -> None:
         """Releases the weights after the running batch; the next call loads them again."""
@@ -199,9 +201,7 @@ class LocalModel:
         self,
         path: str | os.PathLike[str],
         *,
-        adapter: Annotated[
-            str | None, Meta(description="Folder with a LoRA adapter in PEFT's format.")
-        ] = None,
+        adapter: AdapterOption = None,
         device: Annotated[
             str | None, Meta(description="Device, for example cuda, cpu or mps.")
         ] = None,
@@ -212,14 +212,7 @@ class LocalModel:
         timeout: Annotated[
             float, Meta(gt=0, description="Timeout of one reply, in seconds.")
         ] = 600.0,
-        max_pixels: Annotated[
-            int,
-            Meta(
-                ge=1,
-                description="Maximum number of pixels of a screenshot. Larger ones are scaled "
-                "down.",
-            ),
-        ] = PIXEL_BUDGET,
+        max_pixels: MaxPixelsOption = PIXEL_BUDGET,
         image_format: ImageFormat = None,
         temperature: Temperature = None,
         top_p: TopP = None,
@@ -315,7 +308,12 @@ class LocalModel:
         request, usage = worded(messages, ending, code), Usage()
         pictures = sum(isinstance(part, Image) for message in request for part in message.parts)
         for limit in (max_tokens, 2 * max_tokens):
-            generation = await self._in_turn(request, limit, TOP_LOGPROBS if form else 0)
+            generation = await self._in_turn(
+                request,
+                limit,
+                TOP_LOGPROBS if form else 0,
+                form.text if isinstance(form, GivenReply) else "",
+            )
             await self._note(request, generation)
             usage += self.ledger.record(
                 generation.prompt_tokens, generation.completion_tokens, pictures
@@ -333,7 +331,7 @@ class LocalModel:
         return Reply(generation.text, usage, fields, generation.tokens)
 
     async def _in_turn(
-        self, request: Sequence[Message], max_tokens: int, alternatives: int
+        self, request: Sequence[Message], max_tokens: int, alternatives: int, given: str
     ) -> Generation:
         """Queues the call and returns its generation. A cancelled call stops at its next token."""
         stop = threading.Event()
@@ -346,6 +344,7 @@ class LocalModel:
                 alternatives=alternatives,
                 timeout=self.timeout,
                 stop=stop,
+                given=given,
             )
 
         try:

@@ -61,7 +61,8 @@ class Prepared:
     """One tokenised call.
 
     `alternatives`: the number of top tokens to record at each position; 0: no log-probabilities.
-    `room` is the part of `max_tokens` that fits the model's window.
+    `room` is the part of `max_tokens` that fits the model's window. `given` are the tokens of the
+    answer if it is measured and not generated.
     """
 
     inputs: Mapping[str, Any]
@@ -72,6 +73,7 @@ class Prepared:
     alternatives: int
     timeout: float
     stop: threading.Event
+    given: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
@@ -106,10 +108,11 @@ class Weights:
         alternatives: int,
         timeout: float,
         stop: threading.Event,
+        given: str = "",
     ) -> Prepared:
         """Tokenises a call with chat turns. Raises ContextTooLongError, EndpointError."""
         if not self.sees:
-            turns = [{**turn, "content": _words(turn["content"])} for turn in turns]
+            turns = [{**turn, "content": _format_parts(turn["content"])} for turn in turns]
         with model_failures():
             if self.has_encoder and not getattr(self.reader, "chat_template", None):
                 inputs = self.tokenizer(
@@ -137,9 +140,21 @@ class Weights:
             if window is None
             else min(max_tokens, window - (1 if self.has_encoder else length))
         )
+        tokens = self._given(given) if given else ()
+        if len(tokens) > room:
+            raise ContextTooLongError(
+                f"the given reply has {len(tokens)} tokens, but there is room for {room} only",
+                tokens=length + len(tokens),
+            )
         return Prepared(
-            dict(inputs), length, room, max_tokens, sampling, alternatives, timeout, stop
+            dict(inputs), length, room, max_tokens, sampling, alternatives, timeout, stop, tokens
         )
+
+    def _given(self, text: str) -> tuple[int, ...]:
+        """Returns a reply's tokens with the one that ends it."""
+        ends = self.model.generation_config.eos_token_id
+        end = ends[0] if isinstance(ends, list) else ends
+        return *self.tokenizer(text, add_special_tokens=False)["input_ids"], end
 
     def generate(self, calls: Sequence[Prepared]) -> list[Generation | PrillError]:
         """Returns an answer or an error for each call.
@@ -273,7 +288,9 @@ class _Draw:
         self.noted = self.noted or [[] for _ in self.calls]
         chosen = scores.argmax(-1)
         for i, call in enumerate(self.calls):
-            if (
+            if call.given:
+                chosen[i] = call.given[min(len(self.noted[i]), len(call.given) - 1)]
+            elif (
                 call.sampling.temperature > 0
                 or call.sampling.limits.get("repetition_penalty", 1.0) != 1.0
             ):
@@ -476,7 +493,7 @@ def _together(calls: Sequence[Prepared], padding: int, *, left: bool) -> dict[st
     return batch
 
 
-def _words(parts: Sequence[Mapping[str, str]]) -> str:
+def _format_parts(parts: Sequence[Mapping[str, str]]) -> str:
     if any(part["type"] == "image" for part in parts):
         raise EndpointError("this model does not accept images; use a vision model")
     return "".join(part["text"] for part in parts)

@@ -17,7 +17,7 @@ from prill.io.outputs import check_output, expect_file
 from prill.io.store import read_labels, read_trajectories
 from prill.io.tables import data_frame
 from prill.policies.scripted.policy import BEHAVIOURS
-from prill.runs.base import synchronous, wait_for
+from prill.runs.base import RunFolderOption, synchronous, wait_for
 from prill.runs.plan import RunPlan
 from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, RolloutSession, record_session
 from prill.runs.rollout.episodes import session as episodes_session
@@ -30,9 +30,7 @@ class RolloutConfig(EpisodesConfig):
     that a later run continues.
     """
 
-    output: Annotated[
-        str | Path, Meta(description="Output folder. An interrupted run resumes there.")
-    ]
+    output: RunFolderOption
     attempts: Annotated[
         int, Meta(ge=1, description="Number of attempts at each task and seed.")
     ] = 1

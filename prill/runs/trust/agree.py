@@ -1,4 +1,4 @@
-"""Compares verdicts with labels, or predicted actions with recorded ones."""
+"""Compares verdicts or answers with labels, or predicted actions with recorded ones."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from prill.evaluators.meta.agreement import (
 )
 from prill.evaluators.meta.aitw import ActionMatching, match_actions
 from prill.evaluators.meta.annotators import AnnotatorAgreement, annotator_agreement
+from prill.evaluators.meta.answers import AnswersAgreement, measure_answers
 from prill.evaluators.meta.comparison import (
     AgentRanking,
     Comparison,
@@ -110,8 +111,8 @@ _ACTION_FIGURES = {
 
 @dataclass(frozen=True, kw_only=True)
 class AgreeConfig(Config):
-    """Configuration of `prill agree`: compare verdicts with labels, or predicted actions with
-    recorded ones.
+    """Configuration of `prill agree`: compare verdicts or answers with labels, or predicted actions
+    with recorded ones.
     """
 
     verdicts: Annotated[
@@ -122,10 +123,11 @@ class AgreeConfig(Config):
         str | Path, Meta(description="Label file. With metric aitw: the recorded trajectories.")
     ]
     metric: Annotated[
-        Literal["verdicts", "aitw"],
+        Literal["verdicts", "answers", "aitw"],
         Meta(
-            description="aitw: match predicted actions with recorded ones, as in Android "
-            "in the Wild. Both files then hold trajectories."
+            description="answers: compare the answers of judge ask with those in the labels. "
+            "aitw: match predicted actions with recorded ones, as in Android in the Wild. Both "
+            "files then hold trajectories."
         ),
     ] = "verdicts"
     trajectories: Annotated[
@@ -190,6 +192,13 @@ class AgreeConfig(Config):
                 f"{wrong[0]}: only for verdicts; with metric aitw both files hold trajectories",
                 parameters=(wrong[0],),
             )
+        kept = ("trajectories", "source", "truth")
+        wrong = [name for name in given if name in _OF_VERDICTS and name not in kept]
+        if self.metric == "answers" and wrong:
+            raise UsageError(
+                f"{wrong[0]}: only for the outcome of runs, not for answers",
+                parameters=(wrong[0],),
+            )
         if self.by and not self.trajectories:
             raise UsageError(
                 "by needs trajectories, because verdicts do not contain the groups",
@@ -208,8 +217,8 @@ class AgreeResult:
     """Result of a comparison; printing it shows all tables.
 
     Args:
-        compared: The figures of verdicts against labels or, with metric aitw, of actions against
-            recorded ones.
+        compared: The figures of verdicts against labels or, with metric answers, of answers; with
+            metric aitw, of actions against recorded ones.
         corrections: The labels that were replaced; None: no corrections were requested.
         webarena: Success rates of WebArena's subsets, as labelled and corrected.
         annotators: The agreement among annotators; None if no run has two of them.
@@ -222,7 +231,7 @@ class AgreeResult:
         suspects: Labels that are probably wrong; None: not requested.
     """
 
-    compared: Agreement | ActionMatching
+    compared: Agreement | AnswersAgreement | ActionMatching
     corrections: Corrected | None = None
     webarena: tuple[SuccessRate, ...] = ()
     annotators: AnnotatorAgreement | None = None
@@ -239,11 +248,11 @@ class AgreeResult:
         """Returns the figures of verdicts against labels, as `prill.agreement` does.
 
         Raises:
-            UsageError: The metric was aitw, which compares actions.
+            UsageError: The metric was another.
         """
         if isinstance(self.compared, Agreement):
             return self.compared
-        raise UsageError("metric aitw compares actions, not verdicts; use `compared`")
+        raise UsageError("this metric does not compare verdicts; use `compared`")
 
     def table(self, by: str | None = None) -> Table:
         """Returns the figures, or the slices by one key, as a table.
@@ -260,7 +269,7 @@ class AgreeResult:
         if by is None:
             return (
                 self.compared.table()
-                if isinstance(self.compared, Agreement)
+                if isinstance(self.compared, Agreement | AnswersAgreement)
                 else figure_table(self.compared.figures)
             )
         if by not in self.slices:
@@ -313,6 +322,8 @@ class AgreeResult:
         return {kind: counts[kind] for kind in ("false positive", "false negative", "unscored")}
 
     def __str__(self) -> str:
+        if isinstance(self.compared, AnswersAgreement):
+            return str(self.compared)
         return "\n".join(
             _page(self, self.compared)
             if isinstance(self.compared, Agreement)
@@ -341,6 +352,16 @@ def agree(config: AgreeConfig) -> AgreeResult:
             read_trajectories(path, on_error="skip") for path in (config.verdicts, config.labels)
         )
         return AgreeResult(compared=match_actions(predicted, recorded))
+    if config.metric == "answers":
+        return AgreeResult(
+            compared=measure_answers(
+                read_verdicts(config.verdicts),
+                read_labels(config.labels),
+                config.source,
+                config.truth,
+                read_runs(config.trajectories, ()).tasks if config.trajectories else None,
+            )
+        )
     inputs = [config.verdicts, config.labels, config.trajectories, config.against]
     if config.disagreements:
         check_output(config.disagreements, "disagreements", inputs, parameter="disagreements")

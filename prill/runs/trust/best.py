@@ -1,32 +1,61 @@
-"""Picks the best of several attempts at each task by a judge, and estimates the value of such
-picks.
+"""Picks the best of several attempts at each task, by verdicts or by comparing the attempts, and
+estimates the value of such picks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from prill.config.values import Config
-from prill.errors import UsageError
+from prill.captioner.registry import CaptionerLike, captioner_for, make_captioner
+from prill.config.values import Config, get_name
+from prill.errors import InputError, UsageError
+from prill.evaluators.combine import as_score
+from prill.evaluators.comparative import (
+    ComparativeJudge,
+    ComparedAttempts,
+    ComparisonLog,
+    ComparisonSpec,
+)
 from prill.evaluators.fitted.overlap import Overlap, find_overlap, fitted_caution
 from prill.evaluators.labels import cluster, latest_verdicts
-from prill.evaluators.meta.best import BestPoint, Pick, best_of_n, pick_best, rank
+from prill.evaluators.meta.best import (
+    BestPoint,
+    Pick,
+    best_of_all,
+    best_of_n,
+    pick_best,
+    pick_compared,
+)
 from prill.evaluators.meta.figure import about_intervals, figure_ends, interval
-from prill.io.outputs import check_output, write_output
+from prill.io.lines import read_lines
+from prill.io.outputs import check_output, expect_file, write_output
 from prill.io.store import read_labels, read_trajectories, read_verdicts, write_trajectories
 from prill.io.tables import Table, Tabular, printable
 from prill.io.truth import SourceOption, TruthOption, gold_labels
-from prill.runs.base import asynchronous, preformatted
+from prill.io.verdict_log import RETRIED
+from prill.models.calls import Transcript, transcribed
+from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
+from prill.models.request import BudgetOption, ConcurrencyOption
+from prill.runs.base import kept_transcripts, preformatted, result_dict, run_budget, synchronous
+from prill.runs.plan import RunPlan, compute_cost
 from prill.runs.trust.agree import read_runs
-from prill.types import EvaluatorInfo
+from prill.scoring.items import transcript_log
+from prill.transcripts.files import TranscriptLog
+from prill.types import EvaluatorInfo, Trajectory, Usage
 from prill.ui.report.lines import PlotLine, PlotPoint, line_chart
 
+_MAX_PROBLEMS = 10
+# Called with the number of tasks compared so far, and their number.
+Progress = Callable[[int, int], None]
 _COLUMNS: dict[str, type] = {
     **{"task": str, "id": str, "value": float, "success": bool},
     **{"tied": int, "attempts": int, "unscored": int},
@@ -35,13 +64,57 @@ _COLUMNS: dict[str, type] = {
 
 @dataclass(frozen=True, kw_only=True)
 class BestConfig(Config):
-    """Configuration of `prill best`: the best of several attempts at a task by a judge."""
+    """Configuration of `prill best`: the best of several attempts at a task, by the verdicts of a
+    judge or by comparing them.
+    """
 
-    verdicts: Annotated[str | Path, Meta(description="Verdict file of one judge on all attempts.")]
     trajectories: Annotated[
         str | Path,
-        Meta(description="Trajectory file that was judged. It shows which attempts share a task."),
+        Meta(description="Trajectory file. It shows which attempts share a task."),
     ]
+    verdicts: Annotated[
+        str | Path | None,
+        Meta(
+            description="Verdict file of one judge on all attempts: the highest score is the best."
+        ),
+    ] = None
+    compare: Annotated[
+        str | Path | None,
+        Meta(
+            description="File for comparisons: a model compares the attempts at each task, without "
+            "verdicts. An interrupted run resumes there."
+        ),
+    ] = None
+    model: Annotated[ModelLike | None, Meta(description="Model that compares.")] = None
+    captioner: Annotated[
+        CaptionerLike | None,
+        Meta(
+            description="Captioner that describes states (default: screenshots if there are any, "
+            "otherwise the text of the states)."
+        ),
+    ] = None
+    comparison: Annotated[
+        ComparisonSpec, Meta(description="Settings of comparing: seed, described actions, limits.")
+    ] = field(default=ComparisonSpec())
+    budget_usd: BudgetOption = None
+    concurrency: ConcurrencyOption = 16
+    resume: Annotated[
+        bool,
+        Meta(
+            description="Continue the comparison file. Otherwise it is renamed to FILE.bak "
+            "and a new one is started."
+        ),
+    ] = True
+    retry_unscored: Annotated[
+        bool, Meta(description="Compare unscored tasks again, in addition to missing ones.")
+    ] = False
+    transcripts: Annotated[
+        str | Path | bool,
+        Meta(
+            description="Folder for prompts and replies of models (default: next to the "
+            "comparison file)."
+        ),
+    ] = True
     output: Annotated[
         str | Path | None, Meta(description="File for the best attempt at each task.")
     ] = None
@@ -73,6 +146,20 @@ class BestConfig(Config):
         Raises:
             UsageError: The options conflict.
         """
+        if (self.verdicts is None) == (self.compare is None):
+            raise UsageError(
+                "give the verdicts of a judge, or compare and a model",
+                parameters=("verdicts", "compare"),
+            )
+        if (self.model is None) != (self.compare is None):
+            raise UsageError(
+                "compare needs a model, and only compare calls one", parameters=("model", "compare")
+            )
+        if self.compare is not None and self.attempts is not None:
+            raise UsageError(
+                "attempts: a comparison is of all attempts at a task; it has no choice among fewer",
+                parameters=("attempts",),
+            )
         for name in ("attempts", "plot"):
             if getattr(self, name) is not None and self.labels is None:
                 raise UsageError(f"{name} needs labels", parameters=("labels",))
@@ -90,6 +177,10 @@ class BestResult(Tabular):
         unlabelled: The number of attempts without a decided label, which the curve excludes.
         fitted: The number of labelled attempts that the judge was fitted on.
         output: The file of the picked attempts.
+        compared: The file of the comparisons. None: the picks come from verdicts.
+        unscored: The number of compared tasks that are unscored, by reason.
+        usage: The calls of this run and their cost.
+        stopped: Whether the run was stopped before its end; the picks are then incomplete.
     """
 
     evaluator: EvaluatorInfo
@@ -99,6 +190,10 @@ class BestResult(Tabular):
     unlabelled: int = 0
     fitted: Overlap | None = None
     output: str | None = None
+    compared: str | None = None
+    unscored: Mapping[str, int] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+    stopped: bool = False
 
     def table(self) -> Table:
         """Returns one row per task."""
@@ -110,7 +205,7 @@ class BestResult(Tabular):
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the result as a JSON object."""
-        return {part.name: msgspec.to_builtins(getattr(self, part.name)) for part in fields(self)}
+        return result_dict(self)
 
     def svg(self) -> str:
         """Returns the chart of the curve with its intervals, as SVG text."""
@@ -135,11 +230,18 @@ class BestResult(Tabular):
         return f"<div>{chart}{preformatted(str(self))}</div>"
 
 
-def best(config: BestConfig) -> BestResult:
-    """Picks the best attempt at each task by a judge's verdicts.
+async def best_async(
+    config: BestConfig,
+    *,
+    stop: asyncio.Event | None = None,
+    progress: Progress = lambda done, expected: None,
+) -> BestResult:
+    """Picks the best attempt at each task, by a judge's verdicts or by comparing the attempts.
 
     Args:
-        config: The files, and the largest N of the curve.
+        config: The files, and the largest N of the curve or the model that compares.
+        stop: An event; once it is set, no further task is compared.
+        progress: Called after every compared task with the tasks so far and their number.
 
     Returns:
         The picks and, with labels, the true success of the best of N attempts.
@@ -147,62 +249,301 @@ def best(config: BestConfig) -> BestResult:
     Raises:
         UsageError: No attempt has a verdict, none has a label, or a file cannot be read or written.
         InputError: A verdict or a label is broken; the message names its line.
+        EndpointError: The model's endpoint accepts no call.
     """
+    _check_files(config)
+    tasks = await asyncio.to_thread(_read_tasks, config.trajectories)
+    if config.compare is None:
+        return await asyncio.to_thread(_by_verdicts, config, tasks)
+    run = _Comparing(config, tasks, stop or asyncio.Event(), progress)
+    with run_budget(config.budget_usd, file=config.compare, begin_again=not config.resume):
+        await run.compare()
+    return await asyncio.to_thread(run.result)
+
+
+best = synchronous(best_async)
+"""Runs `best_async` with the same parameters, for scripts and notebooks."""
+
+
+def plan_best(config: BestConfig) -> RunPlan:
+    """Plans the run without calling a model.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The calls and their cost, an upper bound: equal actions of attempts are described once.
+
+    Raises:
+        UsageError: The configuration is invalid.
+    """
+    _check_files(config)
+    tasks = _read_tasks(config.trajectories)
+    if config.compare is None:
+        return RunPlan(work=(f"{len(tasks)} tasks; the picks come from verdicts",))
+    with run_budget(
+        config.budget_usd, file=config.compare, begin_again=not config.resume, planned=True
+    ):
+        judge = _make_judge(config)
+    keys = _lasting_keys(config) if config.resume else {}
+    usage, todo, done, problems = Usage(), 0, 0, []
+    for name, attempts in _gathered(config.trajectories, tasks):
+        try:
+            if name in keys and keys[name] == judge.key(attempts):
+                done += 1
+                continue
+            usage += judge.estimate(attempts)
+            todo += 1
+        except InputError as error:
+            problems.append(f"{name}: {error}")
+    described = ModelConfig.read(config.model, "model")
+    prices = described.options.get("prices") if isinstance(described, ModelConfig) else None
+    usd = compute_cost(usage, judge.info.model, prices if isinstance(prices, str) else None)
+    return RunPlan(
+        work=(
+            f"{todo} tasks to compare, {done} done, {len(problems)} that cannot be used",
+            f"would be written to {config.compare}",
+        ),
+        counts={"tasks": todo, "done": done, "broken": len(problems)},
+        usage=replace(usage, usd=usd),
+        most=True,
+        problems=tuple(problems),
+    )
+
+
+def _check_files(config: BestConfig) -> None:
     inputs = [config.verdicts, config.trajectories, config.labels]
+    if config.compare is not None:
+        expect_file(config.compare, "comparisons")
+        check_output(
+            config.compare, "comparisons", inputs, continued=config.resume, parameter="compare"
+        )
+        inputs.append(config.compare)
     if config.output is not None:
         check_output(config.output, "trajectories", inputs)
     if config.plot is not None:
         check_output(config.plot, "a diagram", [*inputs, config.output], parameter="plot")
-    evaluator, latest = latest_verdicts(read_verdicts(config.verdicts))
-    names = read_runs(config.trajectories, ()).tasks
-    if not latest.keys() & names.keys():
-        raise UsageError(
-            f"the trajectories do not match the verdicts: none has the id {next(iter(latest))!r}"
-        )
+
+
+def _read_tasks(path: str | Path) -> dict[str, list[str]]:
+    """Returns the ids of the attempts at each task, in the order of the file."""
+    names = read_runs(path, ()).tasks
     tasks: dict[tuple[bool, str], list[str]] = {}
     for id in names:
         tasks.setdefault(cluster(id, names), []).append(id)
+    return {name.removeprefix("/"): ids for (_, name), ids in tasks.items()}
+
+
+def _gathered(
+    path: str | Path, tasks: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, list[Trajectory]]]:
+    """Yields each task once all of its attempts are read, with the attempts."""
+    task_of = {id: task for task, ids in tasks.items() for id in ids}
+    waiting: dict[str, dict[str, Trajectory]] = {}
+    for run in read_trajectories(path, on_error="skip"):
+        task = task_of.get(run.id)
+        if task is None:
+            continue
+        held = waiting.setdefault(task, {})
+        held[run.id] = run
+        if len(held) == len(tasks[task]):
+            yield task, list(waiting.pop(task).values())
+
+
+def _by_verdicts(config: BestConfig, tasks: Mapping[str, Sequence[str]]) -> BestResult:
+    assert config.verdicts is not None
+    evaluator, latest = latest_verdicts(read_verdicts(config.verdicts))
+    ids = [id for attempts in tasks.values() for id in attempts]
+    if latest.keys().isdisjoint(ids):
+        raise UsageError(
+            f"the trajectories do not match the verdicts: none has the id {next(iter(latest))!r}"
+        )
     picks = tuple(
-        pick_best(name.removeprefix("/"), {id: latest.get(id) for id in ids})
-        for (_, name), ids in tasks.items()
+        pick_best(name, {id: latest.get(id) for id in attempts}) for name, attempts in tasks.items()
     )
-    curve: tuple[BestPoint, ...] = ()
-    labelled: list[list[tuple[float | None, bool]]] = []
-    fitted, unlabelled = None, 0
+    result = BestResult(evaluator=evaluator, picks=picks)
     if config.labels is not None:
-        _, truths = gold_labels(read_labels(config.labels), config.source, config.truth)
-        known = {id: truth for id in names if (truth := truths.get(id)) is not None}
+        truths = _truths(config, ids)
         labelled = [
-            attempts
-            for ids in tasks.values()
-            if (attempts := [(rank(latest.get(id)), known[id]) for id in ids if id in known])
+            known
+            for attempts in tasks.values()
+            if (
+                known := [(as_score(latest.get(id)), truths[id]) for id in attempts if id in truths]
+            )
         ]
-        if not labelled:
-            raise UsageError("no attempt has a decided label", parameters=("labels",))
         curve = best_of_n(labelled, config.attempts)
-        labelled = [attempts for attempts in labelled if len(attempts) >= len(curve)]
-        unlabelled = len(names) - len(known)
-        fitted = find_overlap(latest[id] for id in known if id in latest)
-    if config.output is not None:
-        chosen = {pick.id for pick in picks}
+        result = replace(
+            result,
+            curve=curve,
+            tasks=sum(len(attempts) >= len(curve) for attempts in labelled),
+            unlabelled=len(ids) - len(truths),
+            fitted=find_overlap(latest[id] for id in truths if id in latest),
+        )
+    return _written(config, result)
+
+
+def _truths(config: BestConfig, ids: Sequence[str]) -> dict[str, bool]:
+    """Returns the decided labels of attempts. Raises UsageError if there are none."""
+    assert config.labels is not None
+    _, truths = gold_labels(read_labels(config.labels), config.source, config.truth)
+    known = {id: truth for id in ids if (truth := truths.get(id)) is not None}
+    if not known:
+        raise UsageError("no attempt has a decided label", parameters=("labels",))
+    return known
+
+
+def _written(config: BestConfig, result: BestResult) -> BestResult:
+    """Writes the picked attempts and the chart."""
+    if config.output is not None and not result.stopped:
+        chosen = {pick.id for pick in result.picks}
         runs = read_trajectories(config.trajectories, on_error="skip")
         write_trajectories(config.output, (run for run in runs if run.id in chosen))
-    result = BestResult(
-        evaluator=evaluator,
-        picks=picks,
-        curve=curve,
-        tasks=len(labelled),
-        unlabelled=unlabelled,
-        fitted=fitted,
-        output=str(config.output) if config.output is not None else None,
-    )
-    if config.plot is not None:
+        result = replace(result, output=str(config.output))
+    if config.plot is not None and result.curve:
         write_output(config.plot, result.svg().encode())
     return result
 
 
-best_async = asynchronous(best)
-"""Runs `best` in a thread, with the same parameters, for programs with an event loop."""
+def _make_judge(config: BestConfig) -> ComparativeJudge:
+    described = ModelConfig.read(config.model, "model")
+    if isinstance(described, ModelConfig):
+        options = dict(described.mapping())
+        if "concurrency" in model_options(options):
+            options.setdefault("concurrency", config.concurrency)
+        model = make_model(options)
+    else:
+        model = make_model(config.model)  # type: ignore[arg-type]  # `check` requires one
+    captioner = config.captioner
+    if captioner is None and (
+        get_name(config.model) == "embedded" or not _has_pictures(config.trajectories)
+    ):
+        captioner = captioner_for([config.trajectories])
+    return ComparativeJudge(
+        model, None if captioner is None else make_captioner(captioner), spec=config.comparison
+    )
+
+
+def _has_pictures(path: str | Path) -> bool:
+    """Returns whether the first trajectory with states has a screenshot."""
+    states = (run.observations for run in read_trajectories(path, on_error="skip"))
+    first = next((observations for observations in states if observations), ())
+    return any(state.screenshot for state in first)
+
+
+def _lasting_keys(config: BestConfig) -> dict[str, str]:
+    """Returns the keys of the comparisons that a run would keep."""
+    path = Path(config.compare or "")
+    if not path.exists():
+        return {}
+    read = msgspec.json.Decoder(ComparedAttempts).decode
+    kept: dict[str, str] = {}
+    for line in read_lines(path):
+        try:
+            one = read(line.data)
+        except msgspec.MsgspecError:
+            continue  # the run refuses the file, or removes an incomplete line
+        kept.pop(one.id, None)
+        if one.unscored is None or not (config.retry_unscored or one.unscored in RETRIED):
+            kept[one.id] = one.key
+    return kept
+
+
+@dataclass
+class _Comparing:
+    """A run that compares attempts."""
+
+    config: BestConfig
+    tasks: Mapping[str, Sequence[str]]
+    stop: asyncio.Event
+    progress: Progress
+    compared: dict[str, ComparedAttempts] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+    done: int = 0
+
+    async def compare(self) -> None:
+        """Compares the attempts at each task, several tasks at a time.
+
+        After the first error no further task is started; the error is raised when the running
+        comparisons have ended.
+        """
+        config = self.config
+        self.judge = await asyncio.to_thread(_make_judge, config)
+        folder = kept_transcripts(config.transcripts, config.compare or "")
+        source = _gathered(config.trajectories, self.tasks)
+        with (
+            ComparisonLog(
+                config.compare or "",
+                self.judge.info,
+                resume=config.resume,
+                retry_unscored=config.retry_unscored,
+            ) as log,
+            transcript_log(folder, resume=config.resume) as calls,
+        ):
+            self._read_known(log)
+            results = await asyncio.gather(
+                *(self._work(source, log, calls) for _ in range(config.concurrency)),
+                return_exceptions=True,
+            )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    def _read_known(self, log: ComparisonLog) -> None:
+        read = msgspec.json.Decoder(ComparedAttempts).decode
+        for _, line in log.lines():
+            one = read(line)
+            self.compared[one.id] = one
+
+    async def _work(
+        self,
+        source: Iterator[tuple[str, list[Trajectory]]],
+        log: ComparisonLog,
+        calls: TranscriptLog | None,
+    ) -> None:
+        with ExitStack() as on_failure:
+            on_failure.callback(self.stop.set)
+            while not self.stop.is_set() and (entry := next(source, None)) is not None:
+                task, attempts = entry
+                if not log.done(task, lambda runs=attempts: self.judge.key(runs)):  # type: ignore[misc]
+                    with transcribed() as made:
+                        result = await self.judge(task, attempts)
+                    if calls is not None and made:
+                        calls.append(Transcript(task, result.key, tuple(made)))
+                    log.append(result)
+                    self.compared[task] = result
+                    self.usage += result.usage
+                self.done += 1
+                self.progress(self.done, len(self.tasks))
+                await asyncio.sleep(0)
+            on_failure.pop_all()
+
+    def result(self) -> BestResult:
+        """Returns the picks; with labels, with their true success."""
+        config = self.config
+        found = {task: self.compared[task] for task in self.tasks if task in self.compared}
+        result = BestResult(
+            evaluator=self.judge.info,
+            picks=tuple(pick_compared(one, self.tasks[task]) for task, one in found.items()),
+            compared=str(config.compare),
+            unscored=Counter(one.unscored for one in found.values() if one.unscored is not None),
+            usage=self.usage,
+            stopped=self.done < len(self.tasks),
+        )
+        if config.labels is not None:
+            ids = [id for attempts in self.tasks.values() for id in attempts]
+            truths = _truths(config, ids)
+            labelled = [
+                ([truths[id] for id in one.attempts], [truths[id] for id in one.best])
+                for one in found.values()
+                if truths.keys() >= set(one.attempts)
+            ]
+            result = replace(
+                result,
+                curve=best_of_all(labelled) if labelled else (),
+                tasks=len(labelled),
+                unlabelled=len(ids) - len(truths),
+            )
+        return _written(config, result)
 
 
 def _page(result: BestResult) -> Iterator[str]:
@@ -212,17 +553,20 @@ def _page(result: BestResult) -> Iterator[str]:
     if caution := fitted_caution(judge.name, result.fitted):
         yield f"Warning: {caution}"
     picked = [pick for pick in picks if pick.id is not None]
-    yield (
-        f"Picked: {len(picked)} of {len(picks)} tasks, from "
-        f"{sum(p.attempts for p in picks)} attempts; "
-        f"{sum(bool(pick.success) for pick in picked)} picks are successes according to "
-        "the judge"
-    )
-    yield (
-        f"Ties: {sum(bool(pick.tied) for pick in picks)} tasks, in which the first "
-        f"attempt is picked; unscored: {sum(pick.unscored for pick in picks)} attempts, "
-        "never picked"
-    )
+    attempts = sum(p.attempts for p in picks)
+    ties = sum(bool(pick.tied) for pick in picks)
+    if result.compared is None:
+        yield (
+            f"Picked: {len(picked)} of {len(picks)} tasks, from {attempts} attempts; "
+            f"{sum(bool(pick.success) for pick in picked)} picks are successes according to "
+            "the judge"
+        )
+        yield (
+            f"Ties: {ties} tasks, in which the first attempt is picked; unscored: "
+            f"{sum(pick.unscored for pick in picks)} attempts, never picked"
+        )
+    else:
+        yield from _comparisons(result, len(picked), attempts, ties)
     if result.output is not None:
         yield f"Written: {result.output}"
     if not result.curve:
@@ -239,6 +583,36 @@ def _page(result: BestResult) -> Iterator[str]:
     yield ""
     yield from about_intervals([], result.tasks, "task")
     if any(point.picked <= 1 - 1e-9 for point in result.curve):
-        yield "! leaves out samples in which every attempt is unscored"
+        left_out = "tasks without a pick"
+        if result.compared is None:
+            left_out = "samples in which every attempt is unscored"
+        yield f"! leaves out {left_out}"
     if result.unlabelled:
         yield f"Left out: {result.unlabelled} attempts without a decided label"
+
+
+def _comparisons(result: BestResult, picked: int, attempts: int, ties: int) -> Iterator[str]:
+    count = Counter(pick.choice for pick in result.picks)
+    yield (
+        f"Picked: {picked} of {len(result.picks)} tasks, from {attempts} attempts, shown in an "
+        f"order shuffled by seed {result.evaluator.params['seed']}, because models prefer some "
+        "positions"
+    )
+    yield (
+        f"Equal: {ties} tasks, in which the first attempt is picked; no attempt did any part: "
+        f"{count['none']}; one attempt only, not compared: {count['only']}"
+    )
+    reasons = ", ".join(f"{reason} {n}" for reason, n in sorted(result.unscored.items()))
+    yield f"Unscored: {sum(result.unscored.values())} tasks, without a pick" + (
+        f" ({reasons})" if reasons else ""
+    )
+    usd = result.usage.usd
+    yield (
+        f"Calls: {result.usage.calls} in this run, "
+        f"{'cost unknown' if usd is None else f'${usd:.4f}'}; comparisons in {result.compared}"
+    )
+    broken = [pick for pick in result.picks if pick.unscored]
+    for pick in broken[:_MAX_PROBLEMS]:
+        yield f"  {printable(pick.task)}: {printable(pick.reason)}"
+    if len(broken) > _MAX_PROBLEMS:
+        yield f"  and {len(broken) - _MAX_PROBLEMS} more"

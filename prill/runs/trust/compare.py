@@ -5,31 +5,33 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-import msgspec
 from msgspec import Meta
 
 from prill.config.values import Config
 from prill.errors import UsageError
+from prill.evaluators.combine import sampled_votes
 from prill.evaluators.labels import cluster, latest_verdicts
 from prill.evaluators.meta.figure import HEADING, Figure, figure_row, interval
 from prill.evaluators.meta.paired import (
     AgentDifference,
     Decision,
+    Noise,
     Requirement,
     TaskRuns,
     compare_agents,
     mean_difference,
+    vote_noise,
 )
 from prill.io.outputs import Content, check_output, write_output
 from prill.io.store import read_labels, read_verdicts
 from prill.io.tables import Table, Tabular, markdown_cell, printable
 from prill.io.truth import SourceOption, TruthOption, gold_labels
-from prill.runs.base import asynchronous, preformatted
+from prill.runs.base import asynchronous, preformatted, result_dict
 from prill.runs.trust.agree import read_runs
 from prill.types import EvaluatorInfo, Verdict
 from prill.ui.report.difference import difference_svg
@@ -263,9 +265,7 @@ class CompareResult(Tabular):
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the result as a JSON object."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        del values["config"]
-        return {name: msgspec.to_builtins(value) for name, value in values.items()}
+        return result_dict(self)
 
     def svg(self) -> str:
         """Returns the chart of the difference with its intervals, as SVG text."""
@@ -332,7 +332,7 @@ def compare(config: CompareConfig) -> CompareResult:
     result = CompareResult(
         a=a.summary(by_labels),
         b=b.summary(by_labels),
-        by_verdicts=_difference(everything, a.scores, b.scores, needed=not by_labels),
+        by_verdicts=_by_verdicts(everything, a, b, needed=not by_labels),
         by_labels=_difference(everything, a.labelled, b.labelled, needed=by_labels)
         if config.labels
         else None,
@@ -371,6 +371,11 @@ class _Side:
         """Returns the scored verdicts on a run."""
         verdicts = self.verdicts.get(id, ())
         return tuple(verdict.success for verdict in verdicts if verdict.success is not None)
+
+    def votes(self, id: str) -> tuple[bool, ...]:
+        """Returns the votes of samples of one judge behind the first verdict on a run."""
+        verdicts = self.verdicts.get(id)
+        return sampled_votes(verdicts[0]) if verdicts else ()
 
     def labelled(self, id: str) -> tuple[bool, ...]:
         """Returns the decided label of a run, if it has one."""
@@ -455,13 +460,35 @@ def _difference(
 
     If the difference is optional, the result is None for lack of runs.
     """
-    runs = [
-        TaskRuns(name[1], [a(id) for id in mine], [b(id) for id in theirs])
-        for name, (mine, theirs) in sorted(tasks.items())
-    ]
+    runs = _task_runs(tasks, a, b)
     if not needed and not any(any(task.a) and any(task.b) for task in runs):
         return None
     return compare_agents(runs)
+
+
+def _task_runs(
+    tasks: Mapping[tuple[bool, str], tuple[Sequence[str], Sequence[str]]],
+    a: Callable[[str], tuple[bool, ...]],
+    b: Callable[[str], tuple[bool, ...]],
+) -> list[TaskRuns]:
+    return [
+        TaskRuns(name[1], [a(id) for id in mine], [b(id) for id in theirs])
+        for name, (mine, theirs) in sorted(tasks.items())
+    ]
+
+
+def _by_verdicts(
+    tasks: Mapping[tuple[bool, str], tuple[Sequence[str], Sequence[str]]],
+    a: _Side,
+    b: _Side,
+    *,
+    needed: bool,
+) -> AgentDifference | None:
+    """Returns the difference by verdicts, with the noise of the votes behind them."""
+    found = _difference(tasks, a.scores, b.scores, needed=needed)
+    if found is None:
+        return None
+    return replace(found, vote_noise=vote_noise(_task_runs(tasks, a.votes, b.votes)))
 
 
 def _judge_error(tasks: Iterable[tuple[bool, str]], a: _Side, b: _Side) -> Figure | None:
@@ -623,21 +650,28 @@ def _describe_run(run: ComparedRun) -> str:
 
 
 def _noise(main: AgentDifference) -> Iterator[str]:
-    noise = main.noise
+    yield from _components(main.noise, "verdict", "B - A")
+    if main.vote_noise is not None:
+        yield from _components(main.vote_noise, "vote", "B - A by mean votes")
+
+
+def _components(noise: Noise, what: str, difference: str) -> Iterator[str]:
+    """Yields the variance components of one verdict or vote, and their shares."""
     if noise.judge is None and noise.agent is None:
         return
+    again = "judged again" if what == "verdict" else "with several votes"
     parts = {
-        f"the judge {{}} ({noise.judged_again} runs judged again)": noise.judge,
+        f"the judge {{}} ({noise.judged_again} runs {again})": noise.judge,
         f"runs of a task {{}} ({noise.attempted_again} tasks with several"
         + ("" if noise.judge is not None else "; with the judge's")
         + ")": noise.agent,
         "tasks {}": noise.task,
     }
     told = [text.format(f"{value:.4f}") for text, value in parts.items() if value is not None]
-    yield f"Variance of a verdict: {', '.join(told)}"
+    yield f"Variance of a {what}: {', '.join(told)}"
     shares = {"the judge": noise.judge_share, "runs of a task": noise.agent_share}
     if known := [f"{name} {share:.0%}" for name, share in shares.items() if share is not None]:
-        yield f"Share in the variance of B - A: {', '.join(known)}"
+        yield f"Share in the variance of {difference}: {', '.join(known)}"
 
 
 def _unscored(result: CompareResult) -> Iterator[str]:

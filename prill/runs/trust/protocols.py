@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
 from prill.captioner.registry import CaptionerLike
@@ -19,8 +18,10 @@ from prill.evaluators.labels import latest_verdicts, make_task
 from prill.evaluators.meta.figure import Figure, about_intervals, interval
 from prill.evaluators.meta.protocols import (
     ProtocolAgreement,
+    ProtocolLabels,
     ProtocolRate,
     measure_agreements,
+    measure_labels,
     measure_rate,
 )
 from prill.evaluators.protocols.judge import ProtocolJudge
@@ -28,18 +29,24 @@ from prill.evaluators.protocols.presets import COMMON_DIFFERENCES, list_protocol
 from prill.evaluators.registry import JudgeConfig, make_run_judge
 from prill.io.cache import without_disk_cache
 from prill.io.outputs import Content, check_output, expect_file, write_output
-from prill.io.store import TrajectoryReader, encode, read_verdicts
+from prill.io.store import TrajectoryReader, encode, read_labels, read_verdicts
 from prill.io.tables import Table, Tabular, printable
+from prill.io.truth import SourceOption, TruthOption, collect_labels
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
+from prill.models.request import BudgetOption, ConcurrencyOption
 from prill.protocols import LanguageModel
 from prill.runs.base import (
     FormatOption,
     GoalOption,
     GoalsOption,
+    JudgeLimitOption,
     Recordings,
+    ResumeVerdictsOption,
+    RetryUnscoredOption,
     count_lines,
     opened_trajectories,
     preformatted,
+    result_dict,
     run_budget,
     synchronous,
 )
@@ -61,6 +68,11 @@ _COLUMNS: dict[str, type] = {
     **{f"official{end}": float for end in ("", "_low", "_high")},
     **{"labelled": int, "unscored": int, "calls": int, "prompt_tokens": int},
     **{"completion_tokens": int, "images": int, "usd": float, "citation": str},
+}
+_LABEL_COLUMNS: dict[str, type] = {
+    "with_label": int,
+    **{f"accuracy{end}": float for end in ("", "_low", "_high")},
+    **{f"kappa{end}": float for end in ("", "_low", "_high")},
 }
 _PAIR_COLUMNS: dict[str, type] = {
     **{"first": str, "second": str, "runs": int, "same": float},
@@ -95,31 +107,20 @@ class ProtocolsConfig(Config):
             "published)."
         ),
     ] = None
-    budget_usd: Annotated[
-        float | None,
-        Meta(
-            ge=0,
-            description="Budget in US dollars for all models together. No call is started "
-            "beyond it.",
-        ),
-    ] = None
+    budget_usd: BudgetOption = None
     format: FormatOption = None
     goal: GoalOption = None
     goals: GoalsOption = None
-    concurrency: Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")] = 16
-    limit: Annotated[int | None, Meta(ge=1, description="Judge only the first N trajectories.")] = (
-        None
-    )
-    resume: Annotated[
-        bool,
-        Meta(
-            description="Continue the verdict files in the folder. Otherwise they are "
-            "renamed to FILE.bak and new ones are started."
-        ),
-    ] = True
-    retry_unscored: Annotated[
-        bool, Meta(description="Judge unscored trajectories again, in addition to missing ones.")
-    ] = False
+    concurrency: ConcurrencyOption = 16
+    limit: JudgeLimitOption = None
+    labels: Annotated[
+        str | Path | None,
+        Meta(description="Label file. The agreement of each protocol with it is reported, too."),
+    ] = None
+    source: SourceOption = None
+    truth: TruthOption = "majority"
+    resume: ResumeVerdictsOption = True
+    retry_unscored: RetryUnscoredOption = False
     transcripts: Annotated[
         bool, Meta(description="Keep prompts and replies of models in the folder.")
     ] = True
@@ -148,6 +149,7 @@ class ProtocolsResult(Tabular):
     Args:
         rates: The rate of each protocol.
         agreements: The agreement of each two protocols.
+        with_labels: The agreement of each protocol with the labels; empty without labels.
         runs: The number of trajectories.
         tasks: The number of their tasks.
         unread: The number of inputs that could not be read.
@@ -158,6 +160,7 @@ class ProtocolsResult(Tabular):
 
     rates: tuple[ProtocolRate, ...]
     agreements: tuple[ProtocolAgreement, ...]
+    with_labels: tuple[ProtocolLabels, ...] = ()
     runs: int
     tasks: int
     unread: int = 0
@@ -185,7 +188,12 @@ class ProtocolsResult(Tabular):
                     rate.citation,
                 )
             )
-        return Table(tuple(_COLUMNS), tuple(rows), _COLUMNS)
+        if not self.with_labels:
+            return Table(tuple(_COLUMNS), tuple(rows), _COLUMNS)
+        types = {**_COLUMNS, **_LABEL_COLUMNS}
+        told = [(one.judged, *_ends(one.accuracy), *_ends(one.kappa)) for one in self.with_labels]
+        joined = ((*row, *more) for row, more in zip(rows, told, strict=True))
+        return Table(tuple(types), tuple(joined), types)
 
     def agreement_table(self) -> Table:
         """Returns one row for each two protocols; null where undefined."""
@@ -200,7 +208,7 @@ class ProtocolsResult(Tabular):
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the result as a JSON object."""
-        return {part.name: msgspec.to_builtins(getattr(self, part.name)) for part in fields(self)}
+        return result_dict(self)
 
     def svg(self) -> str:
         """Returns the chart of the success rates by protocol, as SVG text."""
@@ -324,7 +332,14 @@ def plan_protocols(config: ProtocolsConfig) -> RunPlan:
             plans[0].problems,
         )
         lines.append(f"would be written to {config.output}")
-        return whole.run_plan(*lines, shared=again)
+        runs = plans[0].todo + plans[0].done
+        run_plan = whole.run_plan(*lines, verdicts=whole.todo, shared=again)
+        first = (
+            f"{runs} runs x {len(plans)} protocols: {whole.todo} verdicts to make, {whole.done} "
+            f"done; {len(whole.problems)} inputs that cannot be used"
+        )
+        counts = {**run_plan.counts, "trajectories": runs}
+        return replace(run_plan, work=(first, *lines), counts=counts)
 
 
 @dataclass
@@ -361,12 +376,15 @@ class _Counted:
 def _prepare(config: ProtocolsConfig, paths: Sequence[str]) -> None:
     """Validates the files before any call is made."""
     expect_file(config.output, "a folder")
+    inputs = [*paths, config.labels]
     for name, content in _FILES.items():
-        check_output(Path(config.output) / name, content, paths)
+        check_output(Path(config.output) / name, content, inputs)
     for name in config.presets:
         check_output(
-            Path(config.output) / f"{name}.jsonl", "verdicts", paths, continued=config.resume
+            Path(config.output) / f"{name}.jsonl", "verdicts", inputs, continued=config.resume
         )
+    if config.labels is not None:  # before any call is made
+        collect_labels(read_labels(config.labels), config.source, config.truth)
 
 
 def _make_judges(
@@ -449,7 +467,20 @@ def _measured(
         read = list(read_verdicts(file)) if file.exists() and file.stat().st_size else []
         latest = latest_verdicts(read)[1] if read else {}
         verdicts[name] = {id: latest[id] for id in runs.tasks if id in latest}
+    labels = [] if config.labels is None else list(read_labels(config.labels))
     result = ProtocolsResult(
+        with_labels=tuple(
+            measure_labels(
+                judge.protocol.name,
+                verdicts[name].values(),
+                labels,
+                runs.tasks,
+                config.source,
+                config.truth,
+            )
+            for name, judge in judges.items()
+            if labels
+        ),
         rates=tuple(
             measure_rate(judge.protocol, verdicts[name], runs.tasks, citation=judge.citation)
             for name, judge in judges.items()
@@ -502,11 +533,29 @@ def _page(result: ProtocolsResult) -> Iterator[str]:
         if rate.unscored:
             reasons = ", ".join(f"{reason} {count}" for reason, count in rate.unscored.items())
             yield f"Unscored by {rate.protocol}: {reasons}"
+    yield from _labelled(result, width)
     yield from _matrices(result, width)
     yield ""
     yield "To cite:"
     for rate in rates:
         yield f"  {printable(rate.citation)}"
+
+
+def _labelled(result: ProtocolsResult, width: int) -> Iterator[str]:
+    """Yields the agreement of each protocol with the labels."""
+    if not result.with_labels:
+        return
+    yield ""
+    yield f"Agreement with the labels ({printable(result.with_labels[0].source)})"
+    yield (
+        f"{'protocol':<{width}}{'judged':>7}{'unscored':>10}{'accuracy':>10}{'kappa':>8}   "
+        "95 % interval"
+    )
+    for one in result.with_labels:
+        yield (
+            f"{one.protocol:<{width}}{one.judged:>7}{one.unscored:>10}{_value(one.accuracy):>10}"
+            f"{_value(one.kappa):>8}   {_interval(one.kappa)}"
+        )
 
 
 def _matrices(result: ProtocolsResult, width: int) -> Iterator[str]:
@@ -546,6 +595,13 @@ def _markdown(result: ProtocolsResult) -> Iterator[str]:
             *(rate.usage.calls, "-" if usd is None else f"${usd:.2f}"),
         )
         yield f"| {' | '.join(map(str, cells))} |"
+    if result.with_labels:
+        yield ""
+        yield "| protocol | with a label | accuracy | kappa | 95 % interval |"
+        yield "|---|---|---|---|---|"
+    for one in result.with_labels:
+        figures = (_value(one.accuracy), _value(one.kappa), _interval(one.kappa))
+        yield f"| {' | '.join((one.protocol, str(one.judged), *figures))} |"
     for rate in result.rates:
         sources = f"Source: {', '.join(rate.source)}."
         yield from ("", f"## {rate.protocol}", "", _escaped(rate.citation), "")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
 from prill.config.values import Config
@@ -22,7 +21,7 @@ from prill.io.outputs import check_output, write_output
 from prill.io.store import read_labels, read_verdicts
 from prill.io.tables import Table, Tabular, printable
 from prill.io.truth import SourceOption, TruthOption, gold_labels
-from prill.runs.base import asynchronous, preformatted
+from prill.runs.base import asynchronous, preformatted, result_dict
 from prill.runs.trust.agree import read_runs
 from prill.types import EvaluatorInfo, LabelRecord
 from prill.ui.report.lines import PlotLine, PlotPoint, row_chart
@@ -137,9 +136,7 @@ class RateResult(Tabular):
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the result as a JSON object."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        del values["config"]
-        return {name: msgspec.to_builtins(value) for name, value in values.items()}
+        return result_dict(self)
 
     def svg(self) -> str:
         """Returns the chart of the rates with their intervals, by slice, as SVG text."""

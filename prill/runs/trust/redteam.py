@@ -33,13 +33,15 @@ from prill.io.outputs import Content, check_output, expect_file, write_output
 from prill.io.store import encode
 from prill.io.tables import Table, Tabular
 from prill.io.truth import SourceOption, TruthOption
-from prill.models.registry import ModelLike
+from prill.models.request import BudgetOption, ConcurrencyOption
 from prill.protocols import Evaluator
 from prill.runs.base import (
     FormatOption,
     GoalOption,
     GoalsOption,
+    JudgeModelOption,
     Recordings,
+    ResumeVerdictsOption,
     count_lines,
     log,
     opened_trajectories,
@@ -106,10 +108,7 @@ class RedteamConfig(Config):
         JudgeLike,
         Meta(description="Judge to attack: a name, FILE.toml, FILE.json or module:Object."),
     ]
-    model: Annotated[
-        ModelLike | None,
-        Meta(description="Model that the judge calls, unless the judge's options name another."),
-    ] = None
+    model: JudgeModelOption = None
     attacks: Annotated[
         Sequence[str],
         Meta(
@@ -131,26 +130,13 @@ class RedteamConfig(Config):
     format: FormatOption = None
     goal: GoalOption = None
     goals: GoalsOption = None
-    budget_usd: Annotated[
-        float | None,
-        Meta(
-            ge=0,
-            description="Budget in US dollars for all models together. No call is started "
-            "beyond it.",
-        ),
-    ] = None
-    concurrency: Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")] = 16
+    budget_usd: BudgetOption = None
+    concurrency: ConcurrencyOption = 16
     limit: Annotated[
         int | None, Meta(ge=1, description="Attack only the first N trajectories.")
     ] = None
     seed: Annotated[int, Meta(ge=0, description="Seed of the bootstrap for the intervals.")] = SEED
-    resume: Annotated[
-        bool,
-        Meta(
-            description="Continue the verdict files in the folder. Otherwise they are "
-            "renamed to FILE.bak and new ones are started."
-        ),
-    ] = True
+    resume: ResumeVerdictsOption = True
 
 
 @dataclass(frozen=True)

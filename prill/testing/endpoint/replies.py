@@ -59,6 +59,20 @@ GARBAGE = (
     "Status:",
     "lorem ipsum dolor sit amet " * 8,
 )
+# Grammars of published judge protocols, by words of a prompt's last line: replies of a success and
+# of a failure.
+GRAMMARS: dict[str, tuple[str, str]] = {
+    "<success>": (
+        "<reasoning>{why}</reasoning><success>Successful</success><side>No</side>"
+        "<optimal>3. Somewhat Optimal</optimal><loop>No</loop>",
+        "<reasoning>{why}</reasoning><success>Unsuccessful</success><side>No</side>"
+        "<optimal>1. Complete Failure</optimal><loop>No</loop>",
+    ),
+    "SUCCESS or NOT SUCCESS": ("{why}\nSUCCESS", "{why}\nNOT SUCCESS"),
+    "lines Thought and Reward": ("Thought: {why}\nReward: 5", "Thought: {why}\nReward: 2"),
+}
+# The last line of an instruction for two lines of text, with the name of the verdict and its words.
+_TAGGED = re.compile(r"(\w+): <one word: ([^<>]{1,2000})>")
 _LABEL = re.compile(r"\[S\d{1,5}\]")  # of a step, for citations
 _TOKEN = re.compile(r" ?\w+| ?[^\w\s]+|\s+")
 _encode = msgspec.json.encode
@@ -257,6 +271,8 @@ class MockEndpoint:
             self.faults, word, truth, request.response_format, number, "".join(labels[-1:])
         )
         form = None if self.faults.ignore_format else request.response_format
+        if form is None:
+            text = grammar_reply(prompt.user_text, word) or text
         if prompt.wants_word and (form is None or form.get("type") != "json_schema"):
             text = _encode({"status": word}).decode() if form else word
         if self.faults.cogagent:
@@ -417,6 +433,31 @@ def reply_text(
     return f"Thoughts: {thoughts}\nStatus: {word}" + "".join(
         f"\nProbability: {n}" for n in numbers.values()
     )
+
+
+def grammar_reply(user_text: str, word: str) -> str | None:
+    """Returns the reply in the grammar that the last line of a prompt asks for.
+
+    Args:
+        user_text: The prompt.
+        word: The verdict: `success`, `failure` or `unsuccessful`.
+
+    Returns:
+        The reply; None for any other verdict, and for a prompt that asks for `Status:` or for
+        nothing that is known.
+    """
+    if word not in (*OPPOSITE, "unsuccessful"):
+        return None
+    last = user_text.rstrip().rpartition("\n")[2]
+    why = THOUGHTS["success" if word == "success" else "failure"]
+    for words, (success, failure) in GRAMMARS.items():
+        if words in last:
+            return (success if word == "success" else failure).format(why=why)
+    tag = _TAGGED.fullmatch(last)
+    choices = tag[2].split(" or ") if tag else []
+    if tag is None or not OPPOSITE.keys().isdisjoint(choices):
+        return None
+    return f"Thoughts: {why}\n{tag[1]}: {choices[0]}"
 
 
 def _filled(schema: Mapping[str, Any], word: str, thoughts: str) -> object:

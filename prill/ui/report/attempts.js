@@ -1,10 +1,10 @@
 // The attempts at one task side by side: verdicts, labels, and the lesson that the next one began with.
 
 const ENDED = {
-  accepted: "The judge accepted this attempt.", attempts: "There were no attempts left.",
-  repeated_lesson: "The lesson was there before: another attempt would have gone the same way.",
-  unscored: "The judge could not judge this attempt.", no_lesson: "No lesson could be drawn.",
-  broken: "This attempt broke off.", not_begun: "The next attempt could not begin.",
+  accepted: "The judge accepted this attempt.", attempts: "No attempts were left.",
+  repeated_lesson: "The lesson repeats an earlier one, so another attempt would not differ.",
+  unscored: "The judge left this attempt unscored.", no_lesson: "No lesson was written.",
+  broken: "This attempt failed before its end.", not_begun: "The next attempt could not start.",
 };
 
 function attemptsOf(index) {

@@ -15,7 +15,7 @@ function othersOf(index) {
 async function openBeside(one, other) {
   const place = byId("beside");
   const head = el("div", { class: "viewer-head" }, el("h2", {}, "Side by side"), el("button", { type: "button", click: () => place.close() }, "Close"));
-  place.replaceChildren(head, el("p", { class: "hint" }, "Reading …"));
+  place.replaceChildren(head, el("p", { class: "hint" }, "Loading …"));
   place.showModal();
   await areThere([one, other]);
   const shown = entry;

@@ -105,7 +105,7 @@ def _exchange(call: Call, usd: float | None) -> Exchange:
     return Exchange(
         model=call.model,
         messages=tuple(
-            CallLine(turn.role, cut("\n\n".join(map(_words, turn.parts)), MAX_CALL_TEXT))
+            CallLine(turn.role, cut("\n\n".join(map(_part_text, turn.parts)), MAX_CALL_TEXT))
             for turn in call.messages
         ),
         reply=call.reply and cut(call.reply, MAX_CALL_TEXT),
@@ -120,5 +120,5 @@ def _exchange(call: Call, usd: float | None) -> Exchange:
     )
 
 
-def _words(part: str | ImageFile) -> str:
+def _part_text(part: str | ImageFile) -> str:
     return part if isinstance(part, str) else f"[picture {Path(part.path).name}]"

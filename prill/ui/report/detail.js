@@ -4,7 +4,7 @@ function drawDetail(index) {
   const place = byId("detail");
   entry = index === null ? null : readDetail(index);
   if (entry === null) {
-    const why = index === null ? "No trajectory fits the filters." : "The browser is still reading this page …";
+    const why = index === null ? "No trajectory matches the filters." : "Loading …";
     place.replaceChildren(el("p", { class: "empty" }, why));
     return;
   }
@@ -16,7 +16,7 @@ function drawDetail(index) {
     el("h2", {}, trajectory ? trajectory.task.goal : row.goal),
     facts(row, index),
     row.broken ? el("p", { class: "notice" }, row.broken) : null,
-    trajectory?.error ? el("p", { class: "notice" }, `The environment broke off: ${trajectory.error}`) : null,
+    trajectory?.error ? el("p", { class: "notice" }, `The environment failed: ${trajectory.error}`) : null,
     blind ? null : [attemptsOf(index), othersOf(index)],
     el("div", { class: "scene" },
       el("div", { class: "seen" }, states ? stage() : null, trajectory ? film() : null),
@@ -45,7 +45,7 @@ function answer(shown) {
   const { trajectory, claims } = shown;
   if (claimsFolded && trajectory) return claimsOf(trajectory);
   if (!trajectory?.answer) return null;
-  return el("section", { class: "answer" }, el("h3", {}, "Answer ", el("small", {}, "what the agent claims, not evidence")),
+  return el("section", { class: "answer" }, el("h3", {}, "Answer ", el("small", {}, "the agent's claim, not evidence")),
     el("blockquote", { class: "claim" }, trajectory.answer),
     claims?.length ? folded(`${claims.length} ${claims.length === 1 ? "claim" : "claims"} looked up`, false, el("ul", { class: "criteria" }, claims.map((claim) => claimLine(shown, claim)))) : null);
 }

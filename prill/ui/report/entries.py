@@ -27,6 +27,7 @@ from prill.types import (
     Step,
     Task,
     Trajectory,
+    Usage,
     Verdict,
 )
 from prill.ui.report.pictures import ReportPicture
@@ -74,8 +75,11 @@ class Retry:
 class ReportRow:
     """One trajectory in the list.
 
-    `truth` and `outcomes` (one for each judge, as `scores` and the beginnings of `reasons`) are ""
-    without a label or verdict.
+    `truth` and `outcomes` (one for each judge, as `scores`, `usd`, `tokens` and the beginnings of
+    `reasons`) are "" without a label or verdict. `usd` is the cost in US dollars, and `tokens` its
+    number where dollars are unknown; both are None where neither is known.
+
+    `cause` says why the run failed, as `FailedRun.cause_words`; "" for a run that did not fail.
 
     `parts` are its values of the keys that the list can be filtered by, None if it has none; see
     `slice_value`. `broken` is the error of a line that could not be read, which has no other data.
@@ -94,6 +98,9 @@ class ReportRow:
     outcomes: tuple[Outcome, ...] = ()
     scores: tuple[float | None, ...] = ()
     reasons: tuple[str, ...] = ()
+    usd: tuple[float | None, ...] = ()
+    tokens: tuple[int | None, ...] = ()
+    cause: str = ""
     parts: tuple[str | None, ...] = ()
     broken: str | None = None
     series: int | None = None
@@ -218,7 +225,22 @@ def judged_row(made: ReportRow, judges: Sequence[Judge]) -> ReportRow:
             for verdict in verdicts
         ),
         reasons=tuple("" if verdict is None else _first_words(verdict) for verdict in verdicts),
+        usd=tuple(None if verdict is None else _dollars(verdict.usage) for verdict in verdicts),
+        tokens=tuple(None if verdict is None else _tokens(verdict.usage) for verdict in verdicts),
     )
+
+
+def _dollars(usage: Usage) -> float | None:
+    """Returns the cost; None if it is unknown, or nothing says that a model was called."""
+    if usage.usd is None or not (usage.usd or usage.calls):
+        return None
+    return float(f"{usage.usd:.3g}")
+
+
+def _tokens(usage: Usage) -> int | None:
+    """Returns the number of tokens where the cost in dollars is unknown."""
+    tokens = usage.prompt_tokens + usage.completion_tokens
+    return tokens or None if _dollars(usage) is None else None
 
 
 def truth_outcome(truth: bool | None) -> Outcome:

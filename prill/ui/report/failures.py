@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prill.evaluators.citations import split_citations
-from prill.evaluators.failures import MAX_REASONS, Cause, cluster_failures, find_cause
+from prill.evaluators.failures import (
+    MAX_REASONS,
+    Cause,
+    cluster_failures,
+    judged_cause,
+    rule_cause,
+)
 from prill.types import Citation, Trajectory
 from prill.ui.report.entries import MAX_TEXT, Judge, cut
 
 _EXAMPLES = 20  # failed runs of a cause that are listed
+_GOAL = 200  # characters of a goal
+_NO_CAUSE = "no cause found"
 _MIN_REASONS = 5  # fewer are not clustered
 STABLE = 0.6  # lower stability: not a cluster (Hennig 2007, doi:10.1016/j.csda.2006.11.025)
 
@@ -37,6 +45,22 @@ class FailedRun:
             return None
         number = self.cause.step + 1
         return number, f"step {number}" if number <= self.steps else "final state"
+
+    @property
+    def cause_words(self) -> str:
+        """Returns the description of the cause."""
+        return _NO_CAUSE if self.cause is None else self.cause.words
+
+    @property
+    def needs_rules(self) -> bool:
+        """Returns whether the rules may find a cause that the judge did not find."""
+        return self.cause is None or self.cause.code == "other"
+
+    def with_rules(self, cause: Cause | None) -> FailedRun:
+        """Returns the run with the cause that the rules found, if it needs one."""
+        if cause is None or not self.needs_rules:
+            return self
+        return replace(self, cause=replace(cause, detail=cut(cause.detail, MAX_TEXT)))
 
     @property
     def parts(self) -> list[tuple[str, int | None]]:
@@ -86,19 +110,29 @@ def failed_run(
     item: Trajectory, judges: Sequence[Judge], truth: bool | None, source: str
 ) -> FailedRun | None:
     """Returns the run as a failure; None if no judge and no label says that it failed."""
+    failed = failed_row(item.id, item.task.goal, len(item.steps), judges, truth, source)
+    return failed and (failed.with_rules(rule_cause(item)) if failed.needs_rules else failed)
+
+
+def failed_row(
+    id: str, goal: str, steps: int, judges: Sequence[Judge], truth: bool | None, source: str
+) -> FailedRun | None:
+    """Returns a run as a failure, without the rules, which need the run itself; None as in
+    `failed_run`.
+    """
     for judge in judges:
-        verdict = judge.verdicts.get(item.id)
+        verdict = judge.verdicts.get(id)
         if verdict is not None and verdict.success is False:
-            cause, by, reason = find_cause(item, verdict), judge.name, verdict.reason
+            cause, by, reason = judged_cause(verdict), judge.name, verdict.reason
             citations = (verdict.findings and verdict.findings.citations) or ()
             break
     else:
         if truth is not False:
             return None
-        cause, by, reason = find_cause(item), f"{source} label", ""
+        cause, by, reason = None, f"{source} label", ""
         citations = ()
-    goal, reason = cut(item.task.goal, 200), cut(reason, MAX_TEXT)
-    return FailedRun(item.id, goal, by, reason, cause, citations, len(item.steps))
+    goal = goal if len(goal) <= _GOAL else f"{goal[: _GOAL - 1]}…"
+    return FailedRun(id, goal, by, cut(reason, MAX_TEXT), cause, citations, steps)
 
 
 def cause_groups(failures: Sequence[FailedRun]) -> list[CauseGroup]:
@@ -111,7 +145,7 @@ def cause_groups(failures: Sequence[FailedRun]) -> list[CauseGroup]:
     return [
         CauseGroup(
             code,
-            words or "no cause found",
+            words or _NO_CAUSE,
             {"judge": "by the judge's findings", "rule": "by a rule"}.get(source, ""),
             len(runs),
             runs[:_EXAMPLES],

@@ -1,6 +1,6 @@
 // The filters of the list: search words and choices, all of which must match.
 
-const filters = { search: "", judge: "0", verdict: "", against: "", among: "", truth: "" };
+const filters = { search: "", judge: "0", verdict: "", against: "", among: "", truth: "", cause: "", cost: "" };
 const AGAINST = { wrong: "disagrees", FP: "false positive", FN: "false negative", unscored: "unscored", agrees: "agrees", "": "any" };
 
 function fits(row, i) {
@@ -12,7 +12,24 @@ function fits(row, i) {
   if (rival() !== null && !judgesDisagree([said, row.outcomes[rival()]])) return false;
   if (filters.among === "agree" && (judgesDisagree(row.outcomes) || !row.outcomes.some((one) => one === "success" || one === "failure"))) return false;
   if (filters.truth && (filters.truth === "none" ? "" : filters.truth) !== row.truth) return false;
+  if (filters.cause && filters.cause !== (row.cause || "(none)")) return false;
+  if (filters.cost && !costRange(costOf(row))) return false;
   return overview.parts.every((part, i) => !filters[`by-${part}`] || filters[`by-${part}`] === (row.parts[i] ?? "(none)"));
+}
+
+const COSTS = { "": "any", most: "most expensive tenth", upper: "above the median", lower: "up to the median", unknown: "unknown" };
+let costRange = () => true;
+
+// Compares with the costs of all runs by this judge: in dollars, or in tokens if no dollars are known.
+function findCostRange() {
+  if (filters.cost === "unknown") return (cost) => cost === null;
+  const costs = overview.rows.map(costOf).filter((cost) => cost !== null).sort(compareCosts);
+  const unit = costs.at(-1)?.usd === null ? "tokens" : "usd";
+  const priced = costs.filter((cost) => cost[unit] !== null);
+  const median = priced[Math.ceil(priced.length / 2) - 1]?.[unit];
+  const most = priced[Math.floor(0.9 * priced.length)]?.[unit];
+  const wanted = { most: (value) => value >= most, upper: (value) => value > median, lower: (value) => value <= median }[filters.cost];
+  return (cost) => cost !== null && cost[unit] !== null && wanted(cost[unit]);
 }
 
 // The judge that the chosen one must differ from; null: any.
@@ -32,13 +49,15 @@ function choice(key, title, options) {
   return el("label", {}, el("span", {}, title), select);
 }
 
-function slice(part, i) {
+function slice(key, title, read) {
   const counts = new Map();
-  for (const row of overview.rows) counts.set(row.parts[i] ?? "(none)", (counts.get(row.parts[i] ?? "(none)") ?? 0) + 1);
+  for (const row of overview.rows) counts.set(read(row) ?? "(none)", (counts.get(read(row) ?? "(none)") ?? 0) + 1);
   if (counts.size < 2) return null;
   const options = [...counts].sort(([a], [b]) => a.localeCompare(b)).map(([value, count]) => [value, `${value} (${count})`]);
-  return choice(`by-${part}`, part[0].toUpperCase() + part.slice(1), [["", "any"], ...options]);
+  return choice(key, title[0].toUpperCase() + title.slice(1), [["", "any"], ...options]);
 }
+
+const hasCosts = () => overview.rows.some((row) => row.usd.concat(row.tokens).some((cost) => cost !== null));
 
 function drawChoices() {
   for (const part of overview.parts) filters[`by-${part}`] ??= "";
@@ -52,7 +71,9 @@ function drawChoices() {
     several ? choice("among", "Between judges", [["", "any"], ["differ", "disagree"], ["agree", "agree"],
       ...(overview.judges.length > 2 ? overview.judges.map((name, i) => [String(i), `differs from ${name}`]) : [])]) : null,
     labelled ? choice("truth", "Label", [["", "any"], ["success", "✓ success"], ["failure", "✗ failure"], ["undecided", "? undecided"], ["none", "no label"]]) : null,
-    ...overview.parts.map(slice),
+    slice("cause", "Cause", (row) => row.cause || null),
+    hasCosts() ? choice("cost", several ? "Its cost" : "Cost", Object.entries(COSTS)) : null,
+    ...overview.parts.map((part, i) => slice(`by-${part}`, part, (row) => row.parts[i])),
   ].filter(Boolean));
   byId("filters").hidden = !byId("choices").children.length;
 }

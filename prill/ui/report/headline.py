@@ -26,7 +26,7 @@ def headline(name: str, comparison: Agreement | None, counts: Mapping[Outcome, i
     parts = [
         f"{name} agrees with {who} at kappa {_figure(comparison, 'kappa')} on {runs}, {worth}",
         f"it misses {_of(confusion.fn, confusion.fn + confusion.tp, 'success', 'successes')} and "
-        f"takes {_of(confusion.fp, confusion.fp + confusion.tn, 'failure', 'failures')} for success",  # noqa: E501
+        f"judges {_of(confusion.fp, confusion.fp + confusion.tn, 'failure', 'failures')} as success",  # noqa: E501
     ]
     if unscored := sum(comparison.unscored.values()):
         parts.append(
@@ -38,8 +38,10 @@ def headline(name: str, comparison: Agreement | None, counts: Mapping[Outcome, i
 def _worth(fitted: Overlap) -> str:
     """Returns why the agreement does not carry over to other runs."""
     if fitted.run:
-        return f"{fitted.run:,} of which it was fitted on: that says nothing of other runs"
-    return "and nothing says whether it was fitted on them"
+        return (
+            f"{fitted.run:,} of which it was fitted on, so the figure does not hold for other runs"
+        )
+    return "and whether it was fitted on them is unknown"
 
 
 def _counted(counts: Mapping[Outcome, int]) -> str:
@@ -71,7 +73,7 @@ def _against_constant(comparison: Agreement) -> str:
     )
     figure = _named(comparison, "accuracy")
     if figure is None or figure.low is None or figure.high is None:
-        return f"with nothing to tell it from {constant}"
+        return f"with no interval to compare with {constant}"
     if figure.low > comparison.majority:
         return f"better than {constant}"
     if figure.high < comparison.majority:

@@ -8,8 +8,12 @@ let current = null; // an index in overview.rows
 
 function refilter() {
   found = [];
+  costRange = findCostRange();
   overview.rows.forEach((row, i) => { if (fits(row, i)) found.push(i); });
-  if (order.by) found.sort((a, b) => (order.falls ? -1 : 1) * compare(overview.rows[a], overview.rows[b]) || a - b);
+  if (order.by) {
+    const unknown = shownColumns().find((one) => one.key === order.by)?.isUnknown ?? (() => false); // last, either way
+    found.sort((a, b) => unknown(overview.rows[a]) - unknown(overview.rows[b]) || (order.falls ? -1 : 1) * compare(overview.rows[a], overview.rows[b]) || a - b);
+  }
   const all = overview.rows.length;
   byId("found").textContent = found.length === all ? `${all.toLocaleString("en")} trajectories` : `${found.length.toLocaleString("en")} of ${all.toLocaleString("en")}`;
   const active = activeFilters();

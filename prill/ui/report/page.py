@@ -137,11 +137,12 @@ def write_report(
                     line = replace(
                         line, series=series.setdefault(place[0], len(series)), attempt=place[1]
                     )
-                rows.append(line)
                 if isinstance(item, Trajectory) and (
                     failed := failed_run(item, judges, gold.get(item.id), label_source)
                 ):
                     failures.append(failed)
+                    line = replace(line, cause=failed.cause_words)
+                rows.append(line)
                 own_labels = [
                     label for label in by_id.get(item.id, ()) if label.source == label_source
                 ]

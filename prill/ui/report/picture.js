@@ -25,7 +25,7 @@ function frame(trajectory, pictures, index) {
   const state = stateAt(trajectory, index);
   if (!picture) {
     const words = state.caption || state.text;
-    return el("div", { class: "frame words" }, el("span", { class: "hint" }, words ? "No screenshot; what was recorded:" : "No screenshot"), words ? plain(words) : null);
+    return el("div", { class: "frame words" }, el("span", { class: "hint" }, words ? "No screenshot; the recorded text:" : "No screenshot"), words ? plain(words) : null);
   }
   const src = picture.src ?? ((picture.embedded ?? null) === null ? null : block(`p${picture.embedded}`));
   if (!src) return absent(picture.name);

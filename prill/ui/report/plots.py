@@ -70,12 +70,12 @@ def reliability_plot(scored: Scored) -> Figure:
         marks.append(
             el("circle", el("title", words), cx=x, cy=_y(b.success_rate), r=radius, class_="point")
         )
-    caption = "Reliability: on the dashed line, scores are probabilities"
+    caption = "Reliability diagram: on the dashed line, scores equal success rates"
     if not bins:
-        caption = "Reliability: this judge gave no scores"
+        caption = "Reliability diagram: this judge gave no scores"
     elif set(scored[0]) <= {0.0, 1.0}:
-        caption = "Reliability: this judge's scores are only 0 and 1"
-    return _figure(caption, "score", "share of success", marks)
+        caption = "Reliability diagram: this judge's scores are only 0 and 1"
+    return _figure(caption, "score", "success rate", marks)
 
 
 def curve_plot(
@@ -99,7 +99,7 @@ def curve_plot(
     marks.append(_line(scored, "curve"))
     notes = ["Precision–recall" if truths else "Precision–recall: this judge gave no scores"]
     if truths:
-        notes.append("dashed: calling everything a success")
+        notes.append("dashed: every trajectory a success")
     if own is not None:
         x, y = _x(own[0]), _y(own[1])
         words = f"the verdicts: precision {own[1]:.3f}, recall {own[0]:.3f}"
@@ -142,12 +142,12 @@ def spending_plot(judges: Sequence[tuple[str, Sequence[Verdict]]]) -> Markup:
     marks = [
         el(
             "text",
-            "seconds a trajectory: median, and 10th to 90th percentile",
+            "seconds per trajectory: median, and 10th to 90th percentile",
             x=left,
             y=14,
             class_="tick",
         ),
-        el("text", "mean cost a trajectory", x=left + width + 110, y=14, class_="tick"),
+        el("text", "mean cost per trajectory", x=left + width + 110, y=14, class_="tick"),
     ]
     for i, ((name, verdicts), cost) in enumerate(zip(judges, costs, strict=True)):
         y = 40 + i * line
@@ -284,7 +284,7 @@ def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> 
     marks: list[Markup] = []
     for b in before:
         x, y = _across(b.mean_score), _down(b.success_rate)
-        circle = el("circle", el("title", _words("before", b)), cx=x, cy=y, r=_radius(b, most))
+        circle = el("circle", el("title", _bin_text("before", b)), cx=x, cy=y, r=_radius(b, most))
         marks += [
             _interval(b, _BEFORE),
             el("g", circle, fill="var(--panel)", fill_opacity=0.6, stroke=_BEFORE, stroke_width=2),
@@ -293,7 +293,7 @@ def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> 
         x, y, half = _across(b.mean_score), _down(b.success_rate), _radius(b, most)
         square = el(
             "rect",
-            el("title", _words("after", b)),
+            el("title", _bin_text("after", b)),
             x=x - half,
             y=y - half,
             width=2 * half,
@@ -311,15 +311,7 @@ def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> 
     )
     edge, middle, left = _ABOVE + _EDGE, _ABOVE + _EDGE / 2, _MARGIN - 8
     labels = [
-        el(
-            "text",
-            el("title", title),
-            fitted(title, _SIZE - 20, _TITLE_LETTER),
-            x=_SIZE / 2,
-            y=20,
-            font_size=13,
-            **_MIDDLE,
-        ),
+        _title(title),
         el(
             "circle",
             cx=_MARGIN + 6,
@@ -331,11 +323,11 @@ def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> 
         ),
         el("text", "before", x=_MARGIN + 18, y=42),
         el("rect", x=_MARGIN + 76, y=33, width=10, height=10, fill=_AFTER, fill_opacity=0.6),
-        el("text", "after, on runs held out; lines: 95 % intervals", x=_MARGIN + 92, y=42),
+        el("text", "after, on held-out runs; lines: 95 % intervals", x=_MARGIN + 92, y=42),
         el("text", "score", x=_across(0.5), y=edge + 34, **_MIDDLE),
         el(
             "text",
-            "share of success",
+            "success rate",
             x=16,
             y=middle,
             transform=f"rotate(-90 16 {middle:g})",
@@ -420,7 +412,7 @@ def _count(runs: int) -> str:
     )
 
 
-def _words(when: str, bin_: Bin) -> str:
+def _bin_text(when: str, bin_: Bin) -> str:
     low, high = wilson(bin_.success_rate, bin_.count)
     share = f"{bin_.success_rate:.0%} success, interval {low:.0%} to {high:.0%}"
     return f"{when}: {bin_.count} runs, mean score {bin_.mean_score:.2f}, {share}"
@@ -453,24 +445,21 @@ def learning_svg(title: str, points: Sequence[CurvePoint]) -> str:
             )
     edge_y, middle = _ABOVE + _EDGE, _ABOVE + _EDGE / 2
     labels = [
-        el(
-            "text",
-            el("title", title),
-            fitted(title, _SIZE - 20, _TITLE_LETTER),
-            x=_SIZE / 2,
-            y=20,
-            font_size=13,
-            **_MIDDLE,
-        ),
+        _title(title),
         el("circle", cx=_MARGIN + 6, cy=38, r=4, fill=_AFTER),
         el("text", "AUC", x=_MARGIN + 16, y=42),
         el("rect", x=_MARGIN + 60, y=34, width=8, height=8, fill=_BEFORE),
-        el("text", "kappa, on tasks held out; bands: lowest to highest", x=_MARGIN + 74, y=42),
+        el("text", "kappa, on held-out tasks; bands: lowest to highest", x=_MARGIN + 74, y=42),
         el("text", f"labels, of {most:.0f}", x=_across(0.5), y=edge_y + 34, **_MIDDLE),
         el("text", "figure", x=16, y=middle, transform=f"rotate(-90 16 {middle:g})", **_MIDDLE),
     ]
     drawn = *_grid(), *marks, *labels
     return picture(title, (_SIZE, _HIGH), *drawn, width=_SIZE, height=_HIGH, font_size=11)
+
+
+def _title(title: str) -> Markup:
+    words = fitted(title, _SIZE - 20, _TITLE_LETTER)
+    return el("text", el("title", title), words, x=_SIZE / 2, y=20, font_size=13, **_MIDDLE)
 
 
 def _corners(places: Sequence[tuple[float, float]]) -> str:

@@ -19,8 +19,8 @@ function printed(index) {
     el("h2", {}, trajectory ? trajectory.task.goal : row.goal),
     facts(row, index),
     row.broken ? el("p", { class: "notice" }, row.broken) : null,
-    trajectory?.error ? el("p", { class: "notice" }, `The environment broke off: ${trajectory.error}`) : null,
-    entry || row.broken ? null : el("p", { class: "notice" }, "Not read yet: Ctrl p on the page reads it before it prints."),
+    trajectory?.error ? el("p", { class: "notice" }, `The environment failed: ${trajectory.error}`) : null,
+    entry || row.broken ? null : el("p", { class: "notice" }, "Not loaded: press Ctrl p on the page to print, which loads it first."),
     entry ? [attemptsOf(index), labelLine(entry, row), judgeCards(entry, row), answer(entry)] : null,
     trajectory ? [film(), timeline(entry), earlier(trajectory)] : null);
   for (const one of node.querySelectorAll("[id]")) one.removeAttribute("id");

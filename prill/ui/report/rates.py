@@ -9,7 +9,7 @@ from markupsafe import Markup
 from prill.evaluators.meta.figure import Figure
 from prill.ui.svg import el, picture
 
-_LEFT, _ACROSS, _RIGHT, _HEAD, _ROW = 150, 400, 60, 58, 30
+_LEFT, _ACROSS, _RIGHT, _HEAD, _ROW = 150, 400, 120, 58, 30
 _LINE, _OTHER = "var(--yes)", "var(--no)"
 _TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -45,8 +45,10 @@ def rates_svg(title: str, rows: Sequence[tuple[str, Figure, Figure]]) -> str:
 
 def _row(name: str, rate: Figure, official: Figure, y: float) -> list[Markup]:
     marks = [el("text", name, x=_LEFT - 10, y=y + 4, text_anchor="end")]
+    # No mark reaches the column of the rates.
+    column = {"x": _LEFT + _ACROSS + 12, "y": y + 4}
     if rate.undefined:
-        marks.append(el("text", "nothing scored", x=_LEFT + 6, y=y + 4, fill="var(--soft)"))
+        marks.append(el("text", "nothing scored", **column, fill="var(--soft)"))
     else:
         if rate.low is not None and rate.high is not None:
             ends = {"x1": _across(rate.low), "x2": _across(rate.high)}
@@ -56,7 +58,7 @@ def _row(name: str, rate: Figure, official: Figure, y: float) -> list[Markup]:
         marks.append(
             el("circle", el("title", str(rate)), cx=_across(rate.value), cy=y, r=4.5, fill=_LINE)
         )
-        marks.append(el("text", f"{rate.value:.3f}", x=_LEFT + _ACROSS + 12, y=y + 4))
+        marks.append(el("text", f"{rate.value:.3f}", **column))
     if not official.undefined:
         words = el("title", str(official))
         marks.append(

@@ -47,7 +47,7 @@ class ReportContents:
     """The contents of a page, as far as its summary needs them.
 
     `labels` are those of `source` alone; `calibrated_on` counts for each calibration the
-    trajectories that it was fitted to. With `first_failures`, `failures` are only the first ones.
+    trajectories that it was fitted to. With `first_failures`, more failures will follow.
     """
 
     rows: Sequence[ReportRow]
@@ -90,7 +90,7 @@ class Column:
     cells: Counter[tuple[Outcome, Outcome]]  # (label, verdict)
     scored: Scored
     comparison: Agreement | str
-    elsewhere: int
+    unmatched: int
     fitted: Overlap | None
 
     @staticmethod
@@ -117,7 +117,7 @@ class Column:
             cells=Counter((row.truth, row.outcomes[number]) for row in contents.rows),
             scored=scored,
             comparison=comparison,
-            elsewhere=len(judge.verdicts) - len(verdicts),
+            unmatched=len(judge.verdicts) - len(verdicts),
             fitted=find_overlap(verdicts),
         )
 
@@ -333,7 +333,7 @@ def _facts(contents: ReportContents) -> list[tuple[str, str]]:
 def _notes(contents: ReportContents, columns: Sequence[Column]) -> list[str]:
     rows = contents.rows
     broken = [row for row in rows if row.broken is not None]
-    notes = [f"Not readable, and shown as such: {row.broken}" for row in broken[:20]]
+    notes = [f"Unreadable: {row.broken}" for row in broken[:20]]
     if len(broken) > 20:
         notes.append(f"… and {len(broken) - 20} more lines that could not be read")
     if contents.missing:
@@ -347,7 +347,7 @@ def _notes(contents: ReportContents, columns: Sequence[Column]) -> list[str]:
         )
     if undecided := sum(row.truth == "undecided" for row in rows):
         notes.append(
-            f"Trajectories whose labels are undecided: {undecided}; they count in no figure."
+            f"Trajectories whose labels are undecided: {undecided}; no figure counts them."
         )
     notes += [f"{caution}." for caution in _cautions(columns)]
     notes += [words for column in columns if (words := _wrong_citations(column))]
@@ -359,10 +359,10 @@ def _notes(contents: ReportContents, columns: Sequence[Column]) -> list[str]:
     notes += [
         (
             f"Verdicts of {column.judge.name} that belong to no trajectory in this page: "
-            f"{column.elsewhere}."
+            f"{column.unmatched}."
         )
         for column in columns
-        if column.elsewhere
+        if column.unmatched
     ]
     return notes
 
@@ -463,14 +463,16 @@ def _agreement(
         )
     note = (
         f"Against the {contents.source} labels, judged trajectories only; in brackets 95 % "
-        "intervals, whole tasks drawn. Trajectories that are unscored, or have no verdict, are no "
-        "failures: they count in the last accuracy alone."
+        "intervals, whole tasks drawn. Trajectories that are unscored or without a verdict are not "
+        "failures; only the last accuracy counts them."
     )
     intervals = {figure.interval for comparison in found for figure in comparison.figures}
     if "wilson" in intervals:
         note += " *: Wilson's interval, as every draw is alike."
     if "t" in intervals:
-        note += f" Of fewer than {FEW_CLUSTERS} tasks (intervals: Student's t) figures say little."
+        note += (
+            f" Of fewer than {FEW_CLUSTERS} tasks (intervals: Student's t) figures are imprecise."
+        )
     silent = [f"{c.judge.name}: {c.comparison}" for c in columns if isinstance(c.comparison, str)]
     heads = ("", *(column.judge.name for column, _ in compared))
     return AgreementTable(note, heads, rows, silent, _among_people(contents, tasks))

@@ -41,7 +41,7 @@ function labelLine(shown, row) {
     el("span", { class: "plain" }, [label.annotator, why[label.undecided], label.side_effects ? "side effects" : null, label.note].filter(Boolean).flatMap((word, i) => [i ? ": " : null, el("bdi", {}, word)]))));
   return el("section", { class: "label-line" },
     el("h3", {}, `Label (${overview.source})`),
-    several ? el("span", { title: "What counts: the first label that is decided" }, badge(row.truth)) : null,
+    several ? el("span", { title: "The first decided label counts" }, badge(row.truth)) : null,
     lines.length ? el("ul", { class: `bare ${several ? "several" : ""}` }, lines) : el("span", { class: "hint" }, "none"));
 }
 
@@ -58,7 +58,7 @@ function judgeCard(shown, row, name, i, many) {
       KINDS[kind] ? el("span", { class: `kind ${kind[0] === "F" ? "differs" : ""}` }, KINDS[kind]) : null,
       verdict.score === null ? null : el("span", { class: "score" }, `score ${verdict.score.toFixed(2)}`),
       el("span", { title: spent(verdict) }, many ? spent(verdict).split(" · ")[0] : spent(verdict)),
-      many && isLong(verdict.reason) ? el("button", { type: "button", class: "jump more", "aria-expanded": "false", click: unfold }, "Whole reason") : null),
+      many && isLong(verdict.reason) ? el("button", { type: "button", class: "jump more", "aria-expanded": "false", click: unfold }, "Show more") : null),
     verdict.reason ? el("div", { class: "plain reason", tabindex: "0" }, cited(verdict.reason, shown, verdict.findings?.citations)) : null,
     findingsOf(shown, verdict, many),
     opinionsOf(shown, verdict),
@@ -73,7 +73,7 @@ function isLong(reason) {
 function unfold({ currentTarget: button }) {
   const whole = button.closest(".judge").classList.toggle("whole");
   button.setAttribute("aria-expanded", String(whole));
-  button.textContent = whole ? "Two lines" : "Whole reason";
+  button.textContent = whole ? "Show less" : "Show more";
 }
 
 function spent({ usage, seconds }) {
@@ -108,7 +108,7 @@ function findingsOf(shown, verdict, many) {
     points,
     answers.length ? el("ul", { class: "criteria" }, answers) : null,
     found.process === null || lines.length ? null : el("p", {}, `Process: ${weight}`),
-    found.official_label === undefined ? null : el("p", {}, `By the authors' own rule: ${{ true: "success", false: "failure" }[found.official_label] ?? "no label"}`),
+    found.official_label === undefined ? null : el("p", {}, `By the authors' rule: ${{ true: "success", false: "failure" }[found.official_label] ?? "no label"}`),
     found.not_executable ? el("p", { class: "warning" }, `Not executable: ${found.not_executable}`) : null,
     found.side_effects.length ? el("div", { class: "warning" }, "Side effects", el("ul", {}, found.side_effects.map((text) => el("li", {}, text)))) : null,
     lines.length ? folded(`${found.criteria.filter((c) => c.met === "met").length} of ${lines.length} criteria met${weight ? `: ${weight}` : ""}`, !many, el("ul", { class: "criteria" }, lines)) : null);
@@ -125,5 +125,5 @@ function opinionsOf(shown, verdict) {
     badge(outcomeOf(opinion, "unscored"), opinion.success === null ? `Abstains: ${opinion.unscored ?? "no verdict"}` : undefined),
     ` ${opinion.judge}`, opinion.score === null ? "" : ` ${opinion.score.toFixed(2)}`,
     opinion.reason ? el("div", { class: "plain" }, cited(opinion.reason, shown)) : null));
-  return folded(`Opinions of ${lines.length}`, false, el("ul", { class: "bare" }, lines));
+  return folded(`Verdicts of ${lines.length} ${lines.length === 1 ? "judge" : "judges"}`, false, el("ul", { class: "bare" }, lines));
 }

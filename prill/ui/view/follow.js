@@ -1,7 +1,7 @@
 // Polls for updates of the files: rows, the judges' progress, and figures while they are shown.
 
 const EVERY = 1500; // milliseconds between requests
-let known = { generation: -1, changes: 0 };
+let known = { generation: -1, changes: 0, read: 0 };
 let drawnParts = "";
 let summaryOf = -1; // the number of changes that the figures on the page reflect
 let following = null;
@@ -27,7 +27,8 @@ async function askState() {
 
 async function take(state) {
   if (state.generation !== known.generation) beginAnew(state);
-  known = { generation: state.generation, changes: state.known };
+  if (filters.search && hits.words === filters.search && (state.rows.length || state.read !== known.read)) searchFor(filters.search);
+  known = { generation: state.generation, changes: state.known, read: state.read };
   ({ annotator, blind, pairs } = state);
   if (blind) folds.thoughts = !(claimsFolded = true);
   if (annotator !== null) byId("browse").dataset.labels = blind ? "blind" : "open";
@@ -53,7 +54,6 @@ async function take(state) {
     drawChoices();
     for (const [key, value] of Object.entries(chosen)) if (byId(`filter-${key}`)) byId(`filter-${key}`).value = value;
   }
-  if (filters.search && hits.words === filters.search) searchFor(filters.search);
   const was = current;
   refilter();
   const place = resumed === null ? -1 : overview.rows.findIndex((row) => row.id === resumed.id);
@@ -93,10 +93,12 @@ function beginAnew(state) {
   labels.clear();
   hits = { words: "", numbers: null };
   current = null;
-  known = { generation: state.generation, changes: 0 };
+  known = { generation: state.generation, changes: 0, read: 0 };
 }
 
-const partValues = () => overview.parts.map((_, i) => new Set(overview.rows.map((row) => row.parts[i])).size);
+// What the choices of the filters depend on.
+const partValues = () => [
+  ...[(row) => row.cause, ...overview.parts.map((_, i) => (row) => row.parts[i])].map((read) => new Set(overview.rows.map(read)).size), hasCosts()];
 
 function showProgress(state) {
   const all = overview.rows.length;

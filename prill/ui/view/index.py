@@ -42,7 +42,7 @@ class SearchIndex:
 
     def add_run(self, number: int, trajectory: Trajectory) -> None:
         """Adds the text of a run."""
-        text = "\n".join(_words(trajectory))[:MAX_TEXT]
+        text = "\n".join(_searched_texts(trajectory))[:MAX_TEXT]
         with self._lock:
             self._database.execute("INSERT INTO runs (rowid, text) VALUES (?, ?)", (number, text))
 
@@ -91,7 +91,7 @@ class SearchIndex:
         )
 
 
-def _words(trajectory: Trajectory) -> Iterator[str]:
+def _searched_texts(trajectory: Trajectory) -> Iterator[str]:
     yield from (trajectory.id, trajectory.task.goal, trajectory.answer or "")
     for turn in trajectory.task.earlier:
         yield from (turn.task.goal, turn.answer or "")

@@ -41,7 +41,7 @@ function labelPanel(index) {
   if (annotator === null || overview.rows[index].broken || !labels.has(id)) return null;
   if (panelOf !== id) {
     const left = overview.rows.findIndex((row) => row.id === panelOf);
-    message = { text: left >= 0 && drafts.has(panelOf) ? `Trajectory ${left + 1} is not saved: what you decided of it is on this page only. "${drafts.size} not saved" leads back to it.` : "", mild: true };
+    message = { text: left >= 0 && drafts.has(panelOf) ? `Trajectory ${left + 1} is not saved: its changes are on this page only. "${drafts.size} not saved" goes back to it.` : "", mild: true };
     panelOf = id;
   }
   const buttons = (name, title, offered, act, first) => el("div", { id: name, class: "buttons", role: "group", "aria-label": title },
@@ -53,14 +53,14 @@ function labelPanel(index) {
     buttons("outcomes", "Outcome", OUTCOMES, choose, 1),
     el("h3", { id: "step-title" }),
     buttons("step-labels", "Label of this step", STEP_LABELS, labelStep, 5),
-    el("button", { type: "button", id: "side-effects", title: "The agent changed something that nobody asked for", click: toggleSideEffects }, el("span", {}, "Side effects"), el("kbd", {}, blind ? "d" : "9")),
+    el("button", { type: "button", id: "side-effects", title: "The agent changed something that it was not asked to change", click: toggleSideEffects }, el("span", {}, "Side effects"), el("kbd", {}, blind ? "d" : "9")),
     el("h3", {}, el("label", { for: "note" }, "Note"), " ", el("kbd", {}, "e")),
     note,
     el("p", { class: "hint typing" }, el("kbd", {}, "Esc"), " leaves the note, ", el("kbd", {}, "Ctrl"), " ", el("kbd", {}, "Enter"), " saves"),
     el("div", { class: "buttons save" },
       blind ? el("button", { type: "button", id: "save", class: "primary", click: save }, "Save and next ", el("kbd", {}, "Enter")) : null,
       el("button", { type: "button", id: "undo", click: undo }, "Undo ", el("kbd", {}, "z"))),
-    el("p", { class: "state" }, el("span", { id: "label-state", class: "pill", role: "status" }), " ", el("button", { type: "button", id: "unsaved", title: "Go to what is not saved", click: toUnsaved })),
+    el("p", { class: "state" }, el("span", { id: "label-state", class: "pill", role: "status" }), " ", el("button", { type: "button", id: "unsaved", title: "Go to the unsaved one", click: toUnsaved })),
     el("p", { id: "alert", role: "alert" }),
     lastSaid(index),
     el("section", { id: "agreement" }));
@@ -81,7 +81,7 @@ function showForm() {
   if (byId("note").value.trim() !== form.note.trim()) byId("note").value = form.note;
   const unsaved = drafts.has(id);
   byId("label-state").className = `pill ${unsaved ? "unsaved" : form.choice ? "saved" : "unsure"}`;
-  byId("label-state").textContent = unsaved ? `Not saved yet${form.choice ? "" : ": no outcome is chosen"}` : form.choice ? "On disk" : "No label yet";
+  byId("label-state").textContent = unsaved ? `Not saved yet${form.choice ? "" : ": choose an outcome"}` : form.choice ? "Saved" : "No label yet";
   byId("unsaved").hidden = !drafts.size;
   byId("unsaved").textContent = `${drafts.size} not saved`;
   byId("undo").disabled = !saves.length;
@@ -123,7 +123,7 @@ function showSession() {
   byId("agreement").replaceChildren(el("h3", {}, "Agreement so far"),
     el("table", {}, cells("th", ["With", "agree", "of", "kappa"]), pairs.map(({ annotator: name, agreed, common, kappa }) =>
       cells("td", [name, common ? `${Math.round((100 * agreed) / common)} %` : "–", String(common), kappa === null ? "–" : kappa.toFixed(2)]))),
-    open ? el("p", { class: "hint" }, `Success and failure only; ${open} left open by one or both.`) : "");
+    open ? el("p", { class: "hint" }, `Success and failure only; ${open} undecided by one or both.`) : "");
 }
 
 // What others say of the run that was saved before.
@@ -133,7 +133,7 @@ function lastSaid(index) {
   const people = last.shown.labels.filter((label) => label.annotator !== annotator).map((label) => line(label.annotator ?? "(unnamed)", outcomeOf(label, "undecided"), label.undecided ? NAMES[label.undecided] : undefined, label.side_effects ? "side effects" : null, label.note));
   const judges = last.shown.verdicts.flatMap((verdict, i) => (verdict ? [line(overview.judges[i], outcomeOf(verdict, "unscored"), verdict.unscored ? `Unscored: ${verdict.unscored}` : undefined, verdict.score === null ? null : `score ${verdict.score.toFixed(2)}`, verdict.reason)] : []));
   const { choice } = labels.get(last.id).mine;
-  return el("section", { id: "last" }, el("h3", {}, "Saved before"),
+  return el("section", { id: "last" }, el("h3", {}, "Last saved"),
     el("p", {}, "You, on ", el("button", { type: "button", class: "jump", click: () => alone(() => openRun(last.index)) }, String(last.index + 1)), ": ", badge({ success: "success", failure: "failure" }[choice] ?? "undecided", NAMES[choice])),
     el("ul", { class: "bare" }, people, judges));
 }
@@ -160,7 +160,7 @@ function blindFacts(row, index) {
 }
 
 function origin(row) {
-  const fold = folded("Where it comes from", false, el("p", { class: "meta" }, el("code", {}, row.id), row.agent ? el("bdi", {}, row.agent) : null));
+  const fold = folded("Source", false, el("p", { class: "meta" }, el("code", {}, row.id), row.agent ? el("bdi", {}, row.agent) : null));
   fold.id = "origin";
   return fold;
 }
@@ -266,13 +266,13 @@ const save = () => alone(async () => {
   const id = currentId();
   if (!draftOf(id).form.choice) { warn("Choose success, failure, not executable or unsure first (s, f, x, u)."); return; }
   await write(index);
-  if (drafts.has(id)) { warn("Saved, but without what was typed since: Enter saves it too."); return; }
+  if (drafts.has(id)) { warn("Saved without your later changes: Enter saves them."); return; }
   await follow();
   await fetchDetail(index);
   last = { index, id, shown: kept.get(index) };
   const next = nextUnlabelled(index);
   await openRun(next ?? index);
-  if (next === null) warn(`All ${overview.rows.length} are labelled and on disk${drafts.size ? `, but ${drafts.size} changed and not saved yet` : ""}. End the command with Ctrl-C in its terminal, or look through them.`);
+  if (next === null) warn(`All ${overview.rows.length} are labelled and saved${drafts.size ? `, but ${drafts.size} changed and not saved yet` : ""}. End the command with Ctrl-C in its terminal, or look through them.`);
 });
 
 // The next run without a label: among those found, then among all; null if all have one.
@@ -294,7 +294,7 @@ async function openRun(index) {
 }
 
 const undo = () => alone(async () => {
-  if (!saves.length) { warn("Nothing to take back: only what was saved from this page since the command started."); return; }
+  if (!saves.length) { warn("Nothing to undo: only saves of this page since the command started can be undone."); return; }
   await saving;
   let taken;
   try {
@@ -303,12 +303,12 @@ const undo = () => alone(async () => {
     if (error.status === 409) saves.pop();
     store();
     showForm();
-    throw new Error(`Not taken back: ${error.message}`);
+    throw new Error(`Not undone: ${error.message}`);
   }
   saves.pop();
   store();
   if (last !== null && taken?.number === last.index) last = null;
-  if (taken === null || taken.number === null) { await follow(); warn("It was taken back before."); return; }
+  if (taken === null || taken.number === null) { await follow(); warn("It was undone before."); return; }
   const { id } = overview.rows[taken.number];
   labels.set(id, await ask(`api/labels/${taken.number}`));
   const { mine, version } = labels.get(id);
@@ -319,7 +319,7 @@ const undo = () => alone(async () => {
   await follow();
   await fetchDetail(taken.number);
   await openRun(taken.number);
-  warn(`Taken back: ${mine ? "your earlier label stands in the file again" : "the file has no label of yours now"}.${blind ? " Change it and press Enter to save." : ""}`);
+  warn(`Undone: ${mine ? "your earlier label is in the file again" : "your label is removed from the file"}.${blind ? " Change it and press Enter to save." : ""}`);
 });
 
 const goBy = (by) => alone(async () => {
@@ -331,7 +331,7 @@ const toUnsaved = () => alone(async () => {
   const places = [...drafts.keys()].map((id) => overview.rows.findIndex((row) => row.id === id)).filter((i) => i >= 0).sort((a, b) => a - b);
   const next = places.find((i) => i > current) ?? places[0];
   if (next === undefined) return;
-  if (next === current) warn(`This is the one that is not saved: ${blind ? "Enter saves it" : "choose an outcome"}.`);
+  if (next === current) warn(`This one is not saved: ${blind ? "Enter saves it" : "choose an outcome"}.`);
   else await openRun(next);
 });
 
@@ -368,8 +368,9 @@ function onLabelKey(event) {
   const sends = event.key === "Enter" && (event.ctrlKey || event.metaKey) && (!typing || typing.id === "note");
   if (!sends && (typing || event.ctrlKey || event.metaKey || event.altKey)) return;
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-  // Enter activates a control reached by Tab, as usual; a choice that is already selected is saved.
-  if (key === "Enter" && !sends && event.target.closest("button, summary, a") && !event.target.closest("[aria-pressed=true]")) return;
+  // Enter activates a control reached by Tab, as usual; a choice that is already selected is saved. The button of a dialog keeps
+  // the focus for some milliseconds after it has closed the dialog.
+  if (key === "Enter" && !sends && event.target.closest("button, summary, a") && !event.target.closest("[aria-pressed=true], dialog")) return;
   const act = sends && !blind ? () => {} : Object.hasOwn(LABEL_KEYS, key) ? LABEL_KEYS[key] : blind && Object.hasOwn(BLIND_KEYS, key) ? BLIND_KEYS[key] : null;
   if (act === null) {
     if (blind && busy && (key.length === 1)) event.stopPropagation();

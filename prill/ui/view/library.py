@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from prill.errors import InputError, PrillError
+from prill.evaluators.failures import Cause, rule_cause
 from prill.evaluators.labels import gold_labels
 from prill.io.cache import scratch_database
 from prill.io.lines import Line, get_name
@@ -22,6 +24,7 @@ from prill.transcripts import read_transcript, transcript_folder
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
 from prill.ui.report.calls import Exchanges, exchanges
 from prill.ui.report.entries import (
+    MAX_TEXT,
     Detail,
     Judge,
     ReportRow,
@@ -34,7 +37,7 @@ from prill.ui.report.entries import (
     row,
     truth_outcome,
 )
-from prill.ui.report.failures import FailedRun, failed_run
+from prill.ui.report.failures import FailedRun, failed_row
 from prill.ui.report.pictures import ReportPicture, look_at
 from prill.ui.report.summary import ReportContents, Summary, summary
 from prill.ui.view.following import FollowedFile
@@ -42,7 +45,6 @@ from prill.ui.view.index import SearchIndex
 from prill.ui.view.label_log import SOURCE, LabelLog
 
 _MAX_BROKEN = 100  # messages about lines that cannot be read
-_MAX_FAILURES = 1000  # failed runs whose causes the summary has
 _RATE_SECONDS = 120.0  # over which the rate of verdicts is computed
 _RATE_POINTS = 240
 _UNNAMED = "(unnamed)"
@@ -143,11 +145,15 @@ class Library:
         self._journal: list[int] = []  # rows in the order of changes
         self._where: list[tuple[int, int, int] | None] = []  # file, start and size
         self._origins: list[int] = []  # the number of each row when it was read
+        self._unread: deque[int] = deque()  # rows whose texts are not in the index yet
         self._readable = 0
         self._series: dict[tuple[object, ...], int] = {}
         self._columns: dict[tuple[str, bytes], _Column] = {}
         self._gold: dict[str, bool | None] = {}
         self._labels: dict[str, list[LabelRecord]] = {}
+        self._failed: dict[str, FailedRun] = {}  # those whose cause was looked for
+        self._rules: dict[str, Cause | None] = {}  # what the rules say of a run
+        self._looked = 0  # changes whose causes were looked for
         runs, verdicts = self._paths
         self._run_files = [FollowedFile(path) for path in runs]
         self._verdict_files = [FollowedFile(path) for path in verdicts]
@@ -167,21 +173,69 @@ class Library:
     # ---- reading
 
     def refresh(self) -> Iterator[int]:
-        """Reads new lines of the files, a little at a time.
+        """Reads new lines of the files, and then the texts of their runs, a little at a time.
 
         Yields:
             After each record, the number of records; no lock is held then.
         """
         if not self._is_still:
-            yield from self._read_new()
+            yield from self.read_rows()
         with self._lock:
             if self._stamps() != self._label_files:
                 try:
                     self._take_labels()
                 except PrillError as error:  # another process may be writing it
                     self._problem(str(error))
+        yield from self._read_texts()
+        yield from self._find_causes()
 
-    def _read_new(self) -> Iterator[int]:
+    def _read_texts(self) -> Iterator[int]:
+        """Adds the texts of new runs to the index; their lines are read again for it."""
+        count = 0
+        while self._unread:
+            number = self._unread.popleft()
+            one = self.rows[number]
+            with contextlib.suppress(InputError):  # its page says so
+                item = self[number]
+                self._index.add_run(self._origins[number], item)
+                if "failure" in (*one.outcomes, one.truth):
+                    self._rules[one.id] = _short_rule(item)
+            count += 1
+            yield count
+
+    def _find_causes(self) -> Iterator[int]:
+        """Looks for the causes of runs that changed; the rules read a run's line again."""
+        count = 0
+        while self._looked < len(self._journal):
+            with self._lock:
+                number = self._journal[self._looked]
+                self._looked += 1
+                one = self.rows[number]
+                gold = self._gold.get(one.id)
+                failed = None
+                if one.broken is None:
+                    failed = failed_row(
+                        one.id, one.goal, one.steps, self.judges, gold, self.label_source
+                    )
+            if failed is not None and failed.needs_rules:
+                if one.id not in self._rules:
+                    count += 1
+                    yield count
+                    with contextlib.suppress(InputError):  # its page says so
+                        self._rules[one.id] = _short_rule(self[number])
+                failed = failed.with_rules(self._rules.get(one.id))
+            with self._lock:
+                if failed is None:
+                    self._failed.pop(one.id, None)
+                else:
+                    self._failed[one.id] = failed
+                words = "" if failed is None else failed.cause_words
+                if self.rows[number].cause != words:
+                    self.rows[number] = replace(self.rows[number], cause=words)
+                    self._journal.append(number)
+
+    def read_rows(self) -> Iterator[int]:
+        """Reads new lines as far as the list shows them, and yields as `refresh` does."""
         count = 0
         files = [*self._run_files, *self._verdict_files]
         if any(file.was_replaced() for file in files):
@@ -217,9 +271,12 @@ class Library:
             self.rows = [self.rows[number] for number in numbers]
             self._where = [self._where[number] for number in numbers]
             self._origins = [self._origins[number] for number in numbers]
+            unread = set(self._unread)
+            self._unread = deque(place for place, number in enumerate(numbers) if number in unread)
             self.ids = [one.id for one in self.rows]
             self.places = {id: place for place, id in enumerate(self.ids)}
             self._journal = list(range(len(self.rows)))
+            self._looked = 0
             self.generation += 1
 
     def _follow(self, file: FollowedFile, take: Callable[[Line], bool]) -> Iterator[None]:
@@ -252,7 +309,7 @@ class Library:
         if isinstance(item, BadLine):
             self._problem(item.message)
         else:
-            self._index.add_run(at, item)
+            self._unread.append(at)
         name = self._names.get(file.path)
         is_labelled, gold = item.id in self._gold, self._gold.get(item.id)
         made = row(item, self.judges, is_labelled, gold, self.parts, name)
@@ -310,6 +367,7 @@ class Library:
             for name, column in zip(names, columns, strict=True)
         ]
         self.rows = [judged_row(one, self.judges) for one in self.rows]
+        self._looked = 0  # failures name their judges
         self.generation += 1
 
     def begin_labels(self, log: LabelLog, others: Iterable[str | os.PathLike[str]] = ()) -> None:
@@ -446,12 +504,13 @@ class Library:
         )
 
     def read_share(self) -> float:
-        """Returns the fraction of the files' bytes that was read, from 0 to 1."""
+        """Returns the fraction of the files that was read, from 0 to 1; texts of runs are half."""
         files = [
             file for file in (*self._run_files, *self._verdict_files) if Path(file.path).exists()
         ]
         size = sum(file.size for file in files)
-        return min(1.0, sum(file.read for file in files) / size) if size else 1.0
+        share = min(1.0, sum(file.read for file in files) / size) if size else 1.0
+        return share * (1 - 0.5 * len(self._unread) / max(1, len(self.rows)))
 
     def search(self, query: str, *, reasons: bool) -> set[int] | None:
         """Returns the rows that match the query; see `SearchIndex.search`."""
@@ -508,27 +567,13 @@ class Library:
                 source=self.label_source,
                 truth=self._truth,
                 retries=self.retries,
+                failures=[self._failed[one.id] for one in self.rows if one.id in self._failed],
+                first_failures=self._looked < len(self._journal),
             )
-            gold = dict(self._gold)
-        failures = self._failures(contents, gold)
-        is_cut = len(failures) == _MAX_FAILURES
-        return summary(replace(contents, failures=failures, first_failures=is_cut))
+        return summary(contents)
 
-    def _failures(
-        self, contents: ReportContents, gold: Mapping[str, bool | None]
-    ) -> list[FailedRun]:
-        """Returns the first 1,000 failed runs; their lines are read again."""
-        found: list[FailedRun] = []
-        for number, one in enumerate(contents.rows):
-            if len(found) == _MAX_FAILURES:
-                break
-            if "failure" not in (*one.outcomes, one.truth):
-                continue
-            try:
-                item = self[number]
-            except InputError:
-                continue
-            failed = failed_run(item, contents.judges, gold.get(one.id), contents.source)
-            if failed is not None:
-                found.append(failed)
-        return found
+
+def _short_rule(item: Trajectory) -> Cause | None:
+    """Returns what the rules say of a run, without a long answer that it quotes."""
+    cause = rule_cause(item)
+    return cause and replace(cause, detail=cause.detail[:MAX_TEXT])

@@ -4,7 +4,7 @@ async function printAll(event) {
   if (!(event.ctrlKey || event.metaKey) || event.key !== "p" || printing) return;
   event.preventDefault();
   printing = true;
-  say("Reading what is to be printed …");
+  say("Loading the trajectories to print …");
   try {
     await areThere(found.slice(0, MAX_PRINTED));
     if (!blind) await showSummary();

@@ -168,9 +168,7 @@ class LabelSession:
                 if before == record:  # the response to an earlier request was lost
                     return self.decision(index)
                 saved = (
-                    "taken back"
-                    if before is None
-                    else f"saved as {_choice(before)}".replace("_", " ")
+                    "undone" if before is None else f"saved as {_choice(before)}".replace("_", " ")
                 )
                 raise ConflictError(f"It was {saved} on another page meanwhile.")
             await asyncio.to_thread(self.log.put, record)

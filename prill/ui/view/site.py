@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +17,7 @@ from prill.ui.report.page import SCRIPTS
 from prill.ui.serving import (
     PLACE,
     Handler,
+    Link,
     UndoRequest,
     change_response,
     json_response,
@@ -90,6 +91,8 @@ class ViewSite:
         command: The command that serves the page.
     """
 
+    name = "Trajectories"
+
     def __init__(
         self,
         library: Library,
@@ -101,6 +104,7 @@ class ViewSite:
     ) -> None:
         self.title = title
         self.command = command
+        self.links: Sequence[Link] = ()
         self.library = library
         self.session = session
         self.reveal: Reveal = reveal if session is not None else "always"
@@ -124,7 +128,7 @@ class ViewSite:
     async def _read(self) -> None:
         while True:
             changes = self.library.refresh()
-            while await asyncio.to_thread(_some, changes):
+            while await _unbroken(asyncio.to_thread(_some, changes)):
                 pass
             await asyncio.sleep(_PAUSE)
 
@@ -132,9 +136,10 @@ class ViewSite:
         """Returns the page, its style and its script."""
         return served_page(
             "ui/view/view.html",
-            styles=("ui/report/page.css", "ui/view/view.css"),
+            styles=("ui/report/page.css", "ui/decisions.css", "ui/view/view.css"),
             scripts=("ui/view/data.js", *SCRIPTS, "ui/decisions.js", *_SCRIPTS),
             title=self.title,
+            links=self.links,
             labels=self.session is not None,
             blind=self.blind,
         )
@@ -319,7 +324,7 @@ class ViewSite:
                 None if key == "attempt" else part
                 for key, part in zip(keys, row.parts, strict=False)
             )
-            row = replace(row, series=None, attempt=None, parts=parts)
+            row = replace(row, series=None, attempt=None, parts=parts, cause="")
         if not self._shows_verdicts(row.id):
             hidden = () if self.reveal == "never" else self.library.judges
             row = judged_row(row, [replace(judge, verdicts={}) for judge in hidden])
@@ -340,6 +345,16 @@ class ViewSite:
             verdicts = () if self.reveal == "never" else (None,) * len(verdicts)
         # Metadata may hold the outcome, and checked claims are a judgement.
         return replace(shown, labels=labels, verdicts=verdicts, notes="", claims=(), retry=None)
+
+
+async def _unbroken(reading: Coroutine[None, None, bool]) -> bool:
+    """Awaits what a thread reads, also when cancelled: the library is closed afterwards."""
+    task = asyncio.ensure_future(reading)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
 
 
 def _some(changes: Iterator[int]) -> bool:

@@ -59,6 +59,7 @@ def watch_page(reports: Sequence[tuple[str, WatchReport]]) -> str:
         title="prill watch",
         headline=headline(reports),
         sections=[(name, watch_section(report)) for name, report in reports],
+        problems=(),
     )
 
 

@@ -118,10 +118,13 @@ def records_from_verdicts(
     judge's verdicts by id.
     """
     for verdict in read_valid_verdicts(path, broken):
-        opinion = to_opinion(verdict, get_name(verdict.evaluator))
-        yield WatchRecord(
-            kind="verdict", at="", id=verdict.id, verdict=opinion, student=students.get(verdict.id)
-        )
+        yield verdict_record(verdict, students.get(verdict.id))
+
+
+def verdict_record(verdict: Verdict, student: Opinion | None = None) -> WatchRecord:
+    """Converts a verdict, and the second judge's opinion, to an observation."""
+    opinion = to_opinion(verdict, get_name(verdict.evaluator))
+    return WatchRecord(kind="verdict", at="", id=verdict.id, verdict=opinion, student=student)
 
 
 def read_valid_verdicts(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest_asyncio
 
 from prill.emulators.browser.chromium import Chromium
-from prill.ui.annotate.captions import CaptionSite
 from prill.ui.serving import serving
+from prill.ui.view.captions import CaptionSite
 from tests.support.chromium import started_chromium
 from tests.support.closing import closed
 from tests.support.labelling import labelling

@@ -36,12 +36,12 @@ async def test_captions_decided_by_keyboard(tmp_path: Path) -> None:
             await page.keyboard.press("e")
             await page.keyboard.press("End")
             await page.keyboard.type(", ra")
-            assert await page.inner_text("#accept") == "Accept as mended a"
+            assert await page.inner_text("#accept") == "Accept edited a"
             await page.keyboard.press("Control+Enter")
             await at(3)
             await page.keyboard.press("a")
             await page.locator("#counts").filter(has_text="3 done, 0 left").wait_for()
-            assert await page.title() == "prill annotate: captions" and not errors
+            assert await page.title() == "prill view: captions" and not errors
     assert decided(tmp_path) == {
         "red.png": ("rejected", None),
         "green.png": ("mended", "a green page, ra"),

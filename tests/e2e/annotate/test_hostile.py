@@ -20,8 +20,8 @@ from prill.captioner.files import Caption
 from prill.emulators.browser.chromium import Chromium
 from prill.io.store import encode
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
-from prill.ui.annotate.captions import CaptionSite, open_site
 from prill.ui.serving import serving
+from prill.ui.view.captions import CaptionSite, open_site
 from prill.ui.view.site import ViewSite
 from tests.e2e.annotate.conftest import at, idle, press
 from tests.support.closing import closed
@@ -288,7 +288,7 @@ async def test_captions_page_shows_all_runs_nothing(browser: Chromium, tmp_path:
                 if not i % 2:
                     shown = await page.evaluate("document.getElementById('caption').value")
                     assert shown == text
-                await watch.is_untouched("prill annotate: captions")
+                await watch.is_untouched("prill view: captions")
                 await press(page, "r")
             await page.locator("#counts").filter(has_text=f"{len(PAYLOADS)} done").wait_for()
 

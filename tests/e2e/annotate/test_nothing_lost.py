@@ -25,7 +25,7 @@ from prill.captioner.files import Caption, CaptionLog, read_decisions
 from prill.emulators.browser.chromium import Chromium
 from prill.io.store import encode, read_labels
 from prill.types import LabelRecord
-from prill.ui.annotate.captions import CaptionSite, open_site
+from prill.ui.view.captions import CaptionSite, open_site
 from prill.ui.view.label_log import LabelLog
 from tests.e2e.annotate.conftest import at, idle, opened, opened_captions, press, write
 
@@ -273,7 +273,7 @@ async def test_random_events_never_lie_about_disk(browser: Chromium, tmp_path: P
                 titles,
                 saved[2],
             )
-            said = "On disk" if saved[0] and same else "No label yet" if same else "Not saved yet"
+            said = "Saved" if saved[0] and same else "No label yet" if same else "Not saved yet"
             assert shown["state"].startswith(said), (shown, saved)
             assert same or shown["unsaved"]
 
@@ -350,7 +350,7 @@ async def test_words_typed_while_saving_are_kept(browser: Chromium, tmp_path: Pa
         await page.keyboard.type("one more thing")
         assert await page.inner_text("#label-state") == "Not saved yet"
         go_on.set()
-        await page.locator("#alert").filter(has_text="typed since").wait_for()
+        await page.locator("#alert").filter(has_text="later changes").wait_for()
         await press(page, "Control+Enter")
         await at(page, 2)
     assert on_disk(labels) == {"r0": ("success", {}, "one more thing")}
@@ -375,7 +375,7 @@ async def test_two_pages_never_overwrite_unseen(browser: Chromium, tmp_path: Pat
         await at(second, 2)
         assert on_disk(labels)["r0"][0] == "failure", "replaced knowingly"
         await press(first, "z")
-        await first.locator("#alert").filter(has_text="Not taken back").wait_for()
+        await first.locator("#alert").filter(has_text="Not undone").wait_for()
         assert on_disk(labels)["r0"][0] == "failure", (
             "what the other page has saved is not taken back from here"
         )
@@ -631,5 +631,5 @@ async def test_two_caption_pages_never_overwrite(browser: Chromium, tmp_path: Pa
             await press(second, "r")
             await at(second, 2)
             await press(first, "z")
-            await first.locator("#alert").filter(has_text="Not taken back").wait_for()
+            await first.locator("#alert").filter(has_text="Not undone").wait_for()
     assert [choice for choice, _ in decided(tmp_path).values()] == ["rejected"]

@@ -270,12 +270,12 @@ def test_the_shop_has_no_figures_beside(tmp_path: Path) -> None:
     assert (args.tasks, args.seeds, papers) == ("all", "0", ["SteP"])
     assert chosen("webarena", "--policy", "step", "--shop")[1] == []
     assert chosen("webarena", "--policy", "step", "--configs", "own.json")[1] == []
-    assert chosen("miniwob", "--policy", "react", "--tasks", "45", "--beside", "none")[1] == []
+    assert chosen("miniwob", "--policy", "react", "--tasks", "45", "--baselines", "none")[1] == []
     own = tmp_path / "own.json"
     own.write_bytes(
         msgspec.json.encode({**msgspec.to_builtins(read_paper("step")), "title": "own"})
     )
-    assert chosen("miniwob", "--policy", "react", "--tasks", "45", "--beside", f"synapse,{own}")[
+    assert chosen("miniwob", "--policy", "react", "--tasks", "45", "--baselines", f"synapse,{own}")[
         1
     ] == ["Synapse", "own"]
 
@@ -291,11 +291,11 @@ def test_the_shop_has_no_figures_beside(tmp_path: Path) -> None:
         ),
         (("miniwob", "--policy", "react", "--tasks", "44"), "tasks: unknown task 44"),
         (
-            ("miniwob", "--policy", "react", "--tasks", "45", "--beside", "stepp"),
+            ("miniwob", "--policy", "react", "--tasks", "45", "--baselines", "stepp"),
             "unknown figures 'stepp'",
         ),
         (
-            ("miniwob", "--policy", "react", "--tasks", "45", "--beside", "step-webarena"),
+            ("miniwob", "--policy", "react", "--tasks", "45", "--baselines", "step-webarena"),
             "are for webarena, not for miniwob",
         ),
         (

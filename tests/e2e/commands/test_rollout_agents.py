@@ -18,7 +18,7 @@ from prill.evaluators.evidence import action_text
 from prill.io.store import read_labels, read_trajectories, read_verdicts
 from prill.policies.react import React
 from prill.runs.rollout.cases import Case
-from prill.runs.rollout.episodes import plan_policy
+from prill.runs.rollout.policies import plan_policy
 from prill.types import Trajectory, Verdict
 from tests.support.android import FakeAdb
 from tests.support.commands.endpoint import Endpoint

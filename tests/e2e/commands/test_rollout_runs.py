@@ -97,10 +97,7 @@ def test_dead_pages_cost_their_episodes_only(prill: Prill, tmp_path: Path) -> No
         json.loads(done.stdout)["undecided"],
         json.loads(done.stdout)["broken"],
     ) == (3, 1, 3), done.stderr
-    assert (
-        "the last one that broke off or could not start: "
-        "the start page http://127.0.0.1:1/ cannot be opened" in done.stderr
-    )
+    assert "last error: the start page http://127.0.0.1:1/ cannot be opened" in done.stderr
     assert [t.task.id for t in recorded(tmp_path / "out") if t.error is None] == ["a"]
 
 

@@ -36,7 +36,7 @@ async def played(tmp_path: Path, agent: str, **given: Any) -> dict[str, Any]:
         policy={"name": agent, **options},
         output=tmp_path / "out",
         trials=1,
-        beside="none",
+        baselines="none",
         **given,
     )
     await bench_async(config)

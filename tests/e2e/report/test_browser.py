@@ -32,6 +32,7 @@ from prill.types import (
     StepVerdict,
     Task,
     Trajectory,
+    Usage,
     Verdict,
 )
 from prill.ui.report.entries import Judge, Retry
@@ -152,7 +153,7 @@ async def test_search_finds_goal_and_id(reader: Reader, page: Path) -> None:
     assert await reader.listed() == ["d"]
     await browser.keyboard.type("zzz")
     assert await reader.listed() == []
-    assert "No trajectory fits" in await browser.locator("#detail").inner_text()
+    assert "No trajectory matches" in await browser.locator("#detail").inner_text()
     await browser.keyboard.press("Escape")
     await browser.locator("#clear").click()
     assert len(await reader.listed()) == len(TRUTH)
@@ -269,6 +270,49 @@ async def test_column_heads_sort_the_list(reader: Reader, page: Path) -> None:
     # c, d; unscored e.
     assert orders == ["acebdf", "abfcde", "ecdabf", "abcdef"]
     assert await browser.locator('[data-id="e"] .cell').all_inner_texts() == ["✓", "–", "✓\n.90"]
+
+
+@browsed
+async def test_costs_and_causes_are_shown_sorted_and_filtered(
+    reader: Reader, tmp_path: Path
+) -> None:
+    """What is unknown stands last in either order, and in no part of the costs."""
+    usages = [Usage(calls=1, usd=usd) for usd in (0.02, 0.3, 0.0)]
+    usages += [Usage(calls=1, prompt_tokens=1500, usd=None), Usage(), Usage(calls=1, usd=0.0041)]
+    verdicts = {
+        id: replace(verdict(id, id == "a"), usage=usage, reason="")
+        for id, usage in zip("abcdef", usages, strict=True)
+    }
+    items = [
+        trajectory(id, final=Observation(text="Are you a robot? captcha") if id == "c" else None)
+        for id in "abcdef"
+    ]
+    write_report(tmp_path / "r.html", items, [Judge("first", FIRST, verdicts)])
+    browser = await reader.opens(tmp_path / "r.html", "#t=a&columns=cost,cause")
+    shown = await browser.locator(".line .more.cost").all_inner_texts()
+    assert shown == ["$0.020", "$0.30", "$0.00", "1,500 tokens", "—", "$0.0041"]
+    orders = []
+    for by in ("cost", "cost", "cause"):
+        await browser.locator(f'#heads [data-by="{by}"]').click()
+        orders.append("".join(await reader.listed()))
+    assert orders == ["dcfabe", "bafcde", "cbdefa"]
+    found = {}
+    for filter in ("cost", "cause"):
+        options = await browser.locator(f"#filter-{filter} option").all()
+        for value in [await one.get_attribute("value") or "" for one in options]:
+            await browser.goto(f"{browser.url.partition('#')[0]}#t=&{filter}={value}")
+            found[value] = "".join(await reader.listed())
+    assert found == {
+        "": "abcdef",
+        "most": "b",
+        "upper": "ab",
+        "lower": "cf",
+        "unknown": "e",
+        "(none)": "a",
+        "a captcha at the end": "c",
+        "no cause found": "bdef",
+    }
+    assert not reader.complaints
 
 
 @browsed
@@ -461,7 +505,7 @@ async def test_judges_side_by_side_with_findings(reader: Reader, tmp_path: Path)
         "50 %",
         "A captcha",
         "Logged out",
-        "By the authors' own rule: no label",
+        "By the authors' rule: no label",
         "1.3 s",
         "Ann: clear case",
     ):
@@ -474,7 +518,7 @@ async def test_judges_side_by_side_with_findings(reader: Reader, tmp_path: Path)
         ["Ann", "person", "→"],
         ["first", "criteria", "shown", "1"],
     ]
-    await browser.locator(".fold summary", has_text="Opinions of 1").click()
+    await browser.locator(".fold summary", has_text="Verdicts of 1 judge").click()
     assert "third" in await browser.locator(".judge").first.inner_text()
 
 
@@ -844,6 +888,7 @@ async def test_attempts_stand_side_by_side(reader: Reader, tried: Path) -> None:
     assert await cards.nth(1).get_attribute("aria-current") == "true"
     await cards.nth(2).locator("button").click()
     assert await reader.shown_id() == "a-2"
+    await browser.locator("#filters > summary").click()  # folded: there are more than four
     await browser.locator("#filter-by-attempt").select_option("0")
     assert await reader.listed() == ["a-0", "b-0"]
     await cards.nth(1).locator("button").click()

@@ -150,7 +150,7 @@ async def test_calibration_shows_runs_and_intervals(page: Page) -> None:
     bins = reliability(scores, [False] * 6 + [True] * 14)
     await page.set_content(reliability_svg("judge, platt", bins, bins))
     words = await page.locator("svg text").all_text_contents()
-    assert {"score", "share of success", "0.5", "7", "13"} <= set(words)
+    assert {"score", "success rate", "0.5", "7", "13"} <= set(words)
     assert any("judge, platt" in one for one in words)
     assert await page.locator("svg .interval").count() == 2 * len(bins)
     assert "interval" in await page.locator("svg circle title").first.inner_html()

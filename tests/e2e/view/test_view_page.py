@@ -18,13 +18,16 @@ import pytest
 import pytest_asyncio
 from PIL import Image
 
+from prill.captioner.cache import image_id
+from prill.captioner.files import Caption, read_decisions
 from prill.emulators.browser.chromium import Chromium
-from prill.io.store import read_labels
+from prill.io.store import encode, read_labels
 from prill.types import Citation, EvaluatorInfo, Findings, LabelRecord, StepLabel
 from tests.e2e.annotate.test_hostile import PAYLOADS
 from tests.support.chromium import started_chromium
 from tests.support.closing import closed
 from tests.support.paths import ROOT
+from tests.unit.commands.test_watch import course
 from tests.unit.view.test_view import lines, run, verdict
 
 if TYPE_CHECKING:
@@ -187,7 +190,7 @@ async def test_labels_are_on_disk_at_once(browser: Chromium, tmp_path: Path, by:
             await page.keyboard.press("2")
         else:
             await page.locator("#outcomes .failure").click()
-        await says(page, "#label-state", "On disk")
+        await says(page, "#label-state", "Saved")
         if by == "keys":
             await page.keyboard.press("8")
             await page.keyboard.press("9")
@@ -313,3 +316,55 @@ async def test_nothing_is_wider_than_the_window(
         for _ in range(2):
             assert await page.evaluate("document.documentElement.scrollWidth") <= width
             await page.keyboard.press("w")
+
+
+async def test_from_runs_to_rewards_to_captions_and_back(browser: Chromium, tmp_path: Path) -> None:
+    """The rewards' page grows with its log, and a caption is on disk once it is decided."""
+    write(tmp_path)
+    records = list(map(encode, course(1200, hacked=True)))
+    (tmp_path / "watch.jsonl").write_bytes(b"".join(records[:300]))
+    shot = image_id(str(tmp_path / "page.png"))
+    caption = Caption(id=shot, captioner="vlm", image="page.png", caption="A blue page.")
+    (tmp_path / "captions.jsonl").write_bytes(encode(caption))
+    words = ("--watch", "watch.jsonl", "--captions", "captions.jsonl", "--annotator", "ada")
+    async with command(tmp_path, *words) as (_, url), shown(browser, url) as page:
+        await page.get_by_role("link", name="Rewards").click()
+        await says(page, "#headline", "no alarm")
+        await says(page, ".meta", "300 verdicts")
+        with (tmp_path / "watch.jsonl").open("ab") as log:
+            log.write(b"".join(records[300:]))
+        await says(page, "#headline", "2 alarms")
+        await says(page, ".meta", "1,200 verdicts")
+        await page.get_by_role("link", name="Captions").click()
+        await says(page, "#about", "Caption 1 of 1")
+        await page.keyboard.press("a")
+        await says(page, "#alert", "Every caption has a decision. End prill view with Ctrl-C")
+        (decision,) = read_decisions(tmp_path / "decisions.jsonl").values()
+        assert (decision.choice, decision.captioner) == ("accepted", "ada")
+        await page.get_by_role("link", name="Trajectories").click()
+        await says(page, "#found", "8 trajectories")
+
+
+async def test_typed_words_of_each_page_survive_a_visit_to_the_other(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    write(tmp_path)
+    shot = image_id(str(tmp_path / "page.png"))
+    caption = Caption(id=shot, captioner="vlm", image="page.png", caption="A blue page.")
+    (tmp_path / "captions.jsonl").write_bytes(encode(caption))
+    words = ("--captions", "captions.jsonl", "--annotator", "ada", "-o", "l.jsonl", "--blind")
+    async with command(tmp_path, *words) as (_, url), shown(browser, url) as page:
+        page.on("dialog", lambda dialog: asyncio.ensure_future(dialog.accept()))  # leave anyway
+        await page.locator("#browse:not([aria-busy]) #outcomes").wait_for()
+        await page.keyboard.press("s")  # success, not saved
+        await says(page, "#unsaved", "1 not saved")
+        await page.get_by_role("link", name="Captions").click()
+        await says(page, "#about", "Caption 1 of 1")
+        await page.fill("#caption", "A navy page.")
+        await says(page, "#unsaved", "1 not saved")
+        await page.get_by_role("link", name="Trajectories").click()
+        await says(page, "#unsaved", "1 not saved")
+        await page.get_by_role("link", name="Captions").click()
+        await says(page, "#unsaved", "1 not saved")
+        assert await page.input_value("#caption") == "A navy page."
+    assert not (tmp_path / "l.jsonl").read_bytes()

@@ -417,7 +417,8 @@ def test_an_unknown_command_names_the_nearest(prill: Prill) -> None:
 
 def test_half_a_command_names_the_whole(prill: Prill) -> None:
     done, helped = prill("refine"), prill("refine", "--help")
-    assert (done.returncode, done.stderr.strip()) == (2, "prill refine: say which: filtered-bc")
+    problem = "prill refine: name a subcommand: filtered-bc"
+    assert (done.returncode, done.stderr.strip()) == (2, problem)
     assert (helped.returncode, "prill refine filtered-bc" in helped.stdout) == (0, True)
 
 

@@ -396,7 +396,7 @@ OF_COMMANDS: list[tuple[tuple[object, ...], str]] = [
     ((*BATCH, "nope"), "unknown judge 'nope'"),
     ((*BATCH[:-3], "--judge", "self-report"), ""),
     (("batch", "submit", "gone"), "gone"),
-    ((*BENCH, "--beside", "nope"), "unknown figures 'nope'"),
+    ((*BENCH, "--baselines", "nope"), "unknown figures 'nope'"),
     ((*BENCH, "--seeds", "0-99999999999"), "has too many numbers"),
     ((*BENCH[:-1], "doubles.py:Learner", "--trials", "100000"), "attempts: Expected `int` <= 1000"),
 ]

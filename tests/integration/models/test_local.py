@@ -32,7 +32,7 @@ from prill.models.calls import transcribed
 from prill.models.ledger import metered
 from prill.models.local.model import LocalModel
 from prill.models.prompts import NONCE
-from prill.models.replies import ReplyFormat, choice_probability
+from prill.models.replies import GivenReply, ReplyFormat, choice_probability
 from prill.protocols import Image, Message, SampledModel
 from prill.types import Observation, Task, Trajectory, Usage
 from tests.support.models import tiny
@@ -288,6 +288,34 @@ async def test_code_replaces_its_mark(
         for asked in (marked, plain)
     ]
     assert with_code == without + 7  # seven letters, a token each
+
+
+async def test_a_given_reply_is_measured_and_not_generated(blind: Path) -> None:
+    """Its tokens' log-probabilities are those of one plain pass over prompt and reply, also in a
+    batch with replies of other lengths.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    local, asked = LocalModel(blind, device="cpu"), (Message("user", ("?",)),)
+    texts = ("go", "stop here", "g")
+    replies = await asyncio.gather(
+        *(local.complete(asked, form=GivenReply(text), max_tokens=20) for text in texts)
+    )
+    bare, words = AutoModelForCausalLM.from_pretrained(blind), AutoTokenizer.from_pretrained(blind)
+    for text, reply in zip(texts, replies, strict=True):
+        assert reply.text == text and reply.tokens is not None
+        assert "".join(token.text for token in reply.tokens) == text
+        prompt = words.apply_chat_template(
+            [{"role": "user", "content": "?"}], add_generation_prompt=True, return_dict=False
+        )
+        given = words(text, add_special_tokens=False)["input_ids"]
+        with torch.inference_mode():
+            logits = bare(torch.tensor([prompt + given])).logits[0].log_softmax(-1)
+        known = [float(logits[len(prompt) - 1 + i, token]) for i, token in enumerate(given)]
+        assert [token.logprob for token in reply.tokens] == pytest.approx(known, abs=1e-4)
+    with pytest.raises(ContextTooLongError, match="the given reply has 81 tokens"):
+        await local.complete(asked, form=GivenReply("~" * 80), max_tokens=100)
 
 
 async def test_samples_differ_by_their_seed(model: LocalModel) -> None:

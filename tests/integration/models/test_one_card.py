@@ -17,7 +17,7 @@ import pytest
 
 from prill.errors import UsageError
 from prill.evaluators.registry import make_judge
-from prill.models.devices import free_devices, hold
+from prill.models.devices import free_devices, register_user
 from prill.models.vllm import VLLMModel
 from tests.support.models.machine import ASK, FORM, Machine
 
@@ -117,7 +117,7 @@ def test_torch_gives_its_cache_back(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     held = Held()
-    hold(held)
+    register_user(held)
     free_devices()
     assert told == ["freed", "emptied"]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from PIL import Image as Picture
 
 import prill
-from prill.io.store import encode, read_verdicts
+from prill.io.store import encode, read_trajectories, read_verdicts
 from prill.refine.judge_rows import CODES
 from prill.refine.training.preflight import plan_training
 from prill.refine.training.train import train
@@ -293,6 +294,57 @@ def test_a_stopped_training_goes_on_to_the_same_judge(
     ]
     assert records[0]["figures"]["losses"] == records[1]["figures"]["losses"]
     assert records[0]["figures"]["held_out_figures"] == records[1]["figures"]["held_out_figures"]
+
+
+def test_the_likelihood_judge_learns_the_goals_of_successes_alone(
+    tiny_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows end in the goal, which their prompts hide; then a run's own goal is likelier than
+    the goal of another run.
+    """
+    monkeypatch.setenv("PRILL_CODE_KEY", CODES)
+    made = config(
+        tmp_path,
+        tiny_model("qwen2"),
+        seen=False,
+        judge={"name": "likelihood", "captioner": "text"},
+        preset={"name": "small-likelihood", "dtype": "float32", "steps": 60, "held_out": 0.0},
+    )
+    bought = [
+        replace(run, steps=(replace(run.steps[0], action=Action("click", run.task.goal[4:])),))
+        for run in read_trajectories(made.rows)
+    ]
+    Path(made.rows).write_bytes(b"".join(map(encode, bought)))
+    rows = made.make_rows()
+    successes = ["r0", "r3", "r6", "r9"]
+    goals = [row["completion"][0]["content"] for row in rows.rows]
+    assert [row["trajectory"] for row in rows.rows] == successes
+    assert goals == [f"Buy number {int(run[1:]) // 2}" for run in successes]
+    assert not any(goal in json.dumps(row["prompt"]) for goal in goals for row in rows.rows)
+    assert rows.lost == {"a failure, from which this judge does not learn": 8}
+
+    prill.train(made)
+    own = [run for run in bought if run.id in successes]
+    others = [replace(run, id=f"{run.id}*", task=own[i - 1].task) for i, run in enumerate(own)]
+    (tmp_path / "both.jsonl").write_bytes(b"".join(map(encode, [*own, *others])))
+    prill.score(
+        prill.ScoreConfig(
+            trajectories=[tmp_path / "both.jsonl"],
+            judge={"name": str(Path(made.output) / "judge.json")},
+            output=tmp_path / "v.jsonl",
+        )
+    )
+    scores = {v.id: v.score for v in read_verdicts(tmp_path / "v.jsonl") if v.score is not None}
+    assert len(scores) == 8
+    assert min(scores[run.id] for run in own) > 2 * max(scores[run.id] for run in others)
+
+
+def test_soft_labels_are_refused_where_no_verdict_is_learnt(tmp_path: Path) -> None:
+    trajectories, labels = runs(tmp_path, seen=False)
+    made = {"rows": trajectories, "teacher_verdicts": labels, "output": tmp_path / "out"}
+    judge = {"name": "likelihood", "captioner": "text"}
+    with pytest.raises(prill.UsageError, match="soft labels need a judge that replies with one"):
+        prill.TrainJudgeConfig(**made, soft_labels=True, judge=judge)
 
 
 def test_rows_of_something_else_are_refused(

@@ -302,8 +302,12 @@ async def test_many_hung_judgements_end_the_trying(
 async def test_not_ready_while_all_slots_are_old(visiting: Visiting) -> None:
     gate = Gate(concurrency=2)
     gate.open.clear()
-    holds = {"hold": 0.05, "hold_openrlhf": 0.05, "hold_slime": 0.05}
-    async with visiting(gate, **holds) as (client, _):
+    timeouts = {
+        "request_timeout": 0.05,
+        "openrlhf_timeout": 0.05,
+        "slime_timeout": 0.05,
+    }
+    async with visiting(gate, **timeouts) as (client, _):
         assert (await client.get("/readyz")).status_code == 200
         for number in range(2):
             assert (await client.get("/readyz")).status_code == 200, "a slot is free"
@@ -442,7 +446,7 @@ STATES = ("idle", "job", "request", "stubborn", "thread", "block", "body", "door
 def test_term_ends_in_every_state(state: str) -> None:
     """After the grace period, whatever waits: a judge, a job, a client."""
     deed = state if state in ("stubborn", "thread", "block") else "hang"
-    with serving(*HOSTILE, "--grace", "1", "--queue", "1" if state == "door" else "9") as (
+    with serving(*HOSTILE, "--grace", "1", "--max-active", "1" if state == "door" else "9") as (
         process,
         url,
     ):
@@ -483,7 +487,7 @@ async def test_what_ends_unanswered_is_told(visiting: Visiting) -> None:
     """Who still waits at the end of the grace period gets 503, and a job its results, unscored."""
     gate = Gate(concurrency=1)
     gate.open.clear()
-    async with visiting(gate, queue=1) as (client, service):
+    async with visiting(gate, max_active=1) as (client, service):
         place = (await client.post("/v1/jobs", json={"items": [run(id="job")]})).json()["id"]
         asked = [
             asyncio.create_task(
@@ -491,7 +495,7 @@ async def test_what_ends_unanswered_is_told(visiting: Visiting) -> None:
             )
             for id in "ab"
         ]
-        while service.admission.outside < 1 or service.judge_queue.waiting < 1:
+        while service.admission.waiting < 1 or service.judge_queue.waiting < 1:
             await asyncio.sleep(0)
         await asyncio.wait_for(service.drain(0.02), 30)
         assert [answer.status_code for answer in await asyncio.gather(*asked)] == [503, 503]
@@ -522,13 +526,13 @@ async def test_clients_that_are_gone_hold_nothing() -> None:
                 ]
                 writer.write("\r\n".join([*lines, "", body]).encode())
                 writers.append(writer)
-                while service.admission.inside <= number:
+                while service.admission.active <= number:
                     await asyncio.sleep(0.001)
             while service.judge_queue.in_flight + service.judge_queue.waiting < 5:
                 await asyncio.sleep(0.001)
             for writer in writers:
                 writer.transport.abort()
-            while service.admission.inside or service.judge_queue.waiting:
+            while service.admission.active or service.judge_queue.waiting:
                 await asyncio.sleep(0.001)
             # of what is at the judge
             assert answered(service, "/rm", 499) == 5 and service.judging.budget.used > 0
@@ -627,12 +631,12 @@ async def test_one_client_leaves_memory_to_others() -> None:
             for _ in range(3)
         ]
         await asyncio.sleep(0)
-        assert (admission.inside, admission.outside) == (1, 3)
+        assert (admission.active, admission.waiting) == (1, 3)
         async with admission.admitted("modest", FOREVER, 30):
-            assert (budget.used, admission.inside) == (90, 2)
-        assert admission.outside == 3
+            assert (budget.used, admission.active) == (90, 2)
+        assert admission.waiting == 3
     await asyncio.sleep(0)
-    assert (budget.used, admission.outside) == (60, 1)
+    assert (budget.used, admission.waiting) == (60, 1)
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
@@ -661,9 +665,9 @@ def test_two_lengths_of_a_body_are_refused() -> None:
 
 
 def test_a_request_must_fit() -> None:
-    with pytest.raises(UsageError, match="max_held"):
+    with pytest.raises(UsageError, match="max_memory"):
         ServiceSpec(max_body=100_000_000)
-    assert ServiceSpec(max_body=100_000_000, max_held=300_000_000)
+    assert ServiceSpec(max_body=100_000_000, max_memory=300_000_000)
 
 
 async def test_bodies_without_a_length_are_counted(visiting: Visiting) -> None:
@@ -676,7 +680,7 @@ async def test_bodies_without_a_length_are_counted(visiting: Visiting) -> None:
     gate = Gate()
     gate.open.clear()
     headers = {"content-type": "application/json"}
-    async with visiting(gate, max_body=40_000, max_values=100, max_held=70_000) as (
+    async with visiting(gate, max_body=40_000, max_values=100, max_memory=70_000) as (
         client,
         service,
     ):

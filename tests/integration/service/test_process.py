@@ -183,7 +183,7 @@ async def test_a_crowd_is_turned_away_alike(monkeypatch: pytest.MonkeyPatch) -> 
     come again.
     """
     monkeypatch.setattr("prill.service.draining._SPARE", 1)
-    spec = ServiceSpec(port=0, queue=1, door=1)
+    spec = ServiceSpec(port=0, max_active=1, max_waiting=1)
     service = make_service(Reward(Gate()), spec)
     server = make_server(service, spec)
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -330,7 +330,7 @@ def test_term_answers_what_was_accepted() -> None:
         "0.5",
         "--judge.concurrency",
         "4",
-        "--queue",
+        "--max-active",
         "8",
     )
     with serving(*judge) as (process, url), ThreadPoolExecutor(16) as pool:
@@ -491,7 +491,7 @@ async def test_a_script_serves_next_to_other_work(tmp_path: Path) -> None:
         ((), "--judge is missing"),
         (("--judge", "self-report", "--host", "0.0.0.0"), "(--token-env, --token-file)"),
         (("--judge", "self-report", "--media-root", "nowhere"), "no such folder (--media-root)"),
-        (("--judge", "self-report", "--hold", "-1"), "--hold: Expected"),
+        (("--judge", "self-report", "--request-timeout", "-1"), "--request-timeout: Expected"),
         (("--judge", "modular", "--model", "m"), "captioner is missing"),
         (("nowhere.toml",), "nowhere.toml: No such file"),
         (("--judge", "self-report", "--kind", "nice"), "unknown kind of reward 'nice'"),

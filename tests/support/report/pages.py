@@ -163,7 +163,9 @@ def write_files(folder: Path) -> None:
 
 
 def write_pages(folder: Path) -> dict[str, Path]:
-    """Writes the pages that are files, by name: report, watch and status."""
+    """Writes the pages that are files, by name: report, watch and status; and what the served pages
+    read.
+    """
     write_files(folder)
     made = {name: folder / f"{name}.html" for name in ("report", "watch", "status")}
     write_report(
@@ -173,8 +175,11 @@ def write_pages(folder: Path) -> dict[str, Path]:
         read_labels(folder / "labels.jsonl"),
         retries=RETRIES,
     )
+    write_captions(folder)
+    records = list(course(1200, hacked=True))
+    (folder / "hacked.jsonl").write_bytes(b"".join(map(encode, records)))
     tally = WatchTally(WatchLimits())
-    for record in course(1200, hacked=True):
+    for record in records:
         tally.add(record)
     made["watch"].write_text(watch_page([("hacked.jsonl", tally.report())]), encoding="utf-8")
     made["status"].write_text(status_page(metrics(), "vlm 1, gpt-4o", ending=True))
@@ -212,16 +217,22 @@ async def served_view(folder: Path, **options: Any) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def served_captions(folder: Path) -> AsyncIterator[str]:
-    """Serves the page for captions."""
+    """Serves the page for captions; `write_captions` has made its file."""
+    config = AnnotateConfig(
+        captions=folder / "captions.jsonl", annotator="cleo", output=folder / "reviewed.jsonl"
+    )
+    async with _served(annotate_async, config) as url:
+        yield url
+
+
+def write_captions(folder: Path) -> None:
+    """Writes captions.jsonl, with two captions."""
     shots = [screenshot(folder / f"caption-{n}.png", f"page {n}") for n in range(2)]
     captions = [
         Caption(id=image_id(shot), captioner="vlm", image=Path(shot).name, caption="A page.")
         for shot in shots
     ]
     (folder / "captions.jsonl").write_bytes(b"".join(map(encode, captions)))
-    config = AnnotateConfig(captions=folder / "captions.jsonl", annotator="cleo")
-    async with _served(annotate_async, config) as url:
-        yield url
 
 
 @asynccontextmanager

@@ -606,7 +606,7 @@ async def test_repeated_request_is_saved_once(site: Site, tmp_path: Path) -> Non
     assert (await site.post("api/undo", {"version": 1}))[1]["number"] == 0
     assert (await site.json("api/labels/0"))["mine"] is None
     status, refused = await site.post("api/labels/0", {"choice": "failure", "version": 1})
-    assert (status, refused) == (409, {"error": "It was taken back on another page meanwhile."})
+    assert (status, refused) == (409, {"error": "It was undone on another page meanwhile."})
     assert (tmp_path / "l.jsonl").read_bytes() == b"" and site.session.written == 0
 
 

@@ -13,8 +13,8 @@ from prill.captioner.files import Caption, CaptionLog, FileCaptioner, read_capti
 from prill.errors import InputError, NoEvidenceError, UsageError
 from prill.io.store import encode
 from prill.types import Observation
-from prill.ui.annotate.captions import CaptionDecision, CaptionSite, open_site
 from prill.ui.serving import serving
+from prill.ui.view.captions import CaptionDecision, CaptionSite, open_site
 
 aiohttp = pytest.importorskip("aiohttp")
 

@@ -219,7 +219,7 @@ def test_python_matches_as_the_command_does(
     result = prill.agree(prill.AgreeConfig(verdicts=predicted, labels=recorded, metric="aitw"))
     assert f"{result}\n" == page
     assert {row["figure"]: row["value"] for row in result.table().to_rows()}["action"] == 0.75
-    with pytest.raises(UsageError, match="compares actions"):
+    with pytest.raises(UsageError, match="does not compare verdicts"):
         _ = result.agreement
 
 

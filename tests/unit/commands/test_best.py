@@ -42,7 +42,7 @@ def test_picks_are_written_and_told(
 ) -> None:
     out = str(tmp_path / "best.jsonl")
     for _ in range(2):  # it is replaced
-        assert main(["best", *files[:2], "-o", out]) == 0
+        assert main(["best", files[1], "--verdicts", files[0], "-o", out]) == 0
     page = capsys.readouterr().out
     assert (
         "Picked: 2 of 3 tasks, from 9 attempts; 2 picks are successes according to the judge"
@@ -55,7 +55,17 @@ def test_labels_show_what_a_pick_is_worth(
     files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     drawn = Path(files[0]).with_suffix(".svg")
-    command = ["best", *files[:2], "--labels", files[2], "--plot", str(drawn), "--json"]
+    command = [
+        "best",
+        files[1],
+        "--verdicts",
+        files[0],
+        "--labels",
+        files[2],
+        "--plot",
+        str(drawn),
+        "--json",
+    ]
     assert main(command) == 0
     titles = "".join(ElementTree.parse(drawn).getroot().itertext())
     assert "pass@N, N 3: " in titles and "best of N by the judge, N 3: " in titles

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import prill
 from prill.cli import main
 from prill.errors import UsageError
 from prill.io.store import encode, encode_trajectory
-from prill.types import EvaluatorInfo, LabelRecord, Task, Trajectory, Verdict
+from prill.types import EvaluatorInfo, LabelRecord, Opinion, Task, Trajectory, Verdict
 
 JUDGE = EvaluatorInfo("modular", "1", "m")
 # The rules that Jenkins, GitLab and GitHub's reporters share, after Jenkins' xunit plugin
@@ -262,3 +263,39 @@ def test_what_cannot_be_compared_is_refused(agent: Agent, tmp_path: Path) -> Non
         prill.compare(prill.CompareConfig(a=a, b=b, trajectories=runs(a, b), markdown=out))
     with pytest.raises(UsageError, match="contains a comparison, not a JUnit report"):
         prill.compare(prill.CompareConfig(a=a, b=b, trajectories=runs(a, b), junit=out))
+
+
+def test_votes_of_one_judge_show_its_noise(
+    agent: Agent, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = {"name": "modular", "captioner": "text"}
+    judge = prill.judge(
+        "vote", judges=[one], samples=3, model="gpt-4o", base_url="http://127.0.0.1:9/v1"
+    ).info
+    a, b = agent("a", "11", "00", judge=judge), agent("b", "11", "11", judge=judge)
+    votes = {"a-0-0": "110", "b-1-1": "1?0"}
+    for path in (a, b):
+        made = []
+        for verdict in prill.read_verdicts(path):
+            told = votes.get(verdict.id, "111" if verdict.success else "000")
+            opinions = tuple(
+                Opinion(judge="modular", success={"1": True, "0": False}.get(vote)) for vote in told
+            )
+            made.append(replace(verdict, opinions=opinions))
+        Path(path).write_bytes(b"".join(map(encode, made)))
+    assert main(["compare", a, b, "--trajectories", *runs(a, b)]) == 0
+    page = capsys.readouterr().out
+    # sums of squares 2/3 and 1/2, over 7 runs of three votes and one of two: 15 degrees of freedom
+    assert "Variance of a vote: the judge 0.0778 (8 runs with several votes)" in page
+    assert "Share in the variance of B - A by mean votes: the judge " in page
+    # the difference itself is by verdicts
+    assert "B - A, by verdicts" in page and "A, success                     0.500" in page
+    # votes of different judges are not noise of one
+    other = EvaluatorInfo(
+        "vote", "1", params={"judges": [{"name": "modular"}, {"name": "vlm"}, {"name": "steps"}]}
+    )
+    for path in (a, b):
+        made = [replace(verdict, evaluator=other) for verdict in prill.read_verdicts(path)]
+        Path(path).write_bytes(b"".join(map(encode, made)))
+    assert main(["compare", a, b, "--trajectories", *runs(a, b)]) == 0
+    assert "Variance of a vote" not in capsys.readouterr().out

@@ -240,7 +240,8 @@ def test_figures_of_fitted_runs_say_so_everywhere(files: tuple[Path, Path], pril
     assert caution in shown.stderr
     text = Path("r.html").read_text(encoding="utf-8")
     assert (
-        "60 of which it was fitted on: that says nothing of other runs" in text and caution in text
+        "60 of which it was fitted on, so the figure does not hold for other runs" in text
+        and caution in text
     )
     assert "better than the best constant" not in text
     assert "fitted: on this very run" in prill("show", "0True", "--verdicts", "v.jsonl").stdout

@@ -16,7 +16,16 @@ from prill.errors import UsageError
 from prill.evaluators.meta.protocols import measure_agreements, official_label
 from prill.evaluators.protocols.presets import list_protocols
 from prill.testing import MockServer
-from prill.types import Action, EvaluatorInfo, Observation, Step, Task, Trajectory, Verdict
+from prill.types import (
+    Action,
+    EvaluatorInfo,
+    LabelRecord,
+    Observation,
+    Step,
+    Task,
+    Trajectory,
+    Verdict,
+)
 
 REPLIES = "tests.support.protocol_replies:reply"
 
@@ -57,6 +66,16 @@ def command(runs: Path, endpoint: MockServer, *more: str) -> list[str]:
     folder = str(runs.parent / "out")
     model = ("--model", "gpt-4o", "--base-url", endpoint.base_url)
     return ["protocols", str(runs), "-o", folder, *model, *more]
+
+
+def test_a_try_out_with_the_mock_endpoint_scores_every_protocol(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with MockServer() as server:
+        assert main(command(runs, server, "--json")) == 0
+    told = json.loads(capsys.readouterr().out)
+    for rate in told["rates"]:
+        assert (rate["scored"], rate["rate"]["value"]) == (6, 0.5), rate["protocol"]
 
 
 def test_all_protocols_agree_where_the_model_is_sure(
@@ -105,6 +124,9 @@ def test_frames_that_two_protocols_grade_are_planned_and_graded_once(
     # 6 goals, 18 frames and 6 verdicts; then 6 verdicts more
     assert (plan["calls"], plan["shared"], plan["images"]) == (36, 24, 18 + 18 + 18)
     assert plan["usd"] > 0
+    assert plan["trajectories"] == 6 and plan["verdicts"] == 12
+    assert main(command(runs, endpoint, *names, "--dry-run")) == 0
+    assert "6 runs x 2 protocols: 12 verdicts to make, 0 done" in capsys.readouterr().out
     assert main(command(runs, endpoint, *names)) == 0
     assert endpoint.stats().requests - before == 36
     assert main(command(runs, endpoint, *names, "--dry-run")) == 0
@@ -238,3 +260,37 @@ def test_one_protocol_is_a_judge_of_prill_score(
     capsys.readouterr()
     assert main(["show", "0b", "--verdicts", out]) == 0
     assert "by the authors' own rule: success" in capsys.readouterr().out
+
+
+def test_labels_show_how_far_each_protocol_can_be_trusted(
+    runs: Path, endpoint: MockServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The labels say what the model says but for one run, and one is undecided.
+    labels = [
+        LabelRecord(id=f"{task}{agent}", success=agent == "b")
+        for task in range(3)
+        for agent in ("a", "b")
+    ]
+    labels[1] = LabelRecord(id="0b", success=False)
+    labels[5] = LabelRecord(id="2b", success=None, undecided="unsure")
+    prill.write_labels(runs.parent / "l.jsonl", labels)
+    more = ("--protocols", "webjudge,webvoyager", "--labels", str(runs.parent / "l.jsonl"))
+    assert main(command(runs, endpoint, *more)) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    # 3 right failures, 1 right success, 1 wrong success: kappa (.8 - .56) / .44
+    assert "Agreement with the labels (human)" in page
+    assert "webvoyager 5 0 0.800 0.545 " in page
+    assert "| webjudge | 5 | 0.800 | 0.545 |" in (runs.parent / "out/protocols.md").read_text()
+    assert main(command(runs, endpoint, *more, "--json")) == 0
+    told = json.loads(capsys.readouterr().out)["with_labels"]
+    assert [one["protocol"] for one in told] == ["webjudge", "webvoyager"]
+    assert told[0]["kappa"]["value"] == pytest.approx((0.8 - 0.56) / 0.44)
+    assert told[0]["kappa"]["low"] < told[0]["kappa"]["value"] < told[0]["kappa"]["high"]
+    # a broken or ambiguous label file is refused before any call
+    both = [*labels, LabelRecord(id="0a", success=True, source="oracle")]
+    prill.write_labels(runs.parent / "l.jsonl", both)
+    before = endpoint.stats().requests
+    assert main(command(runs, endpoint, *more, "--no-resume")) == 2
+    assert endpoint.stats().requests == before
+    assert main(command(runs, endpoint, *more, "--source", "oracle")) == 0
+    assert "webjudge 1 0 0.000" in " ".join(capsys.readouterr().out.split())

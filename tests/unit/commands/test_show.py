@@ -209,7 +209,7 @@ def test_show_names_the_cause_of_a_failure_and_its_citations(prill: Prill, tmp_p
     )
     (tmp_path / "v.jsonl").write_bytes(encode(failed))
     lines = prill("show", "t0", "--verdicts", "v.jsonl", "--trajectories", "t.jsonl").stdout
-    assert "\ncause, state 0: captcha, a captcha at the end (captcha)\n" in lines
+    assert "\ncause, step 1: captcha, a captcha at the end (captcha)\n" in lines
     assert "\n  cites S9?: step 9, no such step\n" in lines
     assert "cause" not in prill("show", "t0", "--verdicts", "v.jsonl").stdout  # no record is read
 
@@ -227,6 +227,6 @@ def test_show_looks_up_what_the_answer_claims(prill: Prill, tmp_path: Path) -> N
     shown = prill("show", "t0", "--verdicts", "v.jsonl", "--trajectories", "t.jsonl").stdout
     lines = shown.splitlines()
     # once below the answer, once among the findings
-    assert lines.count("  seen, state 0: price $12.34") == 2
+    assert lines.count("  seen, step 1: price $12.34") == 2
     assert lines.count("  never seen: name Grace Nguyen") == 2
     assert "\x1b" not in shown

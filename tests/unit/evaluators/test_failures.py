@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from prill.errors import UsageError
-from prill.evaluators.failures import FINDINGS, RULES, cluster_failures, find_cause
+from prill.evaluators.failures import FINDINGS, RULES, cluster_failures, find_cause, rule_cause
 from prill.types import (
     Action,
     Criterion,
@@ -62,6 +64,25 @@ def test_each_rule_finds_its_cause_and_the_state_that_shows_it(
     assert cause is not None
     assert (cause.code, cause.step, cause.source) == (code, step, "rule")
     assert cause.words == RULES[code]
+
+
+@pytest.mark.parametrize(
+    ("goal", "code"),
+    [
+        ("Log in as ada", None),
+        ("Enter the username and the password, and press login.", None),
+        ("Sign in to the shop and buy tea", None),
+        ("Try logging into my account", None),
+        ("Use sign-in with the code 123", None),
+        ("Buy logs for the stove", "login_wall"),
+        ("Change my password to 1234", "login_wall"),
+        ("Read the signs on the map", "login_wall"),
+    ],
+)
+def test_a_login_form_is_no_wall_where_the_goal_is_to_log_in(goal: str, code: str | None) -> None:
+    item = run("home", "Log in\ntextbox 'Username'\ntextbox 'Password'")
+    cause = find_cause(replace(item, task=replace(item.task, goal=goal)))
+    assert (cause and cause.code) == code
 
 
 @pytest.mark.parametrize(
@@ -155,3 +176,52 @@ def test_equal_reasons_are_one_cluster() -> None:
     assert (len(cluster.ids), cluster.stability > 0.6) == (30, True)
     first, second = cluster_failures({**same, "other": "captcha shown"}, clusters=5)
     assert (len(first.ids), second.ids) == (30, ("other",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CAPTCHA",
+        "Are you human",
+        "are you a robot",
+        "Not a Robot",
+        "Unusual traffic",
+        "Verify that you are human",
+        "Login",
+        "Sign In",
+        "404 Error",
+        "403 Forbidden",
+        "404: not found",
+        "502 Bad Gateway",
+        "503 Service Unavailable",
+        "401 Unauthorized",
+        "429 Too Many Requests",
+        "Error code: 500",
+        "This site can’t be reached",
+        "You have been blocked",
+        "Unexpected error",
+        "Access Denied",
+        "Internal Server Error",
+        "ERR_NAME_FAILED",
+    ],
+)
+def test_words_that_are_looked_for_first_lose_no_match(text: str) -> None:
+    item = run("home", f"{text}, and a field for the password")
+    cause = rule_cause(replace(item, task=replace(item.task, goal="Buy tea")))
+    assert cause is not None
+    assert cause.code in ("captcha", "login_wall", "error_page")
+
+
+def test_memory_of_many_reasons_is_that_of_their_similarities() -> None:
+    """A table of 5,000 words for each of 1,000 reasons would take 40 MB."""
+    draw = random.Random(0)
+    words = ["".join(draw.choices("abcdefgh", k=9)) for _ in range(5000)]
+    reasons = {str(i): " ".join(draw.sample(words, 60)) for i in range(1000)}
+    cluster_failures({"a": "warms up"}, draws=1)
+    tracemalloc.start()
+    try:
+        cluster_failures(reasons, draws=1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 40e6

@@ -144,6 +144,7 @@ def test_every_name_makes_a_judge(name: str) -> None:
         "protocol": {"model": "m", "protocol": "webjudge"},
         "ask": {"model": "m", "captioner": "text", "question": "Was it paid?"},
         "checklist": {"model": "m", "captioner": "text"},
+        "likelihood": {"model": "m", "captioner": "text"},
         "vote": {"judges": parts},
         "cascade": {"judges": parts},
         "ensemble": {"judges": parts},

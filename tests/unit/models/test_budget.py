@@ -506,8 +506,8 @@ def test_another_ending_is_another_model(name: str) -> None:
 async def test_attempt_that_nobody_ended_is_lost() -> None:
     with spending_from(Budget(10.0)) as budget:
         call = Ledger(Price(0.0, 1e6)).call(lambda: (0, 0, 2))
-    await call.hold()
-    await call.hold()
+    await call.reserve()
+    await call.reserve()
     assert budget.spent_usd == 2.0
     assert call.settle(0, 1, 0).usd == 3.0
 
@@ -539,7 +539,7 @@ async def test_budget_is_divided_among_shards(tmp_path: Path) -> None:
     for number, held, spent in ((0, 1, 0), (1, 2, 2), (0, 2, 2)):
         parts.append(pickle.loads(packed[number]))
         booking = parts[-1].call(lambda held=held: (0, 0, held))
-        await booking.hold()
+        await booking.reserve()
         if spent:
             booking.settle(0, spent, 0)
     with pytest.raises(

@@ -24,9 +24,9 @@ from prill.errors import (
 )
 from prill.io.cache import DiskCache
 from prill.models.client import OpenAIModel
+from prill.models.flow_control import AdaptiveLimiter
 from prill.models.ledger import metered
 from prill.models.prompts import NONCE
-from prill.models.transport import AdaptiveLimiter
 from prill.protocols import Image, Message
 from prill.types import Usage
 from tests.support.models.scripted_endpoint import FORM, GOOD, ScriptedEndpoint, failed, model, said

@@ -13,7 +13,7 @@ import pytest
 
 from prill.errors import CallTimeoutError, EndpointGoneError, TransportError, UsageError
 from prill.models.client import OpenAIModel
-from prill.models.transport import MIN_CALLS, CircuitBreaker
+from prill.models.flow_control import MIN_CALLS, CircuitBreaker
 from tests.support.models.scripted_endpoint import GOOD, ScriptedEndpoint, failed, model
 from tests.unit.models.test_client import status
 
@@ -120,7 +120,7 @@ class Ticking:
 @pytest.fixture
 async def clock(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Ticking]:
     ticking = Ticking()
-    monkeypatch.setattr("prill.models.transport._now", ticking.time)
+    monkeypatch.setattr("prill.models.flow_control._now", ticking.time)
     yield ticking
 
 

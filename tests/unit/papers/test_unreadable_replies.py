@@ -92,7 +92,7 @@ def test_tables_show_what_could_not_be_read() -> None:
     bench = make_bench(runs, benchmark="miniwob", agent="step")
     for text in (bench_text(bench), summary_text(bench)):
         assert "Unreadable replies: 2 of 100 (2.0%); none is taken for an action." in text
-        assert "mended 1 of them" in text and "&lt;b>sorry" in text and "| unreadable |" in text
+        assert "corrected 1 of them" in text and "&lt;b>sorry" in text and "| unreadable |" in text
     assert "| 2 of 40 (5.0%) |" in bench_text(bench) and "| 0 of 60 (0.0%) |" in bench_text(bench)
     recorded = recorded_bench(
         [PlayedTurn(RecordedTurn(id="t", conversation="c", asked=()), (), replies=odd)],

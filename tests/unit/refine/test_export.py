@@ -18,7 +18,7 @@ from prill.errors import UsageError
 from prill.protocols import Message
 from prill.refine.export import ExportSpec, check_folder, export_rows
 from prill.refine.filter import filter_steps
-from prill.refine.report import page, precision_words, true_precision
+from prill.refine.report import format_precision, page, true_precision
 from prill.types import Observation, Step, Task, Trajectory
 from tests.support.refine.builders import Parrot, attempt, click, verdict
 
@@ -158,4 +158,4 @@ def test_true_precision_is_of_kept_attempts() -> None:
     runs = [attempt(id, click(7)) for id in "abcd"]
     filtered = filter_steps(runs, [verdict(id, id != "d") for id in "abcd"])
     assert true_precision(filtered, {"a": True, "b": False, "c": None, "d": True}) == (1, 2)
-    assert precision_words(0, 0) == "no kept attempt has a label"
+    assert format_precision(0, 0) == "no kept attempt has a label"

@@ -253,7 +253,7 @@ def test_verdicts_of_others_are_told() -> None:
         filter_steps([attempt("a", *THREE)], [verdict("b")])
     with pytest.raises(UsageError, match=r"verdict on a judges 4 steps, but the trajectory has 3"):
         filter_steps([attempt("a", *THREE)], [step_verdict("a", *["towards"] * 4)])
-    assert filter_steps([attempt("a", *THREE)], [verdict("a"), verdict("b")]).elsewhere == 1
+    assert filter_steps([attempt("a", *THREE)], [verdict("a"), verdict("b")]).unmatched == 1
 
 
 def test_empty_result_names_the_rules() -> None:

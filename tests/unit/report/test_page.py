@@ -88,7 +88,7 @@ def test_failures_stand_by_cause_with_their_whole_reasons(tmp_path: Path) -> Non
     items = [trajectory("a"), trajectory("c"), stuck, trajectory("e")]
     write_report(tmp_path / "r.html", items, [first, second], labels())
     page = (tmp_path / "r.html").read_text("utf-8")
-    section = page[page.index("What went wrong") : page.index("Judge by judge")]
+    section = page[page.index("What went wrong") : page.index("Each judge")]
     groups = re.findall(r"<summary>(\d+) × ([^<]+?) ?<small>", section)
     assert groups == [
         ("1", "a requested thing was not done"),
@@ -126,6 +126,37 @@ def test_similar_reasons_are_grouped_with_their_stability(tmp_path: Path) -> Non
     assert '<a href="#t=c1&amp;step=1">S1</a>' in page  # citations lead to their steps
 
 
+def test_rows_say_cost_and_cause_and_unknown_costs_are_not_zero(tmp_path: Path) -> None:
+    spent = {
+        "a": Usage(calls=1, prompt_tokens=100, completion_tokens=20, usd=0.0123456),
+        "b": Usage(calls=1, prompt_tokens=100, completion_tokens=20, usd=None),
+        "c": Usage(),
+        "d": Usage(calls=1, usd=0.0),
+    }
+    verdicts = {
+        id: replace(verdict(id, id == "a"), usage=usage, reason="") for id, usage in spent.items()
+    }
+    items = [
+        trajectory("a"),
+        trajectory("b", final=Observation(text="Are you a robot? Solve this captcha.")),
+        trajectory("c"),
+        trajectory("d"),
+        trajectory("e"),
+    ]
+    write_report(tmp_path / "r.html", items, [Judge("first", FIRST, verdicts)])
+    rows = {row["id"]: row for row in overview(tmp_path / "r.html")["rows"]}
+    costs = {id: (row["usd"][0], row["tokens"][0]) for id, row in rows.items()}
+    assert costs == {
+        "a": (0.0123, None),
+        "b": (None, 120),
+        "c": (None, None),  # nothing says that a model was called
+        "d": (0.0, None),
+        "e": (None, None),
+    }
+    causes = [rows[id]["cause"] for id in "abcde"]
+    assert causes == ["", "a captcha at the end", "no cause found", "no cause found", ""]
+
+
 def test_a_page_without_failures_has_no_such_section(tmp_path: Path) -> None:
     write_report(tmp_path / "r.html", [trajectory("a")])
     assert "What went wrong" not in (tmp_path / "r.html").read_text("utf-8")
@@ -155,6 +186,9 @@ def test_row_without_verdict_or_label(tmp_path: Path) -> None:
         "outcomes": ["", ""],
         "scores": [None, None],
         "reasons": ["", ""],
+        "usd": [None, None],
+        "tokens": [None, None],
+        "cause": "",
         "parts": ["wiki", "robot", "web", None],
         "broken": None,
         "series": None,
@@ -553,7 +587,7 @@ def test_headline_names_all_four_figures() -> None:
     assert re.fullmatch(
         r"vlm agrees with people at kappa 0\.60 \[0\.4\d, 0\.7\d\] on 200 trajectories, "
         r"better than the best constant \(always failure, 50% right\); it misses 30 of 100 successes \(30 %\) "  # noqa: E501
-        r"and takes 10 of 100 failures \(10 %\) for success; 4 more are unscored, and not among these\.",  # noqa: E501
+        r"and judges 10 of 100 failures \(10 %\) as success; 4 more are unscored, and not among these\.",  # noqa: E501
         sentence,
     )
 
@@ -572,11 +606,11 @@ def test_headline_names_all_four_figures() -> None:
             "at kappa 0.00 on 100 trajectories, not distinguishable from the best constant "
             "(always success, 60% right)",
         ),
-        ((60, 40, 0, 0), "it misses none of 60 successes and takes all of 40 failures for success"),
-        ((3, 2, 7, 4), "it misses 4 of 7 successes and takes 2 of 9 failures for success"),
+        ((60, 40, 0, 0), "it misses none of 60 successes and judges all of 40 failures as success"),
+        ((3, 2, 7, 4), "it misses 4 of 7 successes and judges 2 of 9 failures as success"),
         ((98, 1, 99, 2), "it misses 2 of 100 successes (2 %)"),
         ((299, 1, 99, 1), "it misses 1 of 300 successes (under 1 %)"),
-        ((2, 0, 0, 0), "takes none of no failures for success"),
+        ((2, 0, 0, 0), "judges none of no failures as success"),
     ],
 )
 def test_headline_words_follow_figures(cells: tuple[int, int, int, int], words: str) -> None:

@@ -365,7 +365,7 @@ async def test_faults_of_a_judge_lose_no_request(visiting: Visiting) -> None:
             retries=0,
             concurrency=8,
         )
-        async with visiting(judge, queue=16) as (client, service):
+        async with visiting(judge, max_active=16) as (client, service):
 
             async def insist(number: int) -> int:
                 truth = number % 3 != 0
@@ -423,7 +423,7 @@ async def test_many_requests_leave_nothing_behind(
         assert len(list(Path(_own_folder()).iterdir())) <= files
     assert sum(counts(service.metrics.verdicts).values()) > 0
     assert (
-        service.admission.inside
+        service.admission.active
         == service.judge_queue.in_flight
         == service.judge_queue.waiting
         == 0
@@ -433,10 +433,10 @@ async def test_many_requests_leave_nothing_behind(
 @pytest.mark.parametrize(
     ("path", "setting"),
     [
-        ("/v1/score", "hold"),
-        ("/verify", "hold"),
-        ("/get_reward", "hold_openrlhf"),
-        ("/rm", "hold_slime"),
+        ("/v1/score", "request_timeout"),
+        ("/verify", "request_timeout"),
+        ("/get_reward", "openrlhf_timeout"),
+        ("/rm", "slime_timeout"),
     ],
 )
 async def test_each_client_has_its_own_patience(
@@ -451,13 +451,16 @@ async def test_each_client_has_its_own_patience(
         answer = await asyncio.wait_for(client.post(path, json=bodies[path]), 60)
     assert (answer.status_code, int(answer.headers["retry-after"]) >= 1) == (503, True)
     spec = ServiceSpec()
-    assert spec.hold_openrlhf < 180 and spec.hold_slime < 120, "what their clients wait"
+    assert spec.openrlhf_timeout < 180 and spec.slime_timeout < 120, "what their clients wait"
 
 
 async def test_a_held_request_gets_503_and_when(visiting: Visiting, record: Record) -> None:
     gate = Gate()
     gate.open.clear()
-    async with visiting(gate, hold=0.05, hold_openrlhf=0.05, hold_slime=0.05) as (client, service):
+    async with visiting(gate, request_timeout=0.05, openrlhf_timeout=0.05, slime_timeout=0.05) as (
+        client,
+        service,
+    ):
         bodies = {
             "/v1/score": {"items": [{"trajectory": record()}]},
             "/get_reward": openrlhf(record()),
@@ -469,4 +472,4 @@ async def test_a_held_request_gets_503_and_when(visiting: Visiting, record: Reco
         gate.open.set()
         assert (await client.post("/rm", json=slime(record()))).json() == 1.0
         assert gate.asked == {"t": 1}  # the work went on meanwhile, and was not begun again
-    assert service.admission.inside == 0
+    assert service.admission.active == 0

@@ -150,7 +150,7 @@ async def test_large_bodies_end_early(visiting: Visiting) -> None:
         for length, status in (("9" * 5000, 413), ("²", 422)):
             odd = {**headers, "content-length": length.encode("latin-1")}
             assert (await client.post("/rm", content=b"{", headers=odd)).status_code == status
-    assert service.admission.inside == 0
+    assert service.admission.active == 0
 
 
 async def test_a_slow_body_is_not_waited_for(visiting: Visiting) -> None:
@@ -163,7 +163,7 @@ async def test_a_slow_body_is_not_waited_for(visiting: Visiting) -> None:
             "/rm", content=slow(), headers={"content-type": "application/json"}
         )
         assert answer.status_code == 408
-    assert service.admission.inside == 0
+    assert service.admission.active == 0
 
 
 async def test_too_many_items_are_told(visiting: Visiting, record: Record) -> None:

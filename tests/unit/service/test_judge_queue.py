@@ -118,74 +118,74 @@ async def test_a_judge_that_breaks_costs_its_own() -> None:
     assert not isinstance(fine, BaseException) and fine.result.reward == 1.0
 
 
-async def test_door_lets_in_one_after_another() -> None:
-    door, inside, most = AdmissionQueue(2, 100), 0, 0
+async def test_requests_are_admitted_in_turn() -> None:
+    queue, inside, most = AdmissionQueue(2, 100), 0, 0
 
     async def visit(client: str) -> None:
         nonlocal inside, most
-        async with door.admitted(client, FOREVER):
+        async with queue.admitted(client, FOREVER):
             inside += 1
             most = max(most, inside)
             await asyncio.sleep(0)
             inside -= 1
 
     await asyncio.gather(*(visit(f"client{i % 3}") for i in range(50)))
-    assert (most, door.inside, door.outside) == (2, 0, 0)
+    assert (most, queue.active, queue.waiting) == (2, 0, 0)
 
 
-async def test_clients_take_turns_at_the_door_too() -> None:
-    door, order = AdmissionQueue(1, 100), list[str]()
+async def test_clients_take_turns_at_admission_too() -> None:
+    queue, order = AdmissionQueue(1, 100), list[str]()
 
     async def visit(client: str) -> None:
-        async with door.admitted(client, FOREVER):
+        async with queue.admitted(client, FOREVER):
             order.append(client)
 
-    async with door.admitted("greedy", FOREVER):
+    async with queue.admitted("greedy", FOREVER):
         visits = [asyncio.create_task(visit(client)) for client in (*["greedy"] * 8, "modest")]
-        await until(lambda: door.outside == 9)
+        await until(lambda: queue.waiting == 9)
     await asyncio.gather(*visits)
     assert order.index("modest") == 1
 
 
-async def test_door_turns_away_what_is_too_much() -> None:
-    door = AdmissionQueue(1, 1)
-    async with door.admitted("a", FOREVER):
-        waiting = asyncio.create_task(door.admitted("b", later(0.05)).__aenter__())
-        await until(lambda: door.outside == 1)
+async def test_too_many_requests_are_refused() -> None:
+    queue = AdmissionQueue(1, 1)
+    async with queue.admitted("a", FOREVER):
+        waiting = asyncio.create_task(queue.admitted("b", later(0.05)).__aenter__())
+        await until(lambda: queue.waiting == 1)
         with pytest.raises(BusyError, match="too many"):
-            await door.admitted("c", FOREVER).__aenter__()
+            await queue.admitted("c", FOREVER).__aenter__()
         with pytest.raises(BusyError, match="busy"):
             await waiting
-        assert door.outside == 0
-    await asyncio.wait_for(door.empty(), 30)
+        assert queue.waiting == 0
+    await asyncio.wait_for(queue.empty(), 30)
 
 
 async def test_a_place_given_to_nobody_is_free() -> None:
     """Whoever leaves just as its turn comes passes the place on."""
-    door = AdmissionQueue(1, 10)
-    first = door.admitted("a", FOREVER)
+    queue = AdmissionQueue(1, 10)
+    first = queue.admitted("a", FOREVER)
     await first.__aenter__()
-    waiting = asyncio.create_task(door.admitted("b", FOREVER).__aenter__())
-    await until(lambda: door.outside == 1)
+    waiting = asyncio.create_task(queue.admitted("b", FOREVER).__aenter__())
+    await until(lambda: queue.waiting == 1)
     await first.__aexit__(None, None, None)  # the turn is b's now
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    assert door.inside == 0
-    async with asyncio.timeout(30), door.admitted("c", FOREVER):
+    assert queue.active == 0
+    async with asyncio.timeout(30), queue.admitted("c", FOREVER):
         pass
 
 
 async def test_a_closed_door_lets_the_waiting_in() -> None:
-    door = AdmissionQueue(1, 10)
-    first = door.admitted("a", FOREVER)
+    queue = AdmissionQueue(1, 10)
+    first = queue.admitted("a", FOREVER)
     await first.__aenter__()
-    second = door.admitted("b", FOREVER)
+    second = queue.admitted("b", FOREVER)
     waiting = asyncio.create_task(second.__aenter__())
-    await until(lambda: door.outside == 1)
-    door.close()
+    await until(lambda: queue.waiting == 1)
+    queue.close()
     with pytest.raises(BusyError, match="shutting down"):
-        await door.admitted("c", FOREVER).__aenter__()
+        await queue.admitted("c", FOREVER).__aenter__()
     await first.__aexit__(None, None, None)
     await waiting
     await second.__aexit__(None, None, None)
-    await asyncio.wait_for(door.empty(), 30)
+    await asyncio.wait_for(queue.empty(), 30)

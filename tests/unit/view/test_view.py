@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+import threading
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import ExitStack, asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +83,7 @@ def found(library: Library, query: str, *, reasons: bool = True) -> list[str] | 
     return None if numbers is None else sorted(library.ids[number] for number in numbers)
 
 
-def test_the_summary_says_what_went_wrong(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_summary_says_what_went_wrong(files: Path) -> None:
     failed = [verdict(id, False, f"no receipt for {id}") for id in "ac"]
     (files / "v.jsonl").write_bytes(lines([*failed, verdict("b", None)]))
     with closing(opened(files)) as library:
@@ -90,8 +93,65 @@ def test_the_summary_says_what_went_wrong(files: Path, monkeypatch: pytest.Monke
             ("c", "no receipt for c"),
         ]
         assert library.summary().first_failures == 0
-        monkeypatch.setattr("prill.ui.view.library._MAX_FAILURES", 1)
-        assert library.summary().first_failures == 1
+        assert [one.cause for one in library.rows] == [
+            "only the judge's reason",
+            "",
+            "only the judge's reason",
+        ]
+
+
+def test_rows_are_read_before_texts_and_only_those_of_the_queue(files: Path) -> None:
+    """A list needs no texts, so that the first page does not wait for them."""
+    with closing(Library([files / "t.jsonl"])) as library:
+        for _ in library.read_rows():
+            pass
+        assert (library.ids, library.read_share()) == (["a", "b", "c"], 0.5)
+        assert found(library, "bäckerei") == []
+        library.keep([2, 0])
+        assert len(list(library.refresh())) == 2
+        assert library.read_share() == 1
+        assert found(library, "bäckerei") == ["a", "c"] and found(library, "b") == ["a", "c"]
+
+
+async def test_nothing_reads_once_the_page_has_closed(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library is closed then, which a thread that reads would not survive."""
+    reading: list[bool] = []
+    started = threading.Event()
+
+    def slow(self: Library) -> Iterator[int]:
+        reading.append(True)
+        started.set()
+        time.sleep(0.1)
+        reading.clear()
+        yield 1
+
+    monkeypatch.setattr(Library, "refresh", slow)
+    with closing(Library([files / "t.jsonl"])) as library:
+        async with ViewSite(library).following():
+            await asyncio.to_thread(started.wait)
+        assert not reading
+
+
+def test_causes_follow_verdicts_and_labels(files: Path) -> None:
+    """A run that failed has a cause, and none once it did not fail."""
+    (files / "v.jsonl").write_bytes(lines([verdict("a", False), verdict("b", True)]))
+    with closing(opened(files, labels=[files / "l.jsonl"])) as library:
+        assert [one.cause for one in library.rows] == ["no cause found", "", ""]
+        known = library.changed
+        read(library)
+        assert library.changed == known, "nothing is looked for again"
+        with (files / "v.jsonl").open("ab") as file:
+            file.write(lines([verdict("a", True)]))
+        label = LabelRecord(id="c", success=False, annotator="bob", source="human")
+        (files / "l.jsonl").write_bytes(lines([label]))
+        read(library)
+        assert [one.cause for one in library.rows] == ["", "", "no cause found"]
+        assert [run.by for group in library.summary().causes for run in group.runs] == [
+            "human label"
+        ]
+        assert {number for number, _ in library.changes(known, 100)[1]} == {0, 2}
 
 
 def test_rows_say_what_judges_said(files: Path) -> None:
@@ -316,6 +376,20 @@ async def test_blind_shows_nothing_before_the_label(files: Path) -> None:
         assert {one["annotator"] for one in shown["labels"]} == {"ada", "bob"}
         state = await asked.get("api/state")
         assert [one["row"]["outcomes"] for one in state["rows"]] == [["success"], [""], [""]]
+
+
+async def test_blind_shows_no_cost_and_no_cause_before_the_label(files: Path) -> None:
+    spent = Usage(calls=1, usd=0.25)
+    (files / "v.jsonl").write_bytes(lines([replace(verdict("a", False), usage=spent)]))
+    async with page(files, blind=True) as asked:
+
+        async def told() -> tuple[str, list[float | None]]:
+            row = (await asked.get("api/state"))["rows"][0]["row"]
+            return row["cause"], row["usd"]
+
+        assert await told() == ("", [None])
+        await asked.post("api/labels/0", {"choice": "success"})
+        assert await told() == ("no cause found", [0.25])
 
 
 async def test_the_run_with_its_pictures(files: Path) -> None:

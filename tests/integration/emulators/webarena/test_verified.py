@@ -116,7 +116,7 @@ async def test_broken_traffic_has_no_label(oracle: WebArenaVerifiedOracle, tmp_p
         id="one",
         success=None,
         source="webarena-verified",
-        note="the episode broke off: the browser crashed",
+        note="ended with an error: the browser crashed",
     )
     with pytest.raises(InputError, match=r"none\.har: no such file"):
         await oracle.grade(episode(44, None), tmp_path / "none.har")

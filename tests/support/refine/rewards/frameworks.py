@@ -5,8 +5,8 @@ addresses of mock endpoints.
     "garbage": "http://…"}'
 
 It prints JSON: what is seen by policy and case, in the words of the tables in
-docs/how-to/rewards.md, and `more`, what the tests ask besides. Of those in asking.py it prints what
-comes of asking the services whose addresses are given.
+docs/how-to/rewards.md, and `more`, what the tests ask besides. Of those in trainer_requests.py it
+prints the results of requests to the services whose addresses are given.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from asking import ASKING  # in this folder
 from table import CASES, COMMON, POLICIES, in_loop, made, seen, trajectory_for
+from trainer_requests import REQUESTS  # in this folder
 
 from prill.refine.rewards import Reward, to_json
 from prill.types import Trajectory
@@ -371,8 +371,8 @@ SEEN: dict[
 
 def main(name: str, servers: dict[str, str]) -> None:
     """Prints how that framework handles each case."""
-    if name in ASKING:
-        print("\n" + json.dumps(ASKING[name](servers)))
+    if name in REQUESTS:
+        print("\n" + json.dumps(REQUESTS[name](servers)))
         return
     urls = {"timeout": servers["late"], "garbage reply": servers["garbage"]}
     places = {

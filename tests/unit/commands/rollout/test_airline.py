@@ -19,9 +19,9 @@ from tests.support.commands.as_config import config
         (("--tasks", "fly"), "unknown task fly; expected one of 5, for example find-booking"),
         (("--tasks", "all", "--seeds", "18-20"), "seeds: each task has the scenarios 0 to 19"),
         (("--tasks", "all", "--behaviour", "wrong-target"), "at the airline there is solve"),
-        (("--tasks", "all", "--elsewhere"), "leave out elsewhere"),
+        (("--tasks", "all", "--remote"), "leave out remote"),
         (
-            ("--tasks", "all", "--elsewhere", "--policy", "replay", "--replay", "NONE"),
+            ("--tasks", "all", "--remote", "--policy", "replay", "--replay", "NONE"),
             "AIRLINE is not set",
         ),
     ],

@@ -166,7 +166,7 @@ def test_rewards_are_a_source_of_their_own(tmp_path: Path) -> None:
         LabelRecord(id="7/0", success=True, source="reward", note="reward 1"),
         LabelRecord(id="7/1", success=False, source="reward", note="reward 0.4"),
         LabelRecord(id="7/2", success=None, source="reward"),
-        LabelRecord(id="7/3", success=None, source="reward", note="the rollout broke off"),
+        LabelRecord(id="7/3", success=None, source="reward", note="ended with an error"),
     ]
 
 
@@ -181,7 +181,7 @@ def test_trace_rewards_are_weighed(tmp_path: Path) -> None:
     assert list(load_labels(write(tmp_path / "traces.jsonl", {"traces": traces}))) == [
         LabelRecord(id="t1", success=True, source="reward", note="reward 0.75"),
         LabelRecord(id="t2", success=None, source="reward"),
-        LabelRecord(id="t3", success=None, source="reward", note="the rollout broke off"),
+        LabelRecord(id="t3", success=None, source="reward", note="ended with an error"),
         LabelRecord(id="t5", success=None, source="reward"),
     ]
 

@@ -48,12 +48,12 @@ def test_cut_archive_keeps_rows_before_cut(tmp_path: Path) -> None:
 
 
 def test_endless_archive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "_LARGEST", 2**20)
+    monkeypatch.setattr(rows, "MAX_FILE", 2**20)
     (tmp_path / "bomb.json.gz").write_bytes(gzip.compress(bytes(2**21)))
-    (tmp_path / "large.json").write_bytes(bytes(2**21))
+    (tmp_path / "fits.json").write_bytes(bytes(2**20))
     with pytest.raises(InputError, match="unpacks to more than 1 MiB"):
         read_file(tmp_path / "bomb.json.gz")
-    assert len(read_file(tmp_path / "large.json")) == 2**21
+    assert len(read_file(tmp_path / "fits.json")) == 2**20
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"id": 1}', b"\xff", DEEP.encode()])

@@ -249,7 +249,10 @@ async def test_failed_check_decides_alone() -> None:
 @pytest.mark.parametrize("mode", MODES)
 async def test_broken_episode_has_no_label(mode: Mode) -> None:
     label = await graded(string(must_include=["a"]), ended("b", error="the browser crashed"), mode)
-    assert (label.success, label.note) == (None, "the episode broke off: the browser crashed")
+    assert (label.success, label.note) == (
+        None,
+        "ended with an error: the browser crashed",
+    )
 
 
 @pytest.mark.parametrize(

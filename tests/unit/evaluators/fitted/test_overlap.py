@@ -206,11 +206,12 @@ def test_agreement_counts_and_headline_does_not_praise() -> None:
     assert flattered.fitted is not None and flattered.fitted.run == flattered.judged > 30
     sentence = headline("student", flattered, {})
     assert (
-        f"{flattered.judged} of which it was fitted on: that says nothing of other runs" in sentence
+        f"{flattered.judged} of which it was fitted on, so the figure does not hold for other runs"
+        in sentence
     )
     assert "better than" not in sentence
     earlier = [replace(verdict, fitted_on=None) for verdict in score(FITTED, student())]
-    assert "nothing says whether it was fitted on them" in headline(
+    assert "whether it was fitted on them is unknown" in headline(
         "student", agreement(earlier, LABELS), {}
     )
     honest = agreement(student().out_of_fold(*_held_out()), LABELS)

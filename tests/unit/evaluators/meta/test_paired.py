@@ -19,6 +19,7 @@ from prill.evaluators.meta.paired import (
     compare_agents,
     mean_difference,
     sign_flip,
+    vote_noise,
 )
 from tests.support.paths import ROOT
 
@@ -135,6 +136,26 @@ def test_noise_by_hand() -> None:
     # Of two runs each: 1/8, 1/2, 0 and 1/2, the mean; a judged-twice mean has half the judge's.
     assert noise.agent == pytest.approx((1 / 8 + 1 / 2 + 1 / 2) / 4 - 1 / 32)
     assert (noise.judged_again, noise.attempted_again) == (8, 2)
+
+
+def test_noise_of_votes_by_hand() -> None:
+    # Three votes on each run. A: 3, 2 and 0 of 3 say success; B: 3 and 1 of 3, and 3 of 3.
+    yes, most, some, no = (True,) * 3, (True, True, False), (True, False, False), (False,) * 3
+    tasks = [TaskRuns("0", [yes, most], [yes, some]), TaskRuns("1", [no], [yes])]
+    noise = vote_noise(tasks)
+    assert noise is not None
+    # sums of squares 2/3 for two of the six runs, over 6 * 2 degrees of freedom
+    assert noise.judge == pytest.approx(2 * (2 / 3) / 12)
+    # runs of a task: (1/3)^2 / 2 and (2/3)^2 / 2, the mean, less a third of the judge's
+    assert noise.agent == pytest.approx((1 / 18 + 2 / 9) / 2 - (1 / 9) / 3)
+    assert (noise.judged_again, noise.attempted_again) == (6, 1)
+    # B - A by mean votes: 2/3 - 5/6 and 1 - 0; its variance is (7/6)^2 / 2, and their sum's double.
+    # The judge's part of that sum: 1/3 of its variance over two runs each, and over one each.
+    part = (1 / 9) / 3 * (1 / 2 + 1 / 2 + 1 + 1)
+    assert noise.judge_share == pytest.approx(part / (2 * (7 / 6) ** 2 / 2))
+    once = [TaskRuns(t.task, [r[:1] for r in t.a], [r[:1] for r in t.b]) for t in tasks]
+    assert vote_noise(once) is None
+    assert vote_noise([TaskRuns("0", [yes], [()])]) is None
 
 
 def test_noise_is_told_apart() -> None:

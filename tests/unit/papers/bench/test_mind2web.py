@@ -18,12 +18,12 @@ from prill.papers.bench.mind2web import (
 )
 from prill.papers.bench.tables import bench_picture, bench_text
 from prill.papers.mind2web.pages.state import (
-    Asked,
     Marking,
     PageState,
     StepScore,
+    StepTarget,
     describe_step,
-    read_said,
+    parse_action,
     read_state,
     word_f1,
 )
@@ -35,7 +35,7 @@ RIGHT, WRONG = StepScore(1.0, 1.0, True), StepScore(0.0, 0.5, False)
 def turn(
     id: str, conversation: str, *scores: StepScore, number: int = 0, site: str = "a"
 ) -> PlayedTurn:
-    asked = tuple(Asked(("1",), (0,), "CLICK") for _ in scores)
+    asked = tuple(StepTarget(("1",), (0,), "CLICK") for _ in scores)
     return PlayedTurn(
         RecordedTurn(id=id, conversation=conversation, number=number, site=site, asked=asked),
         scores,
@@ -60,7 +60,7 @@ def test_punctuation_counts_in_one_form_only() -> None:
     pair = "TYPE a & b", "TYPE a b"
     assert word_f1(*pair, punctuation=False) == 1
     assert word_f1(*pair, punctuation=True) == pytest.approx(6 / 7)
-    asked, done = Asked(("3",), (0,), "TYPE", "a b"), Action("type", target="3", value="a & b")
+    asked, done = StepTarget(("3",), (0,), "TYPE", "a b"), Action("type", target="3", value="a & b")
     assert Marking("generation").score(asked, done).success
     assert not Marking("multi-choice").score(asked, done).success
 
@@ -76,18 +76,18 @@ def test_punctuation_counts_in_one_form_only() -> None:
     ],
 )
 def test_synapse_reads_what_was_said(said: str, wanted: tuple[str, str], f1: float) -> None:
-    score = Marking("synapse").score(Asked(("1",), (0,), *wanted), Action("none", said))
+    score = Marking("synapse").score(StepTarget(("1",), (0,), *wanted), Action("none", said))
     assert score.f1 == pytest.approx(f1)
 
 
 def test_synapse_empty_brackets_are_no_value() -> None:
-    assert read_said("TYPE [5] []") == ("TYPE", "5", None)
-    assert read_said("Action: CLICK [7]") == ("CLICK", "7", None)
-    assert read_said("XCLICK [7]") == (None, "7", None), "an operation stands alone"
+    assert parse_action("TYPE [5] []") == ("TYPE", "5", None)
+    assert parse_action("Action: CLICK [7]") == ("CLICK", "7", None)
+    assert parse_action("XCLICK [7]") == (None, "7", None), "an operation stands alone"
 
 
 def test_synapse_match_by_text_or_by_parts() -> None:
-    asked, done = Asked(("5", "6"), (0, 1), "CLICK"), Action("click", " CLICK [5]")
+    asked, done = StepTarget(("5", "6"), (0, 1), "CLICK"), Action("click", " CLICK [5]")
     assert Marking("synapse").score(asked, done) == RIGHT
     assert not Marking("synapse", step_match="exact_text").score(asked, done).success
     other = Marking("synapse").score(asked, Action("click", "CLICK [6]", target="6"))
@@ -99,9 +99,9 @@ def test_synapse_match_by_text_or_by_parts() -> None:
 
 def test_lost_target_is_wrong_whatever_was_done() -> None:
     done = Action("click", "CLICK [5]", target="5")
-    assert Marking(top=5).score(Asked(("5",), (5,), "CLICK"), done) == StepScore()
-    assert Marking(top=5).score(Asked((), (), "CLICK"), done) == StepScore()
-    assert Marking(top=6).score(Asked(("5",), (5,), "CLICK"), done) == RIGHT
+    assert Marking(top=5).score(StepTarget(("5",), (5,), "CLICK"), done) == StepScore()
+    assert Marking(top=5).score(StepTarget((), (), "CLICK"), done) == StepScore()
+    assert Marking(top=6).score(StepTarget(("5",), (5,), "CLICK"), done) == RIGHT
 
 
 def test_value_of_a_click_counts_against_it() -> None:
@@ -109,20 +109,20 @@ def test_value_of_a_click_counts_against_it() -> None:
     operation.
     """
     done = Action("click", "CLICK [5] [shoes]", target="5", value="shoes")
-    assert Marking().score(Asked(("5",), (0,), "CLICK"), done) == StepScore(
+    assert Marking().score(StepTarget(("5",), (0,), "CLICK"), done) == StepScore(
         1.0, pytest.approx(2 / 3), False
     )
-    assert Marking("synapse").score(Asked(("5",), (0,), "CLICK"), done).f1 == 1, (
+    assert Marking("synapse").score(StepTarget(("5",), (0,), "CLICK"), done).f1 == 1, (
         "Synapse's reads none of a click"
     )
     assert (
-        Marking().score(Asked(("5",), (0,), "CLICK", "left over"), Action("click", target="5"))
+        Marking().score(StepTarget(("5",), (0,), "CLICK", "left over"), Action("click", target="5"))
         == RIGHT
     )
 
 
 def test_no_prediction_is_wrong_not_an_error() -> None:
-    asked = Asked(("5",), (0,), "CLICK")
+    asked = StepTarget(("5",), (0,), "CLICK")
     assert Marking().score(asked, Action("none")) == StepScore()
     assert Marking().score(asked, None) == StepScore()
 
@@ -181,9 +181,9 @@ def test_intervals_hold_the_share_and_seeds_do_not() -> None:
 
 def test_ranking_is_the_best_candidate_alone() -> None:
     asked = (
-        Asked(("1",), (0,), "CLICK"),
-        Asked(("2", "3"), (7, 3), "CLICK"),
-        Asked((), (), "CLICK"),
+        StepTarget(("1",), (0,), "CLICK"),
+        StepTarget(("2", "3"), (7, 3), "CLICK"),
+        StepTarget((), (), "CLICK"),
     )
     ranking = compute_ranking([RecordedTurn(id="a", conversation="a", asked=asked)])
     assert ranking.first.figures["mt-mind2web"]["Ele. Acc"].share == pytest.approx(1 / 3)
@@ -195,7 +195,7 @@ def test_state_tells_what_was_asked() -> None:
     assert read_state(state.text()) == state
     assert read_state(replace(state, candidates=(), withheld=("4",)).text()).withheld == ("4",)
     step = Step(Observation(text=state.text()), Action("type", target="9 3", value="x"))
-    assert describe_step(step) == Asked(("9", "3"), (1, None), "TYPE", "x")
+    assert describe_step(step) == StepTarget(("9", "3"), (1, None), "TYPE", "x")
 
 
 def test_tables_stand_beside_theirs() -> None:
@@ -231,7 +231,7 @@ def test_data_is_counted_by_hand_beside_theirs() -> None:
             conversation=conversation,
             number=number,
             split="cross-task",
-            asked=(Asked(("1",), (0,), "CLICK"),) * len(elements),
+            asked=(StepTarget(("1",), (0,), "CLICK"),) * len(elements),
             instruction=10 * (number + 1),
             elements=elements,
             pages=tuple(100 * count for count in elements),

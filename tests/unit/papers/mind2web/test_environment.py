@@ -348,7 +348,7 @@ def test_bench_counts_what_could_not_begin(
         0,
         3,
     )
-    assert "could not start: " in capsys.readouterr().err
+    assert "last error: " in capsys.readouterr().err
 
 
 def test_a_file_belongs_to_one_split(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -18,6 +18,7 @@ from prill.ui.history import ConflictError, History
 from prill.ui.serving import (
     PLACE,
     Handler,
+    Link,
     UndoRequest,
     change_response,
     json_response,
@@ -88,17 +89,23 @@ class CaptionChange:
 class CaptionSite:
     """The page for a caption file; decisions go to `log`, a caption file of the person.
 
-    The images are at the paths that `captions` states.
+    The images are at the paths that `captions` states. `command` serves the page.
 
     `written` counts the decisions of this session. Raises UsageError or InputError for a file that
     cannot be used.
     """
 
-    command = "prill annotate"
+    name = "Captions"
 
     def __init__(
-        self, captions: str | os.PathLike[str], log: CaptionLog, decisions: dict[str, Caption]
+        self,
+        captions: str | os.PathLike[str],
+        log: CaptionLog,
+        decisions: dict[str, Caption],
+        command: str = "prill view",
     ) -> None:
+        self.command = command
+        self.links: Sequence[Link] = ()
         self.root = Path(captions).resolve().parent
         self.captions = list({caption.id: caption for caption in read_captions(captions)}.values())
         self.log = log
@@ -116,10 +123,12 @@ class CaptionSite:
     def files(self) -> Mapping[str, str]:
         """Returns the page, its style and its scripts."""
         return served_page(
-            "ui/annotate/captions.html",
-            styles=("ui/annotate/captions.css",),
-            scripts=("ui/decisions.js", "ui/annotate/captions.js"),
-            title="prill annotate: captions",
+            "ui/view/captions.html",
+            styles=("ui/decisions.css", "ui/view/captions.css"),
+            scripts=("ui/decisions.js", "ui/view/captions.js"),
+            title=f"{self.command}: captions",
+            command=self.command,
+            links=self.links,
         )
 
     def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]:
@@ -175,7 +184,7 @@ class CaptionSite:
             if not self._history.is_current(index, decision.version):
                 if before == record:  # the response to an earlier request was lost
                     return CaptionChange(card=self.card(index), next=self._next(index))
-                saved = before.choice if before else "taken back"
+                saved = before.choice if before else "undone"
                 raise ConflictError(f"It was {saved} on another page meanwhile.")
             await asyncio.to_thread(self.log.append, record)
             self._history.add(index, before)
@@ -280,7 +289,9 @@ def _typed(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n").strip()
 
 
-def open_site(captions: str, decisions: str, annotator: str) -> tuple[CaptionSite, CaptionLog]:
+def open_site(
+    captions: str, decisions: str, annotator: str, command: str = "prill view"
+) -> tuple[CaptionSite, CaptionLog]:
     """Opens the page for a caption file, and the log of earlier decisions.
 
     Raises UsageError or InputError.
@@ -288,7 +299,7 @@ def open_site(captions: str, decisions: str, annotator: str) -> tuple[CaptionSit
     before = read_decisions(decisions)
     log = CaptionLog(decisions, annotator)
     try:
-        return CaptionSite(captions, log, before), log
+        return CaptionSite(captions, log, before, command), log
     except (UsageError, InputError):
         log.close()
         raise

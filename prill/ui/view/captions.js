@@ -38,7 +38,7 @@ function fit() {
   $("frame").style.height = `${height * scale}px`;
 }
 
-const WORDS = { accepted: "Accepted", mended: "Mended", rejected: "Rejected" };
+const WORDS = { accepted: "Accepted", mended: "Edited", rejected: "Rejected" };
 const TONES = { accepted: "success", mended: "not_sure", rejected: "failure" };
 
 let overview, card;
@@ -55,7 +55,7 @@ async function open(index) {
   const next = await ask(`api/cards/${index}`);
   const left = card && card.index !== index && drafts.has(card.index) ? card.index + 1 : null;
   show(next);
-  if (left) warn(`Caption ${left} is not saved: what you did to it is on this page only. "${drafts.size} not saved" leads back to it.`);
+  if (left) warn(`Caption ${left} is not saved: its changes are on this page only. "${drafts.size} not saved" goes back to it.`);
 }
 
 function show(next) {
@@ -85,8 +85,8 @@ function showState() {
   const draft = drafts.get(card.index);
   const changed = $("caption").value.trim() !== card.caption.replace(/\r\n?/g, "\n").trim();
   $("state").className = `${draft ? "unsaved" : (TONES[card.decided] ?? "")}`;
-  $("state").textContent = draft ? `Not saved yet${draft.choice ? `: ${draft.choice}` : ""}` : card.decided ? `${WORDS[card.decided]}, on disk` : "";
-  $("accept").firstChild.textContent = changed ? "Accept as mended " : "Accept ";
+  $("state").textContent = draft ? `Not saved yet${draft.choice ? `: ${draft.choice}` : ""}` : card.decided ? `${WORDS[card.decided]}, saved` : "";
+  $("accept").firstChild.textContent = changed ? "Accept edited " : "Accept ";
   const done = overview.choices.filter(Boolean).length;
   const total = overview.choices.length;
   $("counts").textContent = `${done} done, ${total - done} left`;
@@ -135,14 +135,14 @@ const decide = (choice) => alone(async () => {
   if ($("caption").value !== caption) {
     shown = caption;
     showState();
-    return warn("Saved, but without what was typed since: accept it again to save it too.");
+    return warn("Saved without your later changes: accept it again to save them.");
   }
   put(card.text);
   keepDraft();
   if (change.next === null) {
     show(card);
     const rest = drafts.size ? `, but ${drafts.size} changed and not saved yet` : "";
-    warn(`Every caption has a decision${rest}. End prill annotate with Ctrl-C, and run prill caption again: its rows honour them.`);
+    warn(`Every caption has a decision${rest}. End ${document.querySelector("main").dataset.command} with Ctrl-C, and run prill caption again: its rows follow them.`);
   } else await open(change.next);
 });
 
@@ -153,27 +153,27 @@ function take(changed) {
 }
 
 const undo = () => alone(async () => {
-  if (!saves.length) return warn("Nothing to take back: only what was decided on this page since prill annotate started.");
+  if (!saves.length) return warn("Nothing to undo: only decisions of this page since its command started can be undone.");
   let change;
   try {
     change = await ask("api/undo", { version: saves.at(-1) });
   } catch (error) {
     if (error.status === 409) saves.pop();
     showState();
-    throw new Error(`Not taken back: ${error.message}`);
+    throw new Error(`Not undone: ${error.message}`);
   }
   saves.pop();
   if (!change) {
     overview = await ask("api/overview");
     await open(card.index);
-    return warn("It was taken back before.");
+    return warn("It was undone before.");
   }
   const waiting = drafts.get(change.card.index); // text typed since then is kept
   const text = waiting?.text ?? change.undone;
   take(change.card);
   keep(card.index, text != null ? { ...waiting, text, version } : null);
   show(card);
-  warn("Taken back.");
+  warn("Undone.");
 });
 
 const step = (by) => alone(async () => {
@@ -217,7 +217,7 @@ $("help").addEventListener("click", () => $("keys").showModal());
 $("caption").addEventListener("input", () => card && showState());
 $("unsaved").addEventListener("click", () => card && alone(() => {
   const index = nextDraft(card.index);
-  return index === card.index ? warn("This is the one that is not saved: accept or reject it.") : open(index);
+  return index === card.index ? warn("This one is not saved: accept or reject it.") : open(index);
 }));
 new ResizeObserver(fit).observe($("stage"));
 

@@ -319,7 +319,7 @@ def swift(servers: dict[str, str]) -> list[list[str]]:
     ]
 
 
-ASKING: dict[str, Callable[[dict[str, str]], Any]] = {
+REQUESTS: dict[str, Callable[[dict[str, str]], Any]] = {
     "OpenRLHF": openrlhf,
     "slime": slime,
     "NeMo-Gym": nemo_gym,

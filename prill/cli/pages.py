@@ -1,0 +1,62 @@
+"""The commands that serve pages."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from prill.cli.layout import Switches
+from prill.io.store import encode
+from prill.io.tables import printable
+from prill.runs.annotate import AnnotateConfig, Opened
+from prill.runs.annotate import annotate as serve_annotation
+from prill.runs.view import OpenedView, ViewConfig
+from prill.runs.view import view as show_runs
+
+EXIT_ALL, EXIT_SOME = 0, 3
+_MAX_PROBLEMS = 10
+
+
+def view(config: ViewConfig, switches: Switches) -> int:
+    """Runs `prill view`; returns 0, or 3 if some lines could not be read."""
+
+    def announce(page: OpenedView) -> None:
+        if switches.json:
+            print(json.dumps({"url": page.url}), flush=True)
+            return
+        print(f"prill view: open {page.url}", file=sys.stderr)
+        print("Press Ctrl-C to stop.", file=sys.stderr, flush=True)
+
+    result = show_runs(config, opened=announce)
+    if switches.json:
+        print(json.dumps(result.table()))
+    else:
+        print(result, file=sys.stderr)
+    for problem in result.problems[:_MAX_PROBLEMS]:
+        print(f"prill view: {printable(problem)}", file=sys.stderr)
+    return EXIT_SOME if result.problems else EXIT_ALL
+
+
+def annotate(config: AnnotateConfig, switches: Switches) -> int:
+    """Runs `prill annotate`; returns 0, or 3 if some lines were skipped."""
+
+    def announce(page: Opened) -> None:
+        left = page.total - page.done
+        if switches.json:
+            print(json.dumps({"url": page.url, "done": page.done, "left": left}), flush=True)
+            return
+        decided, item = (
+            ("labelled", "trajectory") if page.items == "trajectories" else ("decided", "caption")
+        )
+        print(
+            f"{page.total} {page.items}, {page.done} {decided} by {config.annotator}, {left} left"
+        )
+        print(
+            f"Open {page.url}\n"
+            f"Press Ctrl-C to stop. Every decision is saved before the next {item} is shown.",
+            flush=True,
+        )
+
+    result = serve_annotation(config, opened=announce)
+    print(encode(result.table()).decode().rstrip() if switches.json else f"\n{result}")
+    return EXIT_SOME if result.broken else EXIT_ALL

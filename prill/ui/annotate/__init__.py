@@ -1,1 +1,0 @@
-"""The annotation UI: label file, visibility rules, and local page."""
