@@ -20,9 +20,13 @@ from tests.support.datasets.written.reading import WRITTEN, Row, rows
 from .test_openai_batch import CALL, write
 from .test_openai_responses import only, picture
 
-types = pytest.importorskip(
-    "anthropic.types.beta", reason="anthropic is not installed: pip install anthropic"
-)
+
+def types() -> Any:
+    """The package takes long to import, and other tests import this module."""
+    return pytest.importorskip(
+        "anthropic.types.beta", reason="anthropic is not installed: pip install anthropic"
+    )
+
 
 SCREEN, PART = picture(4, 2), picture(2, 2)
 USER = {"role": "user", "content": "Buy green tea"}
@@ -72,7 +76,7 @@ def reply(*blocks: dict[str, Any]) -> dict[str, Any]:
         "content": blocks,
         "usage": usage,
     }
-    made = types.BetaMessage.model_validate(
+    made = types().BetaMessage.model_validate(
         {**fields, "stop_reason": "tool_use", "stop_sequence": None}
     )
     written: dict[str, Any] = made.model_dump(mode="json", exclude_none=True, by_alias=True)

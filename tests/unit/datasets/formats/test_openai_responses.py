@@ -22,9 +22,12 @@ from prill.types import Trajectory
 
 from .test_openai_batch import write
 
-types = pytest.importorskip(
-    "openai.types.responses", reason="openai is not installed: pip install openai"
-)
+
+def types() -> Any:
+    """The package takes long to import, and other tests import this module."""
+    return pytest.importorskip(
+        "openai.types.responses", reason="openai is not installed: pip install openai"
+    )
 
 
 def picture(width: int, height: int) -> str:
@@ -68,22 +71,26 @@ def call(*actions: dict[str, Any], id: str = "c", **more: Any) -> dict[str, Any]
         "type": "computer_call",
     }
     fields = {**base, **({"actions": list(actions)} if actions else {}), **more}
-    written: dict[str, Any] = types.ResponseComputerToolCall.model_validate(fields).model_dump(
-        mode="json"
+    written: dict[str, Any] = (
+        types().ResponseComputerToolCall.model_validate(fields).model_dump(mode="json")
     )
     return written
 
 
 def shown(id: str = "c", **more: Any) -> dict[str, Any]:
-    written: dict[str, Any] = types.ResponseComputerToolCallOutputItem.model_validate(
-        {
-            "id": f"out_{id}",
-            "call_id": id,
-            "status": "completed",
-            "type": "computer_call_output",
-            "output": {"type": "computer_screenshot", "image_url": SCREEN},
-        }
-    ).model_dump(mode="json")
+    written: dict[str, Any] = (
+        types()
+        .ResponseComputerToolCallOutputItem.model_validate(
+            {
+                "id": f"out_{id}",
+                "call_id": id,
+                "status": "completed",
+                "type": "computer_call_output",
+                "output": {"type": "computer_screenshot", "image_url": SCREEN},
+            }
+        )
+        .model_dump(mode="json")
+    )
     return {**written, "output": {**written["output"], **more}}
 
 
@@ -96,16 +103,16 @@ def said(text: str) -> dict[str, Any]:
         "status": "completed",
         "content": content,
     }
-    written: dict[str, Any] = types.ResponseOutputMessage.model_validate(fields).model_dump(
-        mode="json"
+    written: dict[str, Any] = (
+        types().ResponseOutputMessage.model_validate(fields).model_dump(mode="json")
     )
     return written
 
 
 def thought(text: str) -> dict[str, Any]:
     fields = {"id": "rs", "type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
-    written: dict[str, Any] = types.ResponseReasoningItem.model_validate(fields).model_dump(
-        mode="json"
+    written: dict[str, Any] = (
+        types().ResponseReasoningItem.model_validate(fields).model_dump(mode="json")
     )
     return written
 
@@ -133,7 +140,7 @@ def response(
         },
         **more,
     }
-    written: dict[str, Any] = types.Response.model_validate(fields).model_dump(mode="json")
+    written: dict[str, Any] = types().Response.model_validate(fields).model_dump(mode="json")
     return written
 
 
@@ -246,7 +253,7 @@ def test_responses_in_a_circle_end(tmp_path: Path) -> None:
 def test_functions_and_built_in_tools_are_read(tmp_path: Path) -> None:
     def made(kind: str, **fields: Any) -> dict[str, Any]:
         written: dict[str, Any] = (
-            getattr(types, kind)
+            getattr(types(), kind)
             .model_validate({"status": "completed", **fields})
             .model_dump(mode="json")
         )
