@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from prill.config.values import Config
-from prill.errors import NoEvidenceError
+from prill.errors import NoEvidenceError, UnparsableError
 from prill.evaluators.evidence import action_history, endings, state_text, without_claims
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import Judgement, ModelJudge
@@ -32,6 +32,9 @@ from prill.types import Observation, Trajectory, Usage
 # The score is the geometric mean of so many probabilities, the lowest: one wrong word of a long
 # request counts as much as one of a short request.
 _LOWEST = 3
+# Between most successes and most failures on one fold of benchmarks/trained_judge.py; `calibrate`
+# chooses one for other data.
+_THRESHOLD = 0.05
 _SHOWN = 60  # characters of the request around its least likely token, in the reason
 
 
@@ -46,7 +49,7 @@ class LikelihoodSpec(Config):
     threshold: Annotated[
         float,
         Meta(gt=0, lt=1, description="A run is a success from this score on."),
-    ] = 0.05
+    ] = _THRESHOLD
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +79,7 @@ class LikelihoodJudge(ModelJudge):
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """Returns the last state's image, if captions come from images."""
-        return images_read([*_last(trajectory)], self.captioner)
+        return images_read(_last(trajectory), self.captioner)
 
     def estimate(self, trajectory: Trajectory) -> Usage:
         """Returns the usage of the call, without making captions."""
@@ -104,7 +107,7 @@ class LikelihoodJudge(ModelJudge):
             self.spec.max_chars,
         )
         if not reply.tokens:
-            raise NoEvidenceError("the model returned no log-probabilities")
+            raise UnparsableError("the model returned no log-probabilities")
         score = score_tokens(reply.tokens)
         success = score >= self.spec.threshold
         return Judgement(

@@ -88,19 +88,19 @@ async def test_the_model_sees_what_was_done_but_neither_the_goal_nor_what_the_ag
 
 
 @pytest.mark.parametrize(
-    ("trajectory", "tokens"),
+    ("trajectory", "tokens", "unscored"),
     [
-        (run(caption=None), PROBABILITIES),
-        (run(task=Task(goal=" ", platform="web")), PROBABILITIES),
-        (run(), {}),
+        (run(caption=None), PROBABILITIES, "no_evidence"),
+        (run(task=Task(goal=" ", platform="web")), PROBABILITIES, "no_evidence"),
+        (run(), {}, "parse"),
     ],
     ids=["no readable state", "no goal", "no log-probabilities"],
 )
 async def test_what_cannot_be_measured_is_unscored(
-    trajectory: Trajectory, tokens: dict[str, float]
+    trajectory: Trajectory, tokens: dict[str, float], unscored: str
 ) -> None:
     verdict = await judge(Measuring(tokens))(trajectory)
-    assert verdict.unscored == "no_evidence" and verdict.score is None
+    assert verdict.unscored == unscored and verdict.score is None
 
 
 async def test_a_model_that_cannot_measure_a_text_is_named_before_any_call() -> None:
