@@ -37,7 +37,7 @@ from prill.evaluators.references import ReferencesOption, reference_block
 from prill.io.cache import DiskCache
 from prill.io.images import file_hash
 from prill.models.calls import ROOM, MaxTokensOption, Room, ask, filled, gather_calls, planned
-from prill.models.prompts import quoted, shorten
+from prill.models.prompts import load_prompt, quoted, shorten
 from prill.protocols import Captioner, Form, Image, Message, RecordedCaptioner, Reply
 from prill.types import Findings, FrameGrade, Observation, Platform, Trajectory, Usage
 
@@ -60,6 +60,8 @@ ShowAnswerOption = Annotated[
 class Frame:
     """A picture (by path) or a text of the screen, and the ascending numbers of the states that
     show it.
+
+    Without picture and text, a description stands for it.
     """
 
     states: tuple[int, ...]
@@ -205,12 +207,14 @@ def frame_block(
     pieces, images = [], []
     for frame, description in zip(frames, descriptions, strict=True):
         heading = title(frame, trajectory, cited=cited)
+        where = f"\n{quoted('address', frame.address)}" if frame.address else ""
         if frame.image is not None:
             images.append(Image(frame.image))
-            where = f"\n{quoted('address', frame.address)}" if frame.address else ""
             pieces.append(f"Image {len(images)}: {heading}{where}")
-        else:
+        elif frame.text:
             pieces.append(f"{heading}\n{quoted('state', shorten(frame.text, share))}")
+        else:
+            pieces.append(f"{heading}{where}")
         if description:
             pieces.append(quoted("description", shorten(description, share)))
     return "\n\n".join(pieces), images
@@ -242,8 +246,11 @@ def _merge_alike(frames: Sequence[Frame], platform: Platform) -> list[Frame]:
 
 def _text_frames(trajectory: Trajectory, texts: Sequence[str | None]) -> list[Frame]:
     pairs = zip(trajectory.observations, texts, strict=True)
-    pages = (state_text(text, state) if text else None for state, text in pairs)
-    return _merge_equal((i, text, Frame((), text=text)) for i, text in enumerate(pages) if text)
+    return _merge_equal(
+        (i, page, Frame((), text=page, address=address(state)))
+        for i, (state, text) in enumerate(pairs)
+        if text and (page := state_text(text, state))
+    )
 
 
 def _merge_equal(numbered: Iterable[tuple[int, str, Frame]]) -> list[Frame]:
@@ -299,6 +306,16 @@ class Rating:
     description: str
     scores: tuple[int, ...]
 
+    def __str__(self) -> str:
+        scores = ", ".join(map(str, self.scores))
+        return f"Score{'s' if len(self.scores) > 1 else ''}: {scores}\n{self.description}"
+
+
+# None: the frame was not rated.
+MaybeRating = Rating | UnparsableError | None
+# Frames and their descriptions; empty: there is none.
+Described = Sequence[tuple[Frame, str]]
+
 
 def _texts(judgement: Judgement) -> list[str]:
     """Returns what the model wrote: a rubric's reasons, without the texts of its criteria."""
@@ -342,6 +359,14 @@ class FrameSpec(Config):
         ),
     ] = 1
     citations: CitationsOption = False
+    repeat_frames: Annotated[
+        bool,
+        Meta(
+            description="Show rated frames again in the call for the verdict, as published. "
+            "Otherwise it gets their descriptions and scores, and of the frames only the last, "
+            "which is then not rated."
+        ),
+    ] = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,6 +379,10 @@ class FrameJudge(ModelJudge, Generic[C]):
     and the verdict's reason says so. If there are more such frames than `top_k`, the verdict is
     unscored, because some would not be shown. `goal_cache` keeps the criteria of goals across runs;
     one object requests the criteria of each goal only once in any case.
+
+    Without `repeat_frames`, each frame is in one call. The last frame, which is always part of the
+    call for the verdict, is not rated; of the others that call has the ratings. Only a frame whose
+    rating cannot be parsed is shown again, because nothing else tells what is on it.
 
     The prompts and formats are, in this order, for the criteria, the rating and the verdict.
     `together_prompt` and `together_form` are for rating several frames in one call.
@@ -389,13 +418,35 @@ class FrameJudge(ModelJudge, Generic[C]):
             form.instructions(as_json=as_json) for form in self._forms for as_json in (True, False)
         ]
 
+    def _additions(self) -> list[str]:
+        if self.spec.repeat_frames:
+            return super()._additions()
+        prompt = load_prompt("prill.evaluators", "described_frames")
+        return [*super()._additions(), prompt.text.strip()]
+
+    def _rated(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+        """Returns the frames to rate. The last one is shown with any rating."""
+        return frames if self.spec.repeat_frames else frames[:-1]
+
     def _parts(self, frames: Sequence[Frame]) -> list[Sequence[Frame]]:
         """Returns the frames of each rating call."""
-        size = self.spec.frames_per_call
-        return [frames[i : i + size] for i in range(0, len(frames), size)]
+        size, rated = self.spec.frames_per_call, self._rated(frames)
+        return [rated[i : i + size] for i in range(0, len(rated), size)]
+
+    def _candidates(self, frames: Sequence[Frame], ratings: Sequence[MaybeRating]) -> Described:
+        """Returns the frames as the call for the verdict gets them, with their descriptions."""
+
+        def one(frame: Frame, rating: MaybeRating) -> tuple[Frame, str]:
+            if not isinstance(rating, Rating):
+                return frame, ""
+            if self.spec.repeat_frames:
+                return frame, rating.description
+            return replace(frame, image=None, text=""), str(rating)
+
+        return [one(*pair) for pair in zip(frames, ratings, strict=True)]
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """Returns all screenshots, because each is rated."""
+        """Returns all screenshots, because each is rated or shown."""
         return images_read(trajectory.observations, self.captioner)
 
     def estimate(self, trajectory: Trajectory) -> Usage:
@@ -411,12 +462,12 @@ class FrameJudge(ModelJudge, Generic[C]):
             (self._rating_messages(trajectory, criteria, part, ROOM), len(part))
             for part in self._parts(frames)
         ]
-        shortlist = frames[-1 - self.spec.top_k * self._columns(criteria) :]
-        calls.append(
-            self._verdict_messages(
-                trajectory, criteria, shortlist, ["x" * 500] * len(shortlist), ROOM
-            )
-        )
+        columns = self._columns(criteria)
+        typical = Rating("x" * 500, (5,) * columns)
+        rated = [typical] * len(self._rated(frames))
+        shortlist = self._candidates(frames, [*rated, None][: len(frames)])
+        shortlist = shortlist[-1 - self.spec.top_k * columns :]
+        calls.append(self._verdict_messages(trajectory, criteria, shortlist, ROOM))
         most = self.spec.max_tokens
         plans = [
             *(planned(messages, most) for messages in calls),
@@ -429,25 +480,22 @@ class FrameJudge(ModelJudge, Generic[C]):
             trajectory, self.captioner, by_region=self.spec.distinct == "region"
         )
         criteria = await self._criteria(trajectory)
-        rated = [self._rate(trajectory, criteria, part) for part in self._parts(frames)]
-        ratings = [rating for part in await gather_calls(rated) for rating in part]
-        failures = [rating for rating in ratings if isinstance(rating, UnparsableError)]
+        calls = [self._rate(trajectory, criteria, part) for part in self._parts(frames)]
+        rated = [rating for part in await gather_calls(calls) for rating in part]
+        failures = [rating for rating in rated if isinstance(rating, UnparsableError)]
         if len(failures) > self.spec.top_k:
             raise UnparsableError(
-                f"the ratings of {len(failures)} of {len(frames)} frames cannot be read; the "
+                f"the ratings of {len(failures)} of {len(rated)} frames cannot be read; the "
                 f"last: {failures[-1]}"
             )
+        ratings: list[MaybeRating] = [*rated, None][: len(frames)]
+        candidates = self._candidates(frames, ratings)
         places: list[int] = []
 
         def messages(room: Room) -> tuple[Message, ...]:
-            places[:] = self._places(ratings, criteria, room)
-            selection = [ratings[i] for i in places]
-            descriptions = [
-                "" if isinstance(rating, UnparsableError) else rating.description
-                for rating in selection
-            ]
+            places[:] = self._places(candidates, ratings, criteria, room)
             return self._verdict_messages(
-                trajectory, criteria, [frames[i] for i in places], descriptions, room.chars
+                trajectory, criteria, [candidates[i] for i in places], room.chars
             )
 
         def shown() -> set[int]:
@@ -456,11 +504,12 @@ class FrameJudge(ModelJudge, Generic[C]):
         judgement = await self._conclude(criteria, messages, shown)
         if self._cites:
             judgement = with_citations(judgement, trajectory, shown(), _texts(judgement))
-        left_out = len(self._places(ratings, criteria, Room())) - len(places)
-        grades = tuple(_grade(frame, rating) for frame, rating in zip(frames, ratings, strict=True))
+        left_out = len(self._places(candidates, ratings, criteria, Room())) - len(places)
+        pairs = zip(self._rated(frames), rated, strict=True)
+        grades = tuple(_grade(frame, rating) for frame, rating in pairs)
         return replace(
             judgement,
-            reason=judgement.reason + remarks(len(failures), len(frames), left_out),
+            reason=judgement.reason + remarks(len(failures), len(rated), left_out),
             findings=replace(judgement.findings or Findings(), frames=grades),
         )
 
@@ -508,23 +557,25 @@ class FrameJudge(ModelJudge, Generic[C]):
         ]
 
     def _places(
-        self, ratings: Sequence[Rating | UnparsableError], criteria: C, room: Room
+        self, candidates: Described, ratings: Sequence[MaybeRating], criteria: C, room: Room
     ) -> list[int]:
         """Returns the frames to show: the best for each column of scores, and the last.
 
         There are up to `top_k` for each column, or fewer if there is less room.
         """
+        places: set[int] = set()
+        pictures: list[int] = []
         for count in range(max(1, self.spec.top_k * room.chars // ROOM), 0, -1):
-            places: set[int] = set()
+            places = set()
             for i in range(self._columns(criteria)):
                 scores = [
-                    None if isinstance(rating, UnparsableError) else rating.scores[i]
-                    for rating in ratings
+                    rating.scores[i] if isinstance(rating, Rating) else None for rating in ratings
                 ]
                 places.update(best_frames(scores, count, self.spec.least_score))
-            if room.images is None or len(places) <= room.images:
+            pictures = sorted(i for i in places if candidates[i][0].image is not None)
+            if room.images is None or len(pictures) <= room.images:
                 break
-        return fewer(sorted(places), room.images)
+        return sorted(places - {*pictures} | {*fewer(pictures, room.images)})
 
     def _rating_messages(
         self, trajectory: Trajectory, criteria: C, frames: Sequence[Frame], room: int
@@ -538,10 +589,10 @@ class FrameJudge(ModelJudge, Generic[C]):
         self,
         trajectory: Trajectory,
         criteria: C,
-        frames: Sequence[Frame],
-        descriptions: Sequence[str],
+        shown: Described,
         room: int,
     ) -> tuple[Message, ...]:
+        frames, descriptions = zip(*shown, strict=True)
         values, images = verdict_blocks(
             trajectory, frames, descriptions, room, answer=self.spec.answer, cited=self._cites
         )

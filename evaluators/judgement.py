@@ -20,7 +20,13 @@ from prill.models.prompts import Prompt, content_hash, load_prompt, prompt_set
 from prill.protocols import Bounded, Evaluator, Form, LanguageModel, Message
 from prill.types import EvaluatorInfo, Findings, StepVerdict, Trajectory, Verdict
 
-_LATER = {"references": None, "frames_per_call": 1, "distinct": BYTES, "citations": False}
+_LATER = {
+    "references": None,
+    "frames_per_call": 1,
+    "distinct": BYTES,
+    "citations": False,
+    "repeat_frames": True,
+}
 MAX_TOKENS = 1024  # of a reply, unless a judge needs more
 # A path for the judge's main prompt, or a table of prompt names and paths.
 PromptFiles = str | dict[str, str] | None
@@ -163,7 +169,7 @@ class ModelJudge(ABC):
         prompt = content_hash(
             *(self.prompts[name].text for name in self._names()),
             *self._form_texts(),
-            *([_citing()] if self._cites else []),
+            *self._additions(),
         )
         return EvaluatorInfo(self.name, self._version(), self.model.name, prompt, self._params())
 
@@ -203,13 +209,16 @@ class ModelJudge(ABC):
         """Whether the model is asked to cite steps."""
         return bool(getattr(self.spec, "citations", False))
 
+    def _additions(self) -> list[str]:
+        """Returns the instructions that options add to the first message, such as to cite steps."""
+        return [_citing()] if self._cites else []
+
     def _asking(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """Returns the messages, the first with the instruction to cite steps if it is requested."""
-        if not self._cites:
-            return tuple(messages)
+        """Returns the messages, the first with the instructions that options add."""
         first, *others = messages
         text, *images = first.parts
-        return replace(first, parts=(f"{text}\n\n{_citing()}", *images)), *others
+        parts = ("\n\n".join([str(text), *self._additions()]), *images)
+        return replace(first, parts=parts), *others
 
     def _params(self) -> dict[str, Any]:
         params = {part.name: getattr(self.spec, part.name) for part in fields(self.spec)}

@@ -451,12 +451,12 @@ class RubricJudge(GoalCriteria, FrameJudge[Rubric]):
     model writes them once for each goal. With rubrics, a goal without one is an `input` failure,
     unless `make_missing` is set.
 
-    `met` counts only with the number of a state that was shown; otherwise the criterion is
-    insufficient_evidence. Insufficient evidence is not a pass. If all criteria are
-    insufficient_evidence, the verdict is unscored with `no_evidence`. `findings.process` is the met
-    share of the weight. A success needs at least `threshold` of it, and a possible task
-    (`make_judgement` has the score). If a reply omits a criterion, the verdict is unscored with
-    `parse`.
+    `met` counts only with the number of a state that was shown (or described, with `repeat_frames`
+    False); otherwise the criterion is insufficient_evidence. Insufficient evidence is not a pass.
+    If all criteria are insufficient_evidence, the verdict is unscored with `no_evidence`.
+    `findings.process` is the met share of the weight. A success needs at least `threshold` of it,
+    and a possible task (`make_judgement` has the score). If a reply omits a criterion, the verdict
+    is unscored with `parse`.
 
     Args:
         model: The model that judges.

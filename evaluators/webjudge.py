@@ -68,7 +68,8 @@ class WebJudge(FrameJudge[tuple[str, ...]]):
     unscored, whereas the original counts a failure. A frame whose rating cannot be parsed is still
     shown, and the verdict's reason says so; with more such frames than `top_k`, the trajectory is
     unscored. If the model finds no key points, the goal is the only key point. A captioner may
-    replace screenshots with text. The model may say that the evidence is insufficient.
+    replace screenshots with text. The model may say that the evidence is insufficient. With
+    `repeat_frames` False, the verdict is given by descriptions and scores, and the last frame.
 
     Args:
         model: The model that judges.

@@ -44,6 +44,11 @@ runs: list[object] = [
         trajectories=["t.jsonl"], output="v.jsonl", judge=judge, shard=quarter, budget_usd=5
     ),
     prill.ServeConfig(reward=reward, port=8700, token_env="PRILL_TOKEN"),
+    prill.ScoreConfig(
+        trajectories=["t.jsonl"],
+        output="once.jsonl",
+        judge=prill.JudgeConfig("webjudge", repeat_frames=False, model=model),
+    ),
     prill.BatchWriteConfig(trajectories=["t.jsonl"], output="batch", judge=judge, model=model),
     prill.BatchSubmitConfig(folder="batch", wait=True, every=60),
     prill.BatchCollectConfig(folder="batch", answers=["answers.jsonl"], output="v.jsonl"),

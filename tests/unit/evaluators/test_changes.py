@@ -5,10 +5,8 @@ import itertools
 import json
 import math
 import os
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image, ImageDraw, ImageFont
@@ -191,46 +189,6 @@ async def test_equal_pictures_are_sent_once(pictures: str, shown: str, tmp_path:
     sent = [part.path for part in parts if isinstance(part, ModelImage)]
     assert "".join(Path(path).stem[1:] for path in sent) == shown
     assert sent == list(look.screenshots(run)) and sent[-1] == states[-1].screenshot
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "most"),
-    [
-        ("vlm", {}, 1),
-        ("vlm", {"frames": 9}, 1),
-        ("webjudge", {}, 2),
-        ("webjudge", {"frames_per_call": 9}, 2),
-        ("rubric", {}, 2),
-        ("rubric", {"frames_per_call": 9}, 2),
-    ],
-)
-async def test_no_call_holds_a_picture_twice(
-    name: str, options: dict[str, Any], most: int, tmp_path: Path
-) -> None:
-    """Nor is one sent in more calls than the judge's method has: a grade, and the verdict."""
-    states = []
-    for i, shade in enumerate("abacab"):
-        Image.new("L", (20, 10), ord(shade)).save(tmp_path / f"{i}{shade}.png")
-        states.append(Observation(screenshot=str(tmp_path / f"{i}{shade}.png")))
-    steps = tuple(Step(state, Action("wait", "wait")) for state in states[:-1])
-    run = Trajectory(id="a", task=Task(goal="g"), steps=steps, final=states[-1])
-    grades = [{"state": i, "description": "d", "score": 5, "scores": [5]} for i in range(6)]
-    reply = {
-        "key_points": ["k"],
-        "criteria": [{"criterion": 1, "text": "k", "weight": 1, "reason": "r", "step": 5}],
-        "frames": grades,
-        **{"description": "d", "score": 5, "scores": [5], "thoughts": "so", "status": "success"},
-    }
-    model = ScriptedModel(lambda messages: json.dumps(reply))
-    await judge(name, model=model, **options)(run)
-    calls = [
-        [Path(part.path).stem[1:] for part in parts if isinstance(part, ModelImage)]
-        for messages in model.seen
-        if (parts := [part for message in messages for part in message.parts])
-    ]
-    assert all(len(call) == len(set(call)) for call in calls), calls
-    sent = Counter(picture for call in calls for picture in call)
-    assert set("ab") <= set(sent) and max(sent.values()) == most, calls
 
 
 def test_option_is_recorded_where_it_is_set() -> None:

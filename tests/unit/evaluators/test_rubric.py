@@ -596,3 +596,19 @@ async def test_frames_can_share_a_call() -> None:
         (),
         (5, 5),
     ]
+
+
+async def test_described_state_proves_a_criterion(tmp_path: Path) -> None:
+    """Without repeated frames, a state whose rating is shown counts; one left out does not."""
+    scores = {"00": [1, 1], "01": [4, 2]}
+    model = Model(assessed(("met", 1), ("met", 0)), scores)
+    spec = RubricSpec(rubrics=GIVEN, top_k=1, repeat_frames=False)
+    verdict = await RubricJudge(model, spec=spec)(attempt(3, folder=tmp_path))
+    assert [images(messages) for messages in model.seen] == [["00"], ["01"], ["02"]]
+    assert "[description \ue000]\nScores: 4, 2\na sight" in text(model.of("verdict")[0])
+    assert verdict.findings is not None
+    assert [(one.met, one.step) for one in verdict.findings.criteria] == [
+        ("met", 1),
+        ("insufficient_evidence", None),
+    ]
+    assert [frame.scores for frame in verdict.findings.frames] == [(1, 1), (4, 2)]
