@@ -34,7 +34,8 @@ from prill.evaluators.evidence import (
 )
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import MAX_TOKENS, Judgement, ModelJudge
-from prill.models.calls import ROOM, MaxTokensOption, ask, planned
+from prill.models.calls import ROOM, ask, planned
+from prill.models.options import MaxTokensOption
 from prill.models.prompts import NONCE, clean, quoted, shorten
 from prill.models.replies import choice_probability, excerpt, read_objects, strict_schema
 from prill.protocols import Captioner, Form, Message

@@ -31,8 +31,9 @@ from prill.evaluators.evidence import action_text, asked_for, fewer, list_goals,
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.io.images import file_hash
 from prill.io.verdict_log import VerdictLog
-from prill.models.calls import ROOM, MaxTokensOption, Room, ask, filled, gather_calls, planned
+from prill.models.calls import ROOM, Room, ask, filled, gather_calls, planned
 from prill.models.ledger import metered
+from prill.models.options import MaxTokensOption
 from prill.models.prompts import content_hash, load_prompt, quoted, shorten
 from prill.models.replies import ReplyFormat, excerpt, read_objects
 from prill.protocols import Bounded, Captioner, Image, LanguageModel, Message

@@ -36,7 +36,8 @@ from prill.evaluators.judgement import MAX_TOKENS, Judgement, ModelJudge
 from prill.evaluators.references import ReferencesOption, reference_block
 from prill.io.cache import DiskCache
 from prill.io.images import file_hash
-from prill.models.calls import ROOM, MaxTokensOption, Room, ask, filled, gather_calls, planned
+from prill.models.calls import ROOM, Room, ask, filled, gather_calls, planned
+from prill.models.options import MaxTokensOption
 from prill.models.prompts import quoted, shorten
 from prill.protocols import Captioner, Form, Image, Message, RecordedCaptioner, Reply
 from prill.types import Findings, FrameGrade, Observation, Platform, Trajectory, Usage

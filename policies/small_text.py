@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import Meta
 
 from prill.errors import NoEvidenceError, UnparsableError
+from prill.models.options import AdapterOption
 from prill.models.prompts import clean, load_prompt
-from prill.models.request import AdapterOption
 from prill.policies.miniwob_text import PageElement, TextPage
 from prill.protocols import Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory

@@ -35,9 +35,9 @@ from prill.io.append_log import AppendLog
 from prill.io.outputs import expect_file, make_folder, writing
 from prill.io.store import BadLine
 from prill.models.ledger import metered
+from prill.models.options import BudgetOption, ConcurrencyOption
 from prill.models.prompts import NONCE, content_hash, load_prompt, quoted
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
-from prill.models.request import BudgetOption, ConcurrencyOption
 from prill.papers.mind2web.format import records
 from prill.papers.replies import (
     ReplyCounts,

@@ -21,7 +21,7 @@ from msgspec import Meta
 from prill.actions.webarena import describe
 from prill.config.registry import nearest
 from prill.errors import NoEvidenceError, TruncatedError, UsageError
-from prill.models.calls import MaxTokensOption
+from prill.models.options import MaxTokensOption
 from prill.models.prompts import NONCE, clean, content_hash, estimate_tokens, load_prompt, quoted
 from prill.models.replies import excerpt
 from prill.papers.page_text import PageText, is_html

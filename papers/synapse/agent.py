@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from prill.actions.keys import key_names
 from prill.errors import ContextTooLongError, NoEvidenceError, UsageError
-from prill.models.calls import MaxTokensOption
+from prill.models.options import MaxTokensOption
 from prill.models.prompts import clean, content_hash, quoted
 from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder
 from prill.papers.page_text import REF, PageText, is_html

@@ -23,7 +23,7 @@ from msgspec import Meta
 
 from prill.errors import InputError, NoEvidenceError, UnparsableError, UsageError
 from prill.io.store import read_trajectories
-from prill.models.calls import MaxTokensOption
+from prill.models.options import MaxTokensOption
 from prill.models.prompts import Prompt, clean, content_hash, load_prompt, quoted
 from prill.papers.embedders import Embedder, EmbedderName, EmbedderUrl, make_embedder
 from prill.papers.mind2web.pages.state import (

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from prill.errors import NoEvidenceError, UnparsableError, UsageError
 from prill.io.images import image_size
-from prill.models.calls import MaxTokensOption
+from prill.models.options import MaxTokensOption
 from prill.models.prompts import clean, load_prompt, shorten
 from prill.models.request import scaled_size
 from prill.policies.screen.frames import (

@@ -16,10 +16,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 import msgspec
-from msgspec import Meta
 
 from prill.errors import (
     AnswerPendingError,
@@ -54,7 +53,6 @@ _MAX_GOALS = 10_000
 # A waiting call keeps its screenshots in memory, half a megabyte each. The default equals a model's
 # default concurrency.
 _AT_ONCE = 16
-MaxTokensOption = Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")]
 
 
 async def gather_calls(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:

@@ -39,6 +39,21 @@ from prill.models.calls import (
 )
 from prill.models.in_flight import InFlight
 from prill.models.ledger import Booking, Ledger, Price, find_price
+from prill.models.options import (
+    AttemptTimeoutOption,
+    BudgetOption,
+    CacheOption,
+    ConcurrencyOption,
+    ImageDetail,
+    ImageFormat,
+    MaxPixelsOption,
+    ReasoningEffort,
+    RepetitionPenalty,
+    RetriesOption,
+    Temperature,
+    TopK,
+    TopP,
+)
 from prill.models.prompts import call_code, content_hash, estimate_tokens
 from prill.models.replies import (
     ChatMessage,
@@ -52,23 +67,10 @@ from prill.models.request import (
     INTERNAL_ERROR,
     PIXELS_PER_TOKEN,
     TOO_LARGE,
-    AttemptTimeoutOption,
-    BudgetOption,
-    CacheOption,
-    ConcurrencyOption,
     EncodedImage,
     EndpointCapabilities,
-    ImageDetail,
     ImageEncoder,
-    ImageFormat,
-    MaxPixelsOption,
-    ReasoningEffort,
-    RepetitionPenalty,
     RequestLimits,
-    RetriesOption,
-    Temperature,
-    TopK,
-    TopP,
     chat_messages,
     encode_body,
     estimate_size,

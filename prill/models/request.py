@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from msgspec import Meta
 
 from prill.errors import (
     ContextTooLongError,
@@ -25,7 +24,7 @@ from prill.errors import (
     UnscoredError,
     UsageError,
 )
-from prill.io.cache import BoundedCache, DiskCache
+from prill.io.cache import BoundedCache
 from prill.io.images import (
     DAMAGED,
     Version,
@@ -36,61 +35,12 @@ from prill.io.images import (
     read_image,
     remember_hash,
 )
+from prill.models.options import JPEG_QUALITY, ImageDetail, ImageFormat, ReasoningEffort
 from prill.models.prompts import NONCE
 from prill.protocols import Form, Image, Limits, Message, SamplingLimits
 
 if TYPE_CHECKING:
     from PIL import Image as Pictures
-
-# Values of OpenAI's `reasoning_effort`; models support different subsets.
-ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
-ImageDetail = Literal["low", "high", "auto"]
-BudgetOption = Annotated[
-    float | None,
-    Meta(
-        ge=0,
-        description="Budget in US dollars for all models together. No call is started beyond it.",
-    ),
-]
-ConcurrencyOption = Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")]
-AttemptTimeoutOption = Annotated[
-    float, Meta(gt=0, description="Timeout of one attempt, in seconds.")
-]
-RetriesOption = Annotated[
-    int, Meta(ge=0, description="Maximum number of retries after the first attempt.")
-]
-MaxPixelsOption = Annotated[
-    int,
-    Meta(
-        ge=1,
-        description="Maximum number of pixels of a screenshot. Larger ones are scaled down.",
-    ),
-]
-CacheOption = Annotated[DiskCache | None, Meta(description="Folder that caches replies for reuse.")]
-AdapterOption = Annotated[
-    str | None, Meta(description="Folder with a LoRA adapter in PEFT's format.")
-]
-# Sampling options of every model, used unless a sample is requested.
-Temperature = Annotated[
-    float | None,
-    Meta(ge=0, description="Sampling temperature (default: 0, the most likely reply)."),
-]
-TopP = Annotated[
-    float | None,
-    Meta(
-        gt=0,
-        le=1,
-        description="Nucleus sampling: sample from the most likely tokens with this total "
-        "probability.",
-    ),
-]
-TopK = Annotated[
-    int | None, Meta(ge=0, description="Sample from this many most likely tokens; 0 for all.")
-]
-RepetitionPenalty = Annotated[
-    float | None,
-    Meta(gt=0, description="Penalty that divides the probability of repeated tokens; 1 for none."),
-]
 
 _WORDS = {
     "reasoning_effort": r"reasoning.?effort",
@@ -618,15 +568,6 @@ def _image(image: Image, encoded: EncodedImage) -> dict[str, Any]:
 
 # Formats that every OpenAI-compatible endpoint accepts; others are re-encoded as PNG.
 _MIME = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
-# The format that every image is converted to.
-JPEG_QUALITY = 95  # without chroma subsampling (4:4:4), so that small text stays legible
-ImageFormat = Annotated[
-    Literal["jpeg"] | None,
-    Meta(
-        description=f"Send every image as JPEG (quality {JPEG_QUALITY}), for servers that "
-        "accept no other format."
-    ),
-]
 _CACHED, _CACHE_BYTES = 10_000, 32_000_000  # maximum number of cached images, and of their bytes
 _SMALL_BYTES = 1_000_000  # size of a file that is encoded in less than a millisecond
 

@@ -22,8 +22,8 @@ from prill.episodes.record import RecordTally
 from prill.errors import UsageError
 from prill.io.outputs import expect_file
 from prill.io.tables import data_frame
+from prill.models.options import BudgetOption
 from prill.models.registry import asks_a_model, model_options
-from prill.models.request import BudgetOption
 from prill.policies.registry import POLICIES, PolicyConfig, PolicyLike, make_policy
 from prill.protocols import Demonstrator, Evaluator
 from prill.refine.filtered_bc import (

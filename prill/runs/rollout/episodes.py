@@ -27,8 +27,8 @@ from prill.episodes.record import Episode, Pool, RecordTally, record
 from prill.errors import UsageError
 from prill.evaluators.labels import TEMPLATE
 from prill.models.devices import used_together
+from prill.models.options import BudgetOption
 from prill.models.registry import ModelLike
-from prill.models.request import BudgetOption
 from prill.models.transport import PATIENCE
 from prill.policies.registry import (
     POLICIES,

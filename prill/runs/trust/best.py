@@ -43,8 +43,8 @@ from prill.io.tables import Table, Tabular, printable
 from prill.io.truth import SourceOption, TruthOption, gold_labels
 from prill.io.verdict_log import RETRIED
 from prill.models.calls import Transcript, transcribed
+from prill.models.options import BudgetOption, ConcurrencyOption
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
-from prill.models.request import BudgetOption, ConcurrencyOption
 from prill.runs.base import kept_transcripts, preformatted, result_dict, run_budget, synchronous
 from prill.runs.plan import RunPlan, compute_cost
 from prill.runs.trust.agree import read_runs

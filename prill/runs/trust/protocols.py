@@ -32,8 +32,8 @@ from prill.io.outputs import Content, check_output, expect_file, write_output
 from prill.io.store import TrajectoryReader, encode, read_labels, read_verdicts
 from prill.io.tables import Table, Tabular, printable
 from prill.io.truth import SourceOption, TruthOption, collect_labels
+from prill.models.options import BudgetOption, ConcurrencyOption
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
-from prill.models.request import BudgetOption, ConcurrencyOption
 from prill.protocols import LanguageModel
 from prill.runs.base import (
     FormatOption,

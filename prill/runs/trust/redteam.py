@@ -33,7 +33,7 @@ from prill.io.outputs import Content, check_output, expect_file, write_output
 from prill.io.store import encode
 from prill.io.tables import Table, Tabular
 from prill.io.truth import SourceOption, TruthOption
-from prill.models.request import BudgetOption, ConcurrencyOption
+from prill.models.options import BudgetOption, ConcurrencyOption
 from prill.protocols import Evaluator
 from prill.runs.base import (
     FormatOption,
