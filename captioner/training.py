@@ -230,14 +230,14 @@ def _row(
     The random delimiter of the quotation is seeded by the picture, so that the same data give the
     same rows.
     """
-    words = request_text(
+    prompt = request_text(
         load_prompt("prill.captioner", "paper" if request == "paper" else "describe"), ocr
     )
-    words = words.replace(NONCE, id.removeprefix("sha256:")[:8])
+    prompt = prompt.replace(NONCE, id.removeprefix("sha256:")[:8])
     return {
         "images": [image],
         "prompt": [
-            {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": words}]}
+            {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]}
         ],
         "completion": [{"role": "assistant", "content": [{"type": "text", "text": text}]}],
     }

@@ -119,10 +119,10 @@ class VLMCaptioner:
         pixels = self.model.max_pixels if isinstance(self.model, _Scales) else None
         reader = self._reader.name if self._reader else None
         settings = f"{VERSION} {self._drawn.name} {self.max_tokens} {pixels} {reader}"
-        told = "" if reader is None else f", {reader}"
-        words = (self.request.text, _OCR.text) if reader else (self.request.text,)
-        fingerprint = content_hash(settings, *words).removeprefix("sha256:")[:8]
-        return f"vlm {self.model.name} ({self.preset}{told}) {fingerprint}"
+        ocr_part = "" if reader is None else f", {reader}"
+        prompts = (self.request.text, _OCR.text) if reader else (self.request.text,)
+        fingerprint = content_hash(settings, *prompts).removeprefix("sha256:")[:8]
+        return f"vlm {self.model.name} ({self.preset}{ocr_part}) {fingerprint}"
 
     @property
     def concurrency(self) -> int:
@@ -224,11 +224,11 @@ def request_text(request: Prompt, ocr: str = "") -> str:
     if "ocr" in request.slots:
         # fill() strips trailing whitespace
         return request.fill({"ocr": ocr})["user"] + "\n" * (not ocr)
-    words = request.fill({})["user"]
+    prompt = request.fill({})["user"]
     return (
-        f"{words}\n\n{_OCR.fill({'ocr': quoted('ocr', ocr), 'code': NONCE})['user']}"
+        f"{prompt}\n\n{_OCR.fill({'ocr': quoted('ocr', ocr), 'code': NONCE})['user']}"
         if ocr
-        else words
+        else prompt
     )
 
 

@@ -185,10 +185,10 @@ def title(frame: Frame, trajectory: Trajectory, *, cited: bool = False) -> str:
         if last == len(trajectory.steps)
         else f"after action {last}"
     )
-    words = f"State {last} ({when})"
+    text = f"State {last} ({when})"
     if cited:
-        words = f"{words} {''.join(map(label, frame.states))}"
-    return f"{words}; it looked the same in state {', '.join(map(str, same))}" if same else words
+        text = f"{text} {''.join(map(label, frame.states))}"
+    return f"{text}; it looked the same in state {', '.join(map(str, same))}" if same else text
 
 
 def frame_block(

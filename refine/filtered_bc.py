@@ -168,10 +168,10 @@ class Study(Config):
             try:
                 msgspec.json.encode(getattr(self, name))
             except TypeError:
-                words = (
+                problem = (
                     "a study is stored in its folder, so give names and tables instead of objects"
                 )
-                raise OptionError(f"{name}: {words}", name) from None
+                raise OptionError(f"{name}: {problem}", name) from None
         if not isinstance(plain(self.policy), str | Mapping):
             raise OptionError(
                 f"policy: expected the name of a policy or a table, got {self.policy!r}", "policy"
@@ -456,13 +456,13 @@ def run_study(
     audience.say("the untrained policy: attempts to learn from, and its evaluation")
 
     def play(name: str, kinds: Sequence[Table], wait: bool) -> bool:
-        with _alone(out / "base" / name, audience, wait=wait) as mine:
-            if mine:
+        with _alone(out / "base" / name, audience, wait=wait) as locked:
+            if locked:
                 _play(world, out / "base" / name, study.episodes, kinds, None)
                 if name == "evaluation":
                     _grade(study, out / "base" / name, audience)
                 note_study(out)
-        return mine
+        return locked
 
     _share([partial(play, "attempts", study.kinds), partial(play, "evaluation", (study.held_out,))])
     _share(
@@ -529,8 +529,8 @@ class _Line:
         self.lessons.clear()
         for number in range(1, self.study.rounds + 1):
             folder = round_folder(self.out, self.seed, self.arm.name, number)
-            with _alone(folder, self.audience, wait=wait) as mine:
-                if not mine:
+            with _alone(folder, self.audience, wait=wait) as locked:
+                if not locked:
                     return False
                 self.audience.say(f"seed {self.seed}, {self.arm.name}, round {number}")
                 adapter = self._round(folder, number, adapter)
@@ -554,8 +554,8 @@ class _Line:
             )
         judge, verdicts = self._judge(attempts)
         # An episode that broke off reflects the environment, not the agent.
-        whole = [one for one in _trajectories(attempts) if one.error is None]
-        filtered = filter_steps(whole, verdicts, self.study.arm_filter(self.arm))
+        finished = [one for one in _trajectories(attempts) if one.error is None]
+        filtered = filter_steps(finished, verdicts, self.study.arm_filter(self.arm))
         self.lessons.append(filtered)
         # Written last. A round that ended without rows is tried again: unscored attempts may get
         # verdicts now.
@@ -683,8 +683,8 @@ def check_folder(study: Study, out: Path) -> bool:
         and isinstance(arms, list)
         and all(arm in settings["arms"] for arm in arms)
     ):
-        words = f"{file}: contains a study with other {', '.join(other)}; choose another folder"
-        raise UsageError(words, parameters=("output",))
+        problem = f"{file}: contains a study with other {', '.join(other)}; choose another folder"
+        raise UsageError(problem, parameters=("output",))
     return True
 
 

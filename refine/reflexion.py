@@ -615,7 +615,7 @@ class _Run(Generic[E]):
 
     def _result(self, challenge: Challenge[E], truths: Mapping[str, bool | None]) -> TaskResult:
         attempts = self._attempts(challenge)
-        whole = [attempt.broken is None for attempt in attempts]
+        ended = [attempt.broken is None for attempt in attempts]
         scores = [as_score(attempt.verdict) for attempt in attempts]
         move = self._next(challenge)
         assert move != "play" and move != "judge" and move != "reflect"
@@ -626,7 +626,7 @@ class _Run(Generic[E]):
                 self._attempt_result(attempt, truths.get(attempt.id)) for attempt in attempts
             ),
             ended=move,
-            answer=answer_among(whole, scores, keep_best=self._spec.keep_best),
+            answer=answer_among(ended, scores, keep_best=self._spec.keep_best),
         )
 
     def _attempt_result(self, attempt: Attempt, truth: bool | None) -> AttemptResult:

@@ -362,12 +362,12 @@ class ProtocolJudge(ModelJudge):
         if choice.which == "last":
             return scene.frames[-choice.most :]
         grades: Sequence[Grade] = scene.results["grades"]
-        kept = [
+        frames = [
             frame
             for frame, grade in zip(scene.frames, grades, strict=True)
             if grade.score >= choice.least
         ]
-        return kept[: choice.most]
+        return frames[: choice.most]
 
     def _messages(
         self,

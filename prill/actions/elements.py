@@ -104,9 +104,9 @@ def _element(page: str, start: int, depth: int) -> str:
     role, name = match["role"], match["name"]
     if name[1:-1].strip():
         return f"{role} {name[0]}{_cut(name[1:-1])}{name[0]}"
-    if words := " ".join(_names_inside(page, start, depth)):
-        quote = '"' if "'" in words else "'"
-        return f"{role} {quote}{_cut(words)}{quote}"
+    if text := " ".join(_names_inside(page, start, depth)):
+        quote = '"' if "'" in text else "'"
+        return f"{role} {quote}{_cut(text)}{quote}"
     phone_id = _PHONE_ID.match(line, match.end())
     return f"{role} '{_cut(phone_id[1])}'" if phone_id else role
 

@@ -224,14 +224,14 @@ class _OpenAI:
     async def submit(self, folder: BatchFolder, entry: RequestFile) -> RequestFile:
         path = folder.path / entry.name
         # batches of files with the same requests that were written again later
-        taken = {other.batch for other in folder.manifest.files}
+        used = {other.batch for other in folder.manifest.files}
         tag = await asyncio.to_thread(_compute_hash, path)
         known = [
             batch
             async for batch in self._client.batches.list(limit=100)
             if (batch.metadata or {}).get(_TAG) == tag
         ]
-        free = (batch for batch in known if batch.id not in taken)
+        free = (batch for batch in known if batch.id not in used)
         batch = next(
             (batch for batch in free if batch.status not in ENDED or batch.output_file_id), None
         )
@@ -277,9 +277,9 @@ class _Anthropic:
 
         batch = None
         if entry.upload is not None:  # creating a batch was started, but its id was not stored
-            taken = [other.batch for other in folder.manifest.files]
+            used = [other.batch for other in folder.manifest.files]
             batch = await created_since(
-                self._client, datetime.fromisoformat(entry.upload), folder.path / entry.name, taken
+                self._client, datetime.fromisoformat(entry.upload), folder.path / entry.name, used
             )
         if batch is None:
             entry = replace(entry, upload=now())
@@ -296,8 +296,8 @@ class _Anthropic:
         done = f", {counts.succeeded} done and {failed} failed of {entry.requests}"
         files = (batch.id,) if batch.results_url else ()
         foreign = not await belongs_to(self._client, batch, folder.path / entry.name)
-        gone = "its results are no longer kept" if batch.archived_at else ""
-        return _BatchState(batch.processing_status, done, files, gone, foreign)
+        lost = "its results are no longer kept" if batch.archived_at else ""
+        return _BatchState(batch.processing_status, done, files, lost, foreign)
 
     async def download(self, id: str, target: Path) -> None:
         from prill.batches.anthropic import write_results
@@ -378,11 +378,11 @@ async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIter
         advice = (
             "; if it has no batch API, run the requests yourself and pass the answers to collect"
         )
-        said = f"{endpoint.place} answers HTTP {error.status_code}: {message}"
+        answer = f"{endpoint.place} answers HTTP {error.status_code}: {message}"
         kind = {401: _ClosedError, 403: _ClosedError, 404: _NotThereError}.get(
             error.status_code, EndpointError
         )
-        raise kind(f"{problem}: {said}{advice if error.status_code == 404 else ''}") from None
+        raise kind(f"{problem}: {answer}{advice if error.status_code == 404 else ''}") from None
     except sdk.APIConnectionError as error:
         if (refused := _refused_certificate(error)) is not None:
             raise _ClosedError(f"{problem}: {endpoint.no_trust(refused)}") from None

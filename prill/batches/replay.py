@@ -39,10 +39,10 @@ class Replay:
         self.judge = judge
         self._models = tuple(_models(judge))
         for part in every_judge(judge):
-            for kept in vars(part).values() if hasattr(part, "__dict__") else ():
+            for value in vars(part).values() if hasattr(part, "__dict__") else ():
                 # its calls were charged to trajectories that had no verdict then
-                if isinstance(kept, PerGoal):
-                    kept.forget()
+                if isinstance(value, PerGoal):
+                    value.forget()
         self._secret, self._answers, self._stage = secret, answers, stage
         self._asked: Counter[str] = Counter()
         self._one = asyncio.Lock()

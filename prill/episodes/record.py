@@ -257,8 +257,8 @@ class _Run(Generic[E]):
         return self._counts
 
     async def _work(self) -> None:
-        while (taken := await self._take()) is not None:
-            episode, tried = taken
+        while (item := await self._take()) is not None:
+            episode, tried = item
             try:
                 if episode.id in self._folder:
                     self._count(skipped=1)

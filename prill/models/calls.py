@@ -103,11 +103,9 @@ def planned(messages: Sequence[Message], max_tokens: int) -> Usage:
     """
     parts = [part for message in messages for part in message.parts]
     sizes = [image_size(part.path) for part in parts if isinstance(part, Image)]
-    words = "".join(part for part in parts if isinstance(part, str))
+    text = "".join(part for part in parts if isinstance(part, str))
     pixels = sum(width * height for width, height in sizes)
-    return Usage(
-        1, estimate_tokens(words) + pixels // PIXELS_PER_TOKEN, max_tokens // 4, len(sizes)
-    )
+    return Usage(1, estimate_tokens(text) + pixels // PIXELS_PER_TOKEN, max_tokens // 4, len(sizes))
 
 
 class PerGoal(Generic[_T]):
@@ -148,8 +146,8 @@ class PerGoal(Generic[_T]):
             return self._keep(key, self._form.read(reply))
 
         read = partial(msgspec.json.decode, type=self._form.type_)
-        if self._cache is not None and (kept := self._cache.get(key, read)) is not None:
-            return self._keep(key, kept)
+        if self._cache is not None and (cached := self._cache.get(key, read)) is not None:
+            return self._keep(key, cached)
         return await self._in_flight.once(key, make)
 
     def _keep(self, key: str, record: _T) -> _T:

@@ -420,10 +420,10 @@ class Booking:
         return usage
 
     def _end(self, usd: float) -> None:
-        held, self._held = self._held, None
+        reservation, self._held = self._held, None
         for budget in self._ledger.budgets:
-            if held is not None:
-                budget.end(held, usd)
+            if reservation is not None:
+                budget.end(reservation, usd)
             elif usd:
                 budget.spend(usd)
 

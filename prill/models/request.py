@@ -81,15 +81,19 @@ class Sampling:
         Without a seed there is no sampling: at temperature 0, `top_p` and `top_k` do not change the
         most likely token.
         """
-        words: dict[str, float | None] = {
+        parameters: dict[str, float | None] = {
             "temperature": self.temperature,
             "seed": self.seed,
             **self.limits,  # type: ignore[dict-item]
         }
         if self.temperature == 0 and self.seed is None:
-            words = {name: value for name, value in words.items() if name == "repetition_penalty"}
-        told = ", ".join(f"{name} {value:g}" for name, value in words.items() if value is not None)
-        return f" ({told})" if told else ""
+            parameters = {
+                name: value for name, value in parameters.items() if name == "repetition_penalty"
+            }
+        listed = ", ".join(
+            f"{name} {value:g}" for name, value in parameters.items() if value is not None
+        )
+        return f" ({listed})" if listed else ""
 
     def drawn(self, temperature: float, seed: int, limits: SamplingLimits) -> Sampling:
         """Returns parameters for a sample at another temperature; given limits override these."""
@@ -201,11 +205,11 @@ class EndpointCapabilities:
             wanted, max(least_reply(self.limits, max_tokens), self.window - guessed_tokens(request))
         )
 
-    def learn_sizes(self, told: RequestLimits, images: int | None) -> None:
+    def learn_sizes(self, limits: RequestLimits, images: int | None) -> None:
         """Stores the window from an error message, and `images` as the maximum number of images per
         request.
         """
-        self.window = _least(self.window, told.window)
+        self.window = _least(self.window, limits.window)
         self.images = _least(self.images, None if images is None else max(1, images))
 
     def think_longer(self, thinking: int) -> bool:
@@ -270,8 +274,8 @@ class EndpointCapabilities:
             self.structured = "json_object"
 
 
-def _least(known: int | None, told: int | None) -> int | None:
-    return min((count for count in (known, told) if count is not None), default=None)
+def _least(known: int | None, new: int | None) -> int | None:
+    return min((count for count in (known, new) if count is not None), default=None)
 
 
 def _without_bounds(schema: Any) -> Any:
@@ -524,17 +528,17 @@ def chat_messages(
 
 
 def with_detail(
-    messages: Sequence[Message], detail: ImageDetail | None, *, taken: bool
+    messages: Sequence[Message], detail: ImageDetail | None, *, accepted: bool
 ) -> tuple[Message, ...]:
     """Returns the messages with `detail` set for images without a detail level.
 
-    If the endpoint does not accept the field (`taken` is false), it is removed from all images.
+    If the endpoint does not accept the field (`accepted` is false), it is removed from all images.
     """
-    if taken and detail is None:
+    if accepted and detail is None:
         return tuple(messages)
 
     def image(part: Image) -> Image:
-        return Image(part.path, (part.detail or detail) if taken else None)
+        return Image(part.path, (part.detail or detail) if accepted else None)
 
     return tuple(
         Message(
@@ -605,8 +609,8 @@ def encode_image(
     known. With an `image_format`, other formats are re-encoded.
     """
     image = open_image(BytesIO(data), path)
-    if whole := _as_it_is(image, data, path, max_pixels, sha256, image_format):
-        return whole
+    if unchanged := _as_it_is(image, data, path, max_pixels, sha256, image_format):
+        return unchanged
     width, height = image.size
     source = sha256 or hashlib.sha256(data).hexdigest(), len(data)
     mime = _sendable(image, image_format)

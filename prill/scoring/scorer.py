@@ -457,16 +457,16 @@ async def _stream(
     ready: asyncio.Queue[tuple[int, Verdict] | None] = asyncio.Queue()
     stop, faults = asyncio.Event(), JudgeFaults()
     # Backpressure: the input is read only as fast as the verdicts are consumed.
-    room, held = asyncio.Semaphore(2 * concurrency), 0
+    room, pending = asyncio.Semaphore(2 * concurrency), 0
 
     async def judge(trajectory: Trajectory) -> Verdict:
-        nonlocal held
+        nonlocal pending
         await room.acquire()
         with ExitStack() as without_verdict:
             without_verdict.callback(room.release)
             verdict = await keyed_verdict(evaluator, trajectory, faults=faults)
             without_verdict.pop_all()
-        held += 1
+        pending += 1
         return verdict
 
     def record(place: int, verdict: Verdict) -> None:
@@ -481,8 +481,8 @@ async def _stream(
     running = asyncio.create_task(run())
     try:
         while (entry := await ready.get()) is not None:
-            if held:  # invalid lines are not judged
-                held -= 1
+            if pending:  # invalid lines are not judged
+                pending -= 1
                 room.release()
             yield entry
         await running
