@@ -178,18 +178,6 @@ def unseen_claims(claims: Iterable[CheckedClaim]) -> tuple[CheckedClaim, ...]:
     return tuple(claim for claim in claims if claim.status in ("never_seen", "contradicted"))
 
 
-def normalize_text(text: str) -> str:
-    """Normalises a text for comparison: lower case, no punctuation, single spaces.
-
-    Args:
-        text: The text.
-
-    Returns:
-        Its words.
-    """
-    return _Text(text).words.strip()
-
-
 @dataclass(frozen=True)
 class _Claim:
     """A claim in the answer: its text, the text before it, and how to find it in a page."""

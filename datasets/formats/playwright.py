@@ -106,11 +106,9 @@ class _Event:
     type: str
     callId: str | None = None  # noqa: N815
     startTime: float | None = None  # noqa: N815
-    endTime: float | None = None  # noqa: N815
     time: float | None = None
     timestamp: float | None = None
     method: str | None = None
-    apiName: str | None = None  # noqa: N815
     params: dict[str, object] | None = None
     point: Place | None = None
     box: Place | None = None

@@ -453,7 +453,7 @@ class OpenAIModel:
         fields = self.capabilities.fields(form, max_tokens, self._sampling, self.reasoning_effort)
         ending = form.instructions(as_json="response_format" in fields) if form else ""
         request = with_detail(
-            worded(messages, ending, code), self.image_detail, taken=self.capabilities.detail
+            worded(messages, ending, code), self.image_detail, accepted=self.capabilities.detail
         )
         fields[self.capabilities.token_limit] = self.capabilities.room_for_reply(
             max_tokens, request, tokens

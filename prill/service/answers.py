@@ -179,13 +179,13 @@ class Judging:
         data: bytes,
         reservation: Reservation,
         work: Callable[[bytes, RequestParser], _T],
-        images_of: Callable[[_T], Iterable[Trajectory]] | None = None,
+        trajectories_of: Callable[[_T], Iterable[Trajectory]] | None = None,
     ) -> _T:
         """Parses a request's body with `work`, in a thread if the body is large or names files.
 
         While parsing, the request reserves the memory that the decoded body may take; afterwards,
-        that of the trajectories that `images_of` returns, whose images are files. Raises InputError and
-        BusyError.
+        that of the trajectories that `trajectories_of` returns, whose images are files. Raises
+        InputError and BusyError.
         """
         parser = self.parser.for_request()
         if len(data) <= INLINE:
@@ -199,9 +199,11 @@ class Judging:
             reservation, await off_loop(lambda: check_values(data, self.max_values), is_large=True)
         )
         value = await off_loop(lambda: work(data, parser), is_large=True)
-        if images_of is not None:
+        if trajectories_of is not None:
             reservation.resize(
-                await off_loop(lambda: sum(map(trajectory_bytes, images_of(value))), is_large=True)
+                await off_loop(
+                    lambda: sum(map(trajectory_bytes, trajectories_of(value))), is_large=True
+                )
             )
         return value
 
