@@ -47,7 +47,7 @@ _PAPER_TEMPERATURE = 1.0
 _MAX_TOKENS = 2048
 # Characters of OCR text in the retry of a request that does not fit the model's context window.
 _SHORT_OCR = 2000
-_KEPT = 1000
+_MAX_CACHED = 1000
 _OCR = load_prompt("prill.captioner", "ocr")
 _REQUESTS = {"prill": "describe", "paper": "paper", "original": "original"}
 
@@ -147,7 +147,7 @@ class VLMCaptioner:
         key = await asyncio.to_thread(image_id, path)
         if (known := self._kept.get(key)) is None:
             known = self._kept[key] = await self._in_flight.once(key, lambda: self._describe(path))
-            if len(self._kept) > _KEPT:
+            if len(self._kept) > _MAX_CACHED:
                 self._kept.popitem(last=False)
         return known
 

@@ -85,7 +85,7 @@ async def distinct_frames(
     else:
         frames = await asyncio.to_thread(_screen_frames, trajectory)
         if by_region:
-            frames = await asyncio.to_thread(_merge_alike, frames, trajectory.task.platform)
+            frames = await asyncio.to_thread(_merge_similar, frames, trajectory.task.platform)
     if not frames:
         raise NoEvidenceError(
             "no state of this trajectory has a screenshot; set a captioner (given, text) "
@@ -228,7 +228,7 @@ def _screen_frames(trajectory: Trajectory) -> list[Frame]:
     )
 
 
-def _merge_alike(frames: Sequence[Frame], platform: Platform) -> list[Frame]:
+def _merge_similar(frames: Sequence[Frame], platform: Platform) -> list[Frame]:
     """Merges each frame into the next one if both show the same screen."""
     merged: list[Frame] = []
     for frame in frames:

@@ -502,7 +502,7 @@ def _score_rows(scores: Sequence[Score]) -> Iterator[list[object]]:
             )
         if len(group) > 1:
             yield _score_cells(
-                arm, "all", number, _together(group), sum(one.unlabelled for one in group)
+                arm, "all", number, _pooled(group), sum(one.unlabelled for one in group)
             )
 
 
@@ -645,11 +645,11 @@ def by_precision(results: StudyResults) -> str:
 def _point(
     x: float, scores: Sequence[Score], dots: Sequence[tuple[float, float]] = ()
 ) -> PlotPoint:
-    successes, n, share, low, high = _together(scores)
+    successes, n, share, low, high = _pooled(scores)
     return PlotPoint(x, share or 0.0, low, high, f"{successes} of {n}", dots)
 
 
-def _together(scores: Sequence[Score]) -> tuple[int, int, float | None, float, float]:
+def _pooled(scores: Sequence[Score]) -> tuple[int, int, float | None, float, float]:
     """Returns successes, plays, success rate and interval over all training seeds. All seeds play
     the same episodes, so the interval is as wide as for one seed.
     """

@@ -61,7 +61,7 @@ _ROLES = {"human": "user", "ai": "assistant", "model": "assistant", "function": 
 _NOTES = ("annotations", "trace.annotations", "evaluations", "trace.evaluations")
 _EVALUATOR, _RESULT = "EVALUATOR", "gen_ai.evaluation.result"
 _SOURCES = {"HUMAN": "human", "LLM": "llm-judge", "CODE": "oracle"}
-_SAID = {
+_OUTCOMES = {
     **dict.fromkeys(("pass", "passed", "correct", "success", "true", "yes"), True),
     **dict.fromkeys(("fail", "failed", "incorrect", "failure", "false", "no"), False),
 }
@@ -521,7 +521,7 @@ def _evaluations(trace: _Trace) -> Iterator[tuple[str, dict[str, object]]]:
 
 def _verdict(value: Mapping[str, object]) -> tuple[bool | None, str | None]:
     score, label, why = value.get("score"), value.get("label"), value.get("explanation")
-    success = _SAID.get(str(label).strip().lower()) if label is not None else None
+    success = _OUTCOMES.get(str(label).strip().lower()) if label is not None else None
     if success is None and isinstance(score, bool | int | float) and 0 <= score <= 1:
         success = score >= 0.5
     parts = (

@@ -45,7 +45,7 @@ from prill.types import Findings, FrameGrade, Trajectory, UnscoredReason, Usage,
 # The place of the images in a user turn.
 _IMAGES = "\ue001"
 # No call was made, or none that the authors' code would have made.
-_NOT_ASKED: frozenset[UnscoredReason] = frozenset({"budget", "no_evidence", "input"})
+_WITHOUT_CALL: frozenset[UnscoredReason] = frozenset({"budget", "no_evidence", "input"})
 _LABELS = {"failure": False, "none": None}
 
 
@@ -158,7 +158,7 @@ class ProtocolJudge(ModelJudge):
         official = _Official()
         verdict = await make_verdict(self, trajectory, lambda: self._run(trajectory, official))
         if not official.known:
-            if verdict.unscored in _NOT_ASKED:
+            if verdict.unscored in _WITHOUT_CALL:
                 return verdict
             official.label = _LABELS[self.protocol.error]
         findings = replace(verdict.findings or Findings(), official_label=official.label)

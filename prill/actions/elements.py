@@ -48,7 +48,7 @@ _NAMED = re.compile(
 # Roles whose text names the enclosing element.
 _CONTENT = ("StaticText", "text", "img", "image")
 _PHONE_ID = re.compile(r" id: (\S+)")
-_MOST = 120
+_MAX_CHARS = 120
 _MAX_LINES = 50
 
 
@@ -134,7 +134,7 @@ def _line(page: str, start: int) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _MOST else f"{text[:_MOST]}…"
+    return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}…"
 
 
 _LINE = re.compile(

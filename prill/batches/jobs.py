@@ -67,10 +67,10 @@ async def submit(
         MissingExtraError: The package of the batch API is not installed.
     """
     expect_file(folder.path, "a batch")  # submissions must be recorded
-    problems, closed = dict[str, str](), set[_Door]()
+    problems, closed = dict[str, str](), set[_EndpointKey]()
     earlier = {file.base_url: file.api for file in folder.manifest.files if file.api is not None}
     for entry in folder.manifest.files:
-        if entry.batch is not None or entry.fetched or _door(entry) in closed:
+        if entry.batch is not None or entry.fetched or _endpoint_key(entry) in closed:
             continue
         entry = replace(
             entry, api=api or entry.api or earlier.get(entry.base_url) or detect_api(entry.base_url)
@@ -83,7 +83,7 @@ async def submit(
         except (EndpointError, InputError) as error:
             problems[entry.name] = str(error)
             if isinstance(error, _ClosedError | _NotThereError):
-                closed.add(_door(entry))
+                closed.add(_endpoint_key(entry))
             continue
         folder.update(entry)
         say(f"{entry.name}: {entry.requests} requests, batch {entry.batch} ({entry.status})")
@@ -109,9 +109,9 @@ async def fetch(folder: BatchFolder, say: Say = lambda words: None) -> int:
         MissingExtraError: The package of the batch API is not installed.
     """
     expect_file(folder.path, "a batch")
-    under_way, problems, closed = 0, dict[str, str](), set[_Door]()
+    under_way, problems, closed = 0, dict[str, str](), set[_EndpointKey]()
     for entry in folder.manifest.files:
-        if entry.batch is None or entry.fetched or _door(entry) in closed:
+        if entry.batch is None or entry.fetched or _endpoint_key(entry) in closed:
             continue
         try:
             async with _API[entry.api or "openai"](
@@ -121,7 +121,7 @@ async def fetch(folder: BatchFolder, say: Say = lambda words: None) -> int:
         except (EndpointError, InputError) as error:
             problems[entry.name] = str(error)
             if isinstance(error, _ClosedError):
-                closed.add(_door(entry))
+                closed.add(_endpoint_key(entry))
     if problems:
         raise BatchError(problems, under_way)
     return under_way
@@ -183,7 +183,7 @@ class _BatchState:
     foreign: bool = False
 
 
-_Door = tuple[str, str, str]  # address, environment variable of the key, model
+_EndpointKey = tuple[str, str, str]  # address, environment variable of the key, model
 
 
 class _ClosedError(EndpointError):
@@ -197,7 +197,7 @@ class _NotThereError(EndpointError):
     """The requested resource does not exist: a batch, or the whole batch API."""
 
 
-def _door(entry: RequestFile) -> _Door:
+def _endpoint_key(entry: RequestFile) -> _EndpointKey:
     return entry.base_url, entry.api_key_env, entry.model
 
 

@@ -44,7 +44,7 @@ class Replay:
                 if isinstance(value, PerGoal):
                     value.forget()
         self._secret, self._answers, self._stage = secret, answers, stage
-        self._asked: Counter[str] = Counter()
+        self._requested: Counter[str] = Counter()
         self._one = asyncio.Lock()
 
     @property
@@ -64,7 +64,7 @@ class Replay:
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """Returns the judge's verdict. Raises AnswerPendingError if an answer is missing."""
         async with self._one:
-            self._asked.clear()
+            self._requested.clear()
             with ExitStack() as stack:
                 for model in self._models:
                     # start without learned capabilities and without cached replies, which would
@@ -82,11 +82,11 @@ class Replay:
 
     def _answer(self, endpoint: Endpoint, body: bytes) -> tuple[int, bytes]:
         id = request_id(body, endpoint.base_url)
-        self._asked[id] += 1
+        self._requested[id] += 1
         if (
-            self._asked[id] > 1
+            self._requested[id] > 1
         ):  # the same request again, because the first reply contained no verdict
-            id = f"{id}-{self._asked[id]}"
+            id = f"{id}-{self._requested[id]}"
         if (answer := self._answers.get(id)) is not None:
             return answer
         if self._answers.wants(id):

@@ -27,7 +27,9 @@ from prill.models.transport import PATIENCE
 from prill.protocols import Abridging, E, Environment, Policy
 from prill.types import LabelRecord, Step, Task, Trajectory
 
-_LEAST = 5  # consecutive episodes that failed to start: fewer may be caused by their tasks
+_MIN_FAILED_STARTS = (
+    5  # consecutive episodes that failed to start: fewer may be caused by their tasks
+)
 
 
 class Pool(Generic[E]):
@@ -334,7 +336,7 @@ class _Run(Generic[E]):
         self._since = self._since if self._not_begun else now
         self._not_begun.add(id)
         count = len(self._not_begun)
-        if count >= _LEAST and (spent := now - self._since) >= self._settings.patience:
+        if count >= _MIN_FAILED_STARTS and (spent := now - self._since) >= self._settings.patience:
             raise EnvironmentFailedError(
                 f"no episode could start for {spent:.3g} s, {count} in a row; last error: {problem}"
             )

@@ -42,7 +42,7 @@ from prill.protocols import Form, Image, Limits, Message, SamplingLimits
 if TYPE_CHECKING:
     from PIL import Image as Pictures
 
-_WORDS = {
+_FIELD_PATTERNS = {
     "reasoning_effort": r"reasoning.?effort",
     "detail": r"image[^.]{0,60}\bdetail\b|[.'\"`]detail\b",
     "format": (
@@ -230,8 +230,8 @@ class EndpointCapabilities:
         every concurrent call is sent again.
         """
 
-        def about(what: str) -> bool:
-            return re.search(_WORDS[what], refusal, re.IGNORECASE) is not None
+        def about(field_name: str) -> bool:
+            return re.search(_FIELD_PATTERNS[field_name], refusal, re.IGNORECASE) is not None
 
         if "max_tokens" in sent and about("max_completion_tokens"):
             self.token_limit = "max_completion_tokens"
@@ -609,7 +609,7 @@ def encode_image(
     known. With an `image_format`, other formats are re-encoded.
     """
     image = open_image(BytesIO(data), path)
-    if unchanged := _as_it_is(image, data, path, max_pixels, sha256, image_format):
+    if unchanged := _encode_unchanged(image, data, path, max_pixels, sha256, image_format):
         return unchanged
     width, height = image.size
     source = sha256 or hashlib.sha256(data).hexdigest(), len(data)
@@ -645,7 +645,7 @@ def _sendable(image: Pictures.Image, image_format: ImageFormat) -> str | None:
     return mime if image_format is None or mime == f"image/{image_format}" else None
 
 
-def _as_it_is(
+def _encode_unchanged(
     image: Pictures.Image,
     data: bytes,
     path: str,
@@ -660,7 +660,7 @@ def _as_it_is(
         not mime
         or width * height > max_pixels
         or _is_animated(image, path)
-        or not _ends_well(data, image.format or "")
+        or not _is_complete(data, image.format or "")
     ):
         return None
     return EncodedImage(
@@ -687,12 +687,12 @@ class ImageEncoder:
     def __call__(self, path: str) -> EncodedImage:
         """Returns the encoded image; blocks while reading and scaling. Raises InputError."""
         key = self._key(path)
-        if (entry := self._kept(key)) is not None:
+        if (entry := self._cached(key)) is not None:
             return entry
         encoded = encode_image(
             read_image(path), path, self.max_pixels, known_hash(key), self.image_format
         )
-        return self._keep(key, encoded)
+        return self._store(key, encoded)
 
     def at_once(self, path: str) -> EncodedImage | None:
         """Returns the encoded image if that is faster than starting a thread, else None.
@@ -700,12 +700,14 @@ class ImageEncoder:
         Large images and those that must be decoded return None.
         """
         key = self._key(path)
-        if (entry := self._kept(key)) is not None or key[2] > _SMALL_BYTES:
+        if (entry := self._cached(key)) is not None or key[2] > _SMALL_BYTES:
             return entry
         data = read_image(path)
         opened = open_image(BytesIO(data), path)
-        image = _as_it_is(opened, data, path, self.max_pixels, known_hash(key), self.image_format)
-        return image and self._keep(key, image)
+        image = _encode_unchanged(
+            opened, data, path, self.max_pixels, known_hash(key), self.image_format
+        )
+        return image and self._store(key, image)
 
     def _key(self, path: str) -> Version:
         try:
@@ -714,11 +716,11 @@ class ImageEncoder:
             read_image(path)
             raise
 
-    def _kept(self, key: Version) -> EncodedImage | None:
+    def _cached(self, key: Version) -> EncodedImage | None:
         with self._lock:
             return self._cache.get(key)
 
-    def _keep(self, key: Version, image: EncodedImage) -> EncodedImage:
+    def _store(self, key: Version, image: EncodedImage) -> EncodedImage:
         remember_hash(key, image.sha256)
         with self._lock:
             self._cache.put(key, image, len(image.literal))
@@ -732,7 +734,7 @@ def _is_animated(image: Pictures.Image, path: str) -> bool:
         raise InputError(f"image {path} is truncated or damaged ({error})") from None
 
 
-def _ends_well(data: bytes, format: str) -> bool:
+def _is_complete(data: bytes, format: str) -> bool:
     """Returns whether the file looks complete; if not, the image is decoded to verify it."""
     if format == "PNG":
         return data[-8:-4] == b"IEND"

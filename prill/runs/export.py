@@ -168,12 +168,12 @@ def _file(config: ExportConfig, by_id: Mapping[str, list[Verdict]]) -> Sequence[
     metadata = _metadata(config)
     identity = trace_id if config.to == "openinference" else run_id
     ids = [id for id in by_id if identity(id, metadata.get(id, {})) is not None]
-    verdicts_here = [verdict for id in ids for verdict in by_id[id]]
-    if verdicts_here:
+    own_verdicts = [verdict for id in ids for verdict in by_id[id]]
+    if own_verdicts:
         lines = (
-            langsmith(verdicts_here, metadata)
+            langsmith(own_verdicts, metadata)
             if config.to == "langsmith"
-            else openinference(verdicts_here, metadata, now=time.time_ns())
+            else openinference(own_verdicts, metadata, now=time.time_ns())
         )
         with writing(config.output) as file:
             for line in lines:

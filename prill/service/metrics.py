@@ -102,14 +102,14 @@ class Probe:
     """Checks whether the judge's endpoint can be reached, at most once per interval."""
 
     def __init__(self, judge: Evaluator) -> None:
-        self._judge, self._asking = judge, asyncio.Lock()
+        self._judge, self._lock = judge, asyncio.Lock()
         self._asked_at, self._trouble = float("-inf"), ""
 
     async def trouble(self) -> str:
         """Returns why the endpoint is unreachable; empty if it is reachable or its state is
         unknown.
         """
-        async with self._asking:
+        async with self._lock:
             if time.monotonic() - self._asked_at > _PROBE_EVERY:
                 try:
                     async with asyncio.timeout(_PROBE_SECONDS):

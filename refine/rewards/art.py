@@ -17,7 +17,7 @@ from prill.refine.rewards.reward import Reward
 if TYPE_CHECKING:
     from art import TrajectoryGroup
 
-LEAST = 2  # an advantage needs another trajectory of the group to compare with
+MIN_GROUP = 2  # an advantage needs another trajectory of the group to compare with
 
 
 def group_scorer(
@@ -55,6 +55,6 @@ def group_scorer(
             scored.append(one)
         group.metrics["prill/unscored"] = sum(bool(result.problem) for result in results)
         group.trajectories = scored
-        return group if len(scored) >= LEAST else None
+        return group if len(scored) >= MIN_GROUP else None
 
     return score
