@@ -35,7 +35,7 @@ from prill.scoring.shards import (
     append_once,
     read_part,
     shard_path,
-    unpacked,
+    unpack,
 )
 from prill.types import Observation
 
@@ -100,7 +100,7 @@ async def caption_files(
     last: int | None = None,
     limit: int | None = None,
     keep: Callable[[str], str] | None = None,
-    **asking: Unpack[CaptionOptions],
+    **options: Unpack[CaptionOptions],
 ) -> CaptionTally:
     """Captions the screenshots of trajectory files into a caption file. The same call resumes.
 
@@ -129,8 +129,8 @@ async def caption_files(
     """
     expect_file(output, "captions")
     with screenshots_in(paths, last=last, limit=limit, keep=keep) as (pictures, tally):
-        check_output(output, "captions", paths, continued=asking.get("resume", True))
-        await caption_pictures(pictures(), captioner, output, tally, **asking)
+        check_output(output, "captions", paths, continued=options.get("resume", True))
+        await caption_pictures(pictures(), captioner, output, tally, **options)
     return tally
 
 
@@ -228,7 +228,7 @@ async def caption_pictures(
         )
         try:
             if elsewhere is None:
-                if Shards(log.path, captioner.name).is_there():
+                if Shards(log.path, captioner.name).exists():
                     _gather_leftover(log, captioner.name, resume).end()
                 await _Run(captioner, log, tally, stop, progress).work(pictures, workers)
             else:
@@ -338,7 +338,7 @@ class CaptionShard:
             shard_path(self.folder, todo.number),
         )
         try:
-            captioner: Captioner = unpacked(todo.setup)
+            captioner: Captioner = unpack(todo.setup)
             with CaptionLog(path, captioner.name) as log:
                 run = _Run(captioner, log, tally, StopFile(self.folder), lambda tally: None)
                 # by one that died here

@@ -125,7 +125,7 @@ async def training_data(
     last: int | None = None,
     limit: int | None = None,
     keep: Callable[[str], str] | None = None,
-    **asking: Unpack[CaptionOptions],
+    **options: Unpack[CaptionOptions],
 ) -> TrainingTally:
     """Captions the screenshots of trajectory files and writes training rows.
 
@@ -155,9 +155,9 @@ async def training_data(
     expect_file(folder, "training data, a folder,")
     _check_folder(root)
     with screenshots_in(paths, last=last, limit=limit, keep=keep) as (pictures, tally):
-        check_output(root / CAPTIONS, "captions", paths, continued=asking.get("resume", True))
+        check_output(root / CAPTIONS, "captions", paths, continued=options.get("resume", True))
         make_folder(root / CAPTIONS)
-        sieve, stop, progress = _Sieve(spec), asking.get("stop"), asking.get("progress")
+        sieve, stop, progress = _Sieve(spec), options.get("stop"), options.get("progress")
         kept: list[ScreenshotFile] = []
         for picture in pictures():
             if stop is not None and stop.is_set():
@@ -169,7 +169,7 @@ async def training_data(
                 tally.seen += 1
                 if progress is not None:
                     progress(tally)
-        await caption_pictures(iter(kept), captioner, root / CAPTIONS, tally, **asking)
+        await caption_pictures(iter(kept), captioner, root / CAPTIONS, tally, **options)
     result = TrainingTally(tally)
     if not tally.stopped:
         await _write_rows(root, [picture.path for picture in kept], captioner, sieve, result)
@@ -230,14 +230,14 @@ def _row(
     The random delimiter of the quotation is seeded by the picture, so that the same data give the
     same rows.
     """
-    words = request_text(
+    prompt = request_text(
         load_prompt("prill.captioner", "paper" if request == "paper" else "describe"), ocr
     )
-    words = words.replace(NONCE, id.removeprefix("sha256:")[:8])
+    prompt = prompt.replace(NONCE, id.removeprefix("sha256:")[:8])
     return {
         "images": [image],
         "prompt": [
-            {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": words}]}
+            {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]}
         ],
         "completion": [{"role": "assistant", "content": [{"type": "text", "text": text}]}],
     }

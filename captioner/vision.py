@@ -47,7 +47,7 @@ _PAPER_TEMPERATURE = 1.0
 _MAX_TOKENS = 2048
 # Characters of OCR text in the retry of a request that does not fit the model's context window.
 _SHORT_OCR = 2000
-_KEPT = 1000
+_MAX_CACHED = 1000
 _OCR = load_prompt("prill.captioner", "ocr")
 _REQUESTS = {"prill": "describe", "paper": "paper", "original": "original"}
 
@@ -119,10 +119,10 @@ class VLMCaptioner:
         pixels = self.model.max_pixels if isinstance(self.model, _Scales) else None
         reader = self._reader.name if self._reader else None
         settings = f"{VERSION} {self._drawn.name} {self.max_tokens} {pixels} {reader}"
-        told = "" if reader is None else f", {reader}"
-        words = (self.request.text, _OCR.text) if reader else (self.request.text,)
-        fingerprint = content_hash(settings, *words).removeprefix("sha256:")[:8]
-        return f"vlm {self.model.name} ({self.preset}{told}) {fingerprint}"
+        ocr_part = "" if reader is None else f", {reader}"
+        prompts = (self.request.text, _OCR.text) if reader else (self.request.text,)
+        fingerprint = content_hash(settings, *prompts).removeprefix("sha256:")[:8]
+        return f"vlm {self.model.name} ({self.preset}{ocr_part}) {fingerprint}"
 
     @property
     def concurrency(self) -> int:
@@ -147,7 +147,7 @@ class VLMCaptioner:
         key = await asyncio.to_thread(image_id, path)
         if (known := self._kept.get(key)) is None:
             known = self._kept[key] = await self._in_flight.once(key, lambda: self._describe(path))
-            if len(self._kept) > _KEPT:
+            if len(self._kept) > _MAX_CACHED:
                 self._kept.popitem(last=False)
         return known
 
@@ -224,11 +224,11 @@ def request_text(request: Prompt, ocr: str = "") -> str:
     if "ocr" in request.slots:
         # fill() strips trailing whitespace
         return request.fill({"ocr": ocr})["user"] + "\n" * (not ocr)
-    words = request.fill({})["user"]
+    prompt = request.fill({})["user"]
     return (
-        f"{words}\n\n{_OCR.fill({'ocr': quoted('ocr', ocr), 'code': NONCE})['user']}"
+        f"{prompt}\n\n{_OCR.fill({'ocr': quoted('ocr', ocr), 'code': NONCE})['user']}"
         if ocr
-        else words
+        else prompt
     )
 
 

@@ -277,7 +277,7 @@ class Recording:
 
     def _reply(self, state: Any, output: Any) -> HistoryItem:
         """Returns the reply in the form of the history, before there are results."""
-        said = output.model_dump(mode="json", exclude_none=True)
+        record = output.model_dump(mode="json", exclude_none=True)
         dom = getattr(state, "dom_state", state)  # before 0.6 the state had these fields itself
         elements = getattr(dom, "selector_map", None) or {}
         show = getattr(dom, "llm_representation", None)
@@ -288,10 +288,10 @@ class Recording:
             getattr(state, "page_info", None), "pixels_above", 0
         )
         shot = getattr(state, "screenshot", None)
-        values = [next(iter(action.values()), None) or {} for action in said["action"]]
+        values = [next(iter(action.values()), None) or {} for action in record["action"]]
         item = {
-            "model_output": said,
-            "result": [{} for _ in said["action"]],
+            "model_output": record,
+            "result": [{} for _ in record["action"]],
             "state": {
                 "url": state.url,
                 "screenshot_path": self._images.add(b64decode(shot)) if shot else None,

@@ -149,8 +149,8 @@ class PageRecorder:
                 show = getattr(body, "aria_snapshot", None) or body.inner_text  # since 1.49
                 text = yield show(timeout=_LOOK_TIMEOUT)
                 texts.append(valid_unicode(text[:MAX_TEXT]))
-        said = "\n\n".join(text for text in texts if text)
-        return Observation(shot, text=said or None, url=valid_unicode(page.url))
+        page_text = "\n\n".join(text for text in texts if text)
+        return Observation(shot, text=page_text or None, url=valid_unicode(page.url))
 
     def _place(self, page: Any, element: Any, params: Mapping[str, Any]) -> Steps:
         """Returns the middle of the element that a call acts on, and the viewport's size, in CSS

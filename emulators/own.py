@@ -61,9 +61,9 @@ class OwnEnvironmentConfig(GoalsConfig):
     @classmethod
     def _fields(cls, table: Mapping[str, Any]) -> dict[str, Any]:
         fields = config_options(cls)
-        given = {str(key).replace("-", "_"): inner for key, inner in table.items()}
-        own = {key: inner for key, inner in given.items() if key not in fields}
-        known = {key: inner for key, inner in given.items() if key in fields}
+        values = {str(key).replace("-", "_"): inner for key, inner in table.items()}
+        own = {key: inner for key, inner in values.items() if key not in fields}
+        known = {key: inner for key, inner in values.items() if key in fields}
         options = known.get("options", {})
         return {**known, "options": {**options, **own} if isinstance(options, Mapping) else options}
 

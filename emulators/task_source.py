@@ -74,11 +74,11 @@ def join_names(names: Names) -> str | None:
     )
 
 
-def task_names(words: Names, names: Sequence[str], *, ranges: bool = False) -> list[str]:
+def task_names(spec: Names, names: Sequence[str], *, ranges: bool = False) -> list[str]:
     """Parses task names such as `a,b` or `all`; with `ranges`, also `0-9`. Raises UsageError for an
     unknown task.
     """
-    text = join_names(words)
+    text = join_names(spec)
     if not text:
         raise UsageError("tasks is missing; give names, or all", parameters=("tasks",))
     if text == "all":

@@ -34,7 +34,8 @@ from prill.evaluators.evidence import (
 )
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import MAX_TOKENS, Judgement, ModelJudge
-from prill.models.calls import ROOM, MaxTokensOption, ask, planned
+from prill.models.calls import ROOM, ask, planned
+from prill.models.options import MaxTokensOption
 from prill.models.prompts import NONCE, clean, quoted, shorten
 from prill.models.replies import choice_probability, excerpt, read_objects, strict_schema
 from prill.protocols import Captioner, Form, Message
@@ -264,9 +265,9 @@ class AskSpec(Config):
 
     def check(self) -> None:
         """Raises UsageError if there is no question, or an answer has no valid type."""
-        self.asked()
+        self.checked_questions()
 
-    def asked(self) -> tuple[Question, ...]:
+    def checked_questions(self) -> tuple[Question, ...]:
         """The questions.
 
         Raises:
@@ -322,19 +323,19 @@ class AskJudge(ModelJudge):
 
     @cached_property
     def _form(self) -> AnswersFormat:
-        return AnswersFormat(self.spec.asked())
+        return AnswersFormat(self.spec.checked_questions())
 
     def _form_texts(self) -> list[str]:
         return [self._form.instructions(as_json=as_json) for as_json in (True, False)]
 
     def _params(self) -> dict[str, Any]:
-        asked = [question.params() for question in self._form.questions]
+        questions = [question.params() for question in self._form.questions]
         left = {
             name: value
             for name, value in super()._params().items()
             if name not in ("question", "answer", "questions")
         }
-        return {"captioner": self.captioner.name, "questions": asked, **left}
+        return {"captioner": self.captioner.name, "questions": questions, **left}
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """Returns the images of the states to caption, if captions come from images."""
@@ -362,10 +363,10 @@ class AskJudge(ModelJudge):
         shown = {i for i, text in enumerate(texts) if text}
         answers = read_answers(self._form.questions, reply.fields["answers"], shown)
         decisive = next((i for i, q in enumerate(self._form.questions) if q.answer == YES_NO), None)
-        told = answers if decisive is None else (answers[decisive],)
-        if untold := [answer for answer in told if answer.value is None]:
+        counted = answers if decisive is None else (answers[decisive],)
+        if undecided := [answer for answer in counted if answer.value is None]:
             raise NoEvidenceError(
-                f"the evidence does not answer {untold[0].question!r}: {untold[0].reason}"
+                f"the evidence does not answer {undecided[0].question!r}: {undecided[0].reason}"
             )
         success = decisive is None or answers[decisive].value is True
         score = float(success)
@@ -429,7 +430,7 @@ def read_answers(questions: Sequence[Question], stored: str, shown: Set[int]) ->
 
 
 def _format_value(value: object) -> str:
-    words = {True: "yes", False: "no", None: CANNOT_TELL}
+    texts = {True: "yes", False: "no", None: CANNOT_TELL}
     if value is None or isinstance(value, bool):
-        return words[value]
+        return texts[value]
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

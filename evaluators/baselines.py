@@ -202,8 +202,8 @@ class NoisyLabels(_WithoutModel):
             "the label with errors on purpose says so",
         )
 
-    def _drawn(self, words: str) -> float:
+    def _drawn(self, key: str) -> float:
         """Returns a number from 0 to 1 that depends only on the text."""
         return (
-            int.from_bytes(sha256(f"{self.spec.seed} {words}".encode()).digest()[:8], "big") / 2**64
+            int.from_bytes(sha256(f"{self.spec.seed} {key}".encode()).digest()[:8], "big") / 2**64
         )

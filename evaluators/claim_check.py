@@ -178,18 +178,6 @@ def unseen_claims(claims: Iterable[CheckedClaim]) -> tuple[CheckedClaim, ...]:
     return tuple(claim for claim in claims if claim.status in ("never_seen", "contradicted"))
 
 
-def normalize_text(text: str) -> str:
-    """Normalises a text for comparison: lower case, no punctuation, single spaces.
-
-    Args:
-        text: The text.
-
-    Returns:
-        Its words.
-    """
-    return _Text(text).words.strip()
-
-
 @dataclass(frozen=True)
 class _Claim:
     """A claim in the answer: its text, the text before it, and how to find it in a page."""
@@ -204,12 +192,12 @@ class _Claim:
 
 def _claims(answer: str) -> Iterator[_Claim]:
     offers = [match.span() for match in _SPAN.finditer(answer) if _OFFER.search(match[0])]
-    taken: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     found: list[tuple[int, _Claim]] = []
 
     def take(start: int, end: int, claim: _Claim | None) -> None:
-        if claim is not None and all(end <= a or b <= start for a, b in (*taken, *offers)):
-            taken.append((start, end))
+        if claim is not None and all(end <= a or b <= start for a, b in (*spans, *offers)):
+            spans.append((start, end))
             found.append((start, claim))
 
     def before(start: int) -> str:
@@ -444,11 +432,11 @@ def _date_finder(days: frozenset[_Date]) -> Callable[[_Text], bool]:
     )
 
 
-def _same_day(seen: _Date, said: _Date) -> bool:
+def _same_day(seen: _Date, claimed: _Date) -> bool:
     """Returns whether two dates match; the page may omit the year."""
-    years, days = (seen[0], said[0]), (seen[2], said[2])
+    years, days = (seen[0], claimed[0]), (seen[2], claimed[2])
     return (
-        seen[1] == said[1]
+        seen[1] == claimed[1]
         and (None in years or years[0] == years[1])
         and days[1] in (None, days[0])
     )

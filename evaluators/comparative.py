@@ -31,8 +31,9 @@ from prill.evaluators.evidence import action_text, asked_for, fewer, list_goals,
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.io.images import file_hash
 from prill.io.verdict_log import VerdictLog
-from prill.models.calls import ROOM, MaxTokensOption, Room, ask, filled, gather_calls, planned
+from prill.models.calls import ROOM, Room, ask, filled, gather_calls, planned
 from prill.models.ledger import metered
+from prill.models.options import MaxTokensOption
 from prill.models.prompts import content_hash, load_prompt, quoted, shorten
 from prill.models.replies import ReplyFormat, excerpt, read_objects
 from prill.protocols import Bounded, Captioner, Image, LanguageModel, Message
@@ -335,7 +336,7 @@ class ComparativeJudge:
             raise NoEvidenceError(f"attempt {blind[0]!r} has no state that can be read")
         distinct = _distinct(shown)
         described = await gather_calls([self._describe(order[0], one) for one in distinct])
-        facts = {one.key: told for one, told in zip(distinct, described, strict=True)}
+        facts = {one.key: texts for one, texts in zip(distinct, described, strict=True)}
         form = ChoiceFormat(len(shown))
         reply = await ask(
             self.model,
@@ -502,11 +503,11 @@ def _lines(attempt: _Attempt, facts: _Facts, most: int) -> list[str]:
     lines = []
     for i, (step, one) in enumerate(zip(attempt.run.steps, attempt.transitions, strict=True), 1):
         if one is not None:
-            told = "; ".join(facts[one.key])
+            description = "; ".join(facts[one.key])
         else:
-            told = _ENDED if step.action.is_final else _NOT_DESCRIBED
+            description = _ENDED if step.action.is_final else _NOT_DESCRIBED
         # the answer is quoted apart, as a claim
         action = "" if step.action.is_final else one.action if one else step.action.text
-        text = f"{' '.join(action.split())}: {told}" if action else told
+        text = f"{' '.join(action.split())}: {description}" if action else description
         lines.append(f"{i}: {shorten(text, max(_MIN_LINE_CHARS, most))}")
     return lines

@@ -131,8 +131,8 @@ def action_text(action: Action, platform: Platform, page: str = "", *, paper: bo
     value = action.value or ""
     number = element_id(action.text) if text == action.text else None
     # the 5 of `type [5]` is not what was typed
-    words = text.replace(number, "", 1) if number else text
-    if not _says(words, value) and not (action.kind in _MOVES and " " in text):
+    rest = text.replace(number, "", 1) if number else text
+    if not _says(rest, value) and not (action.kind in _MOVES and " " in text):
         text = f"{text} [{value.strip()}]"
     if element and not _says(text, element):
         text = f"{text} at [{element}]"
@@ -369,16 +369,16 @@ def _distinct(
     """Returns the latest `most` distinct pictures; with a platform, changed regions are compared as
     well.
     """
-    kept: list[State] = []
+    selected: list[State] = []
     after: Observation | None = None
     for frame in reversed(frames):
         alike = platform and after is not None and _same_screen(frame[1], after, platform)
-        if not alike and not any(_same_picture(frame[1], other[1]) for other in kept):
-            if len(kept) == most:
+        if not alike and not any(_same_picture(frame[1], other[1]) for other in selected):
+            if len(selected) == most:
                 break
-            kept.insert(0, frame)
+            selected.insert(0, frame)
         after = frame[1]
-    return kept
+    return selected
 
 
 def _same_picture(one: Observation, other: Observation) -> bool:

@@ -280,17 +280,17 @@ def cluster_failures(
     if not ids:
         return ()
     wanted = clusters or min(12, max(1, round(math.sqrt(len(ids) / 2))))
-    near = _similarities([reasons[id] for id in ids])
-    groups = _medoids(near, list(range(len(ids))), wanted)
+    similarities = _similarities([reasons[id] for id in ids])
+    groups = _medoids(similarities, list(range(len(ids))), wanted)
     draw = random.Random(seed)
     overlaps: list[list[float]] = [[] for _ in groups]
     for _ in range(draws):
         drawn = sorted({draw.randrange(len(ids)) for _ in ids})
-        again = [set(members) for members in _medoids(near, drawn, wanted).values()]
+        again = [set(members) for members in _medoids(similarities, drawn, wanted).values()]
         for members, found in zip(groups.values(), overlaps, strict=True):
-            kept = set(members) & set(drawn)
-            if kept:
-                found.append(max(len(kept & other) / len(kept | other) for other in again))
+            shared = set(members) & set(drawn)
+            if shared:
+                found.append(max(len(shared & other) / len(shared | other) for other in again))
     made = [
         FailureCluster(
             ids[medoid],
@@ -323,23 +323,25 @@ def _similarities(texts: Sequence[str]) -> NDArray[np.float64]:
     norms = np.sqrt(np.bincount(at, weight**2, minlength=len(texts)))
     weight = weight / np.maximum(norms, 1e-12)[at]
     # Of 2,000 texts, the whole table would take 80 MB.
-    near = np.zeros((len(texts), len(texts)))
+    similarities = np.zeros((len(texts), len(texts)))
     for start in range(0, len(words), _BLOCK):
         inside = (column >= start) & (column < start + _BLOCK)
         table = np.zeros((len(texts), min(_BLOCK, len(words) - start)))
         table[at[inside], column[inside] - start] = weight[inside]
-        near += table @ table.T
-    return near
+        similarities += table @ table.T
+    return similarities
 
 
-def _medoids(near: NDArray[np.float64], places: Sequence[int], wanted: int) -> dict[int, list[int]]:
+def _medoids(
+    similarities: NDArray[np.float64], places: Sequence[int], wanted: int
+) -> dict[int, list[int]]:
     """Returns the members by medoid among the given indices; the initial medoids are the farthest
     apart.
     """
     import numpy as np
 
-    is_all = list(places) == list(range(len(near)))
-    own = near if is_all else near[np.ix_(places, places)]
+    is_all = list(places) == list(range(len(similarities)))
+    own = similarities if is_all else similarities[np.ix_(places, places)]
     medoids = [int(own.sum(axis=1).argmax())]
     while len(medoids) < min(wanted, len(places)):
         farthest = own[:, medoids].max(axis=1)

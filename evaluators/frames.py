@@ -36,7 +36,8 @@ from prill.evaluators.judgement import MAX_TOKENS, Judgement, ModelJudge
 from prill.evaluators.references import ReferencesOption, reference_block
 from prill.io.cache import DiskCache
 from prill.io.images import file_hash
-from prill.models.calls import ROOM, MaxTokensOption, Room, ask, filled, gather_calls, planned
+from prill.models.calls import ROOM, Room, ask, filled, gather_calls, planned
+from prill.models.options import MaxTokensOption
 from prill.models.prompts import load_prompt, quoted, shorten
 from prill.protocols import Captioner, Form, Image, Message, RecordedCaptioner, Reply
 from prill.types import Findings, FrameGrade, Observation, Platform, Trajectory, Usage
@@ -86,7 +87,7 @@ async def distinct_frames(
     else:
         frames = await asyncio.to_thread(_screen_frames, trajectory)
         if by_region:
-            frames = await asyncio.to_thread(_merge_alike, frames, trajectory.task.platform)
+            frames = await asyncio.to_thread(_merge_similar, frames, trajectory.task.platform)
     if not frames:
         raise NoEvidenceError(
             "no state of this trajectory has a screenshot; set a captioner (given, text) "
@@ -186,10 +187,10 @@ def title(frame: Frame, trajectory: Trajectory, *, cited: bool = False) -> str:
         if last == len(trajectory.steps)
         else f"after action {last}"
     )
-    words = f"State {last} ({when})"
+    text = f"State {last} ({when})"
     if cited:
-        words = f"{words} {''.join(map(label, frame.states))}"
-    return f"{words}; it looked the same in state {', '.join(map(str, same))}" if same else words
+        text = f"{text} {''.join(map(label, frame.states))}"
+    return f"{text}; it looked the same in state {', '.join(map(str, same))}" if same else text
 
 
 def frame_block(
@@ -231,7 +232,7 @@ def _screen_frames(trajectory: Trajectory) -> list[Frame]:
     )
 
 
-def _merge_alike(frames: Sequence[Frame], platform: Platform) -> list[Frame]:
+def _merge_similar(frames: Sequence[Frame], platform: Platform) -> list[Frame]:
     """Merges each frame into the next one if both show the same screen."""
     merged: list[Frame] = []
     for frame in frames:

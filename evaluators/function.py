@@ -79,12 +79,12 @@ class FunctionJudge:
             return self._judgement(answer, trajectory)
 
         verdict = await make_verdict(self, trajectory, judge)
-        for given in own:  # add the usage of the function's own calls
+        for own_verdict in own:  # add the usage of the function's own calls
             return replace(
-                given,
+                own_verdict,
                 evaluator=self.info,
-                usage=given.usage + verdict.usage,
-                seconds=given.seconds or verdict.seconds,
+                usage=own_verdict.usage + verdict.usage,
+                seconds=own_verdict.seconds or verdict.seconds,
             )
         return verdict
 

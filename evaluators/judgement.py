@@ -201,8 +201,8 @@ class ModelJudge(ABC):
     @cached_property
     def _references(self) -> Mapping[str, str] | None:
         """The reference answers, for judges that support them."""
-        given: str | Mapping[str, str] | None = getattr(self.spec, "references", None)
-        return read_references(given) if isinstance(given, str) else given
+        references: str | Mapping[str, str] | None = getattr(self.spec, "references", None)
+        return read_references(references) if isinstance(references, str) else references
 
     @property
     def _cites(self) -> bool:

@@ -42,7 +42,8 @@ from prill.evaluators.evidence import (
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import MAX_TOKENS, Judgement, ModelJudge
 from prill.evaluators.references import ReferencesOption, reference_block
-from prill.models.calls import ROOM, MaxTokensOption, Room, ask, planned
+from prill.models.calls import ROOM, Room, ask, planned
+from prill.models.options import MaxTokensOption
 from prill.models.prompts import NONCE, Prompt, clean, quoted, shorten
 from prill.models.replies import ReplyFormat, WordFormat, choice_probability, word_probability
 from prill.protocols import Captioner, Image, LanguageModel, Message, Reply

@@ -539,13 +539,13 @@ def _shared(
     if not isinstance(named, str | Mapping):
         return {}
     inner = dict(named) if isinstance(named, Mapping) else {"name": named}
-    said = {*inner, *(key for key in table if key not in own)}
+    set_keys = {*inner, *(key for key in table if key not in own)}
     return {
         "model": {
             **{
                 k: v
                 for k, v in shared.options.items()
-                if k in model_options(inner) and k not in said
+                if k in model_options(inner) and k not in set_keys
             },
             **inner,
         }
@@ -577,10 +577,10 @@ def _refuse_unknown(
 ) -> None:
     for key in table:
         if key not in allowed:
-            asked = table.get("model") if asks_a_model(JUDGES.maker(name)) else None
-            if isinstance(asked, str) and key in model_options("a name"):
+            model = table.get("model") if asks_a_model(JUDGES.maker(name)) else None
+            if isinstance(model, str) and key in model_options("a name"):
                 raise OptionError(
-                    f"{place}{key}: model {asked!r} is not at an endpoint, so it has no "
+                    f"{place}{key}: model {model!r} is not at an endpoint, so it has no "
                     "such option",
                     key,
                 )

@@ -31,7 +31,8 @@ from prill.evaluators.frames import (
 from prill.evaluators.judgement import Judgement, ModelJudge
 from prill.io.cache import DiskCache
 from prill.io.store import read_lines
-from prill.models.calls import MaxTokensOption, PerGoal, Room, ask, filled
+from prill.models.calls import PerGoal, Room, ask, filled
+from prill.models.options import MaxTokensOption
 from prill.models.prompts import content_hash, quoted
 from prill.models.replies import RecordFormat
 from prill.protocols import Form, Message, Reply

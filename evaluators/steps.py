@@ -19,7 +19,8 @@ from prill.evaluators.evidence import action_text, request, state_text
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import Judgement, ModelJudge
 from prill.evaluators.outcome import PresetOption, compute_rewards
-from prill.models.calls import ROOM, MaxTokensOption, ask, gather_calls, planned
+from prill.models.calls import ROOM, ask, gather_calls, planned
+from prill.models.options import MaxTokensOption
 from prill.models.prompts import NONCE, clean, quoted, shorten
 from prill.models.replies import ReplyFormat, WordFormat, choice_probability, word_probability
 from prill.protocols import Captioner, Form, Message

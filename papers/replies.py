@@ -419,9 +419,9 @@ def _calls_in(value: Any, depth: int = 0) -> Iterator[ToolCall]:
 
 def _call(name: str, given: Mapping[str, Any]) -> ToolCall:
     """Makes a call. A name that is a complete action, such as `click [5]`, is unchanged."""
-    kept = tuple((key, one) for key, one in lower_keys(given).items() if key not in _WHY)
+    arguments = tuple((key, one) for key, one in lower_keys(given).items() if key not in _WHY)
     name = name.strip()
-    return ToolCall(name if re.search(r"\W", name) else name.lower(), kept)
+    return ToolCall(name if re.search(r"\W", name) else name.lower(), arguments)
 
 
 def _decoded(text: str) -> Any:

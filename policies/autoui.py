@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from prill.actions.phone import AUTO_UI_SWIPES, TAP_DISTANCE, dual_point
 from prill.errors import NoEvidenceError
-from prill.models.calls import MaxTokensOption
+from prill.models.options import MaxTokensOption
 from prill.models.prompts import load_prompt
 from prill.policies.cogagent import FIXED
 from prill.protocols import Image, LanguageModel, Message

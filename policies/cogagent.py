@@ -185,8 +185,8 @@ class CogAgent:
         prompt = load_prompt("prill.policies", f"cogagent_{self.generation}")
         # The 9B model's question ends with a line break (THUDM/CogAgent, README.md and
         # app/client.py).
-        words = prompt.fill(values)["user"] + ("\n" if self.generation == "9b" else "")
-        return Message("user", (Image(observation.screenshot), words))
+        text = prompt.fill(values)["user"] + ("\n" if self.generation == "9b" else "")
+        return Message("user", (Image(observation.screenshot), text))
 
 
 def read_cogagent_18b(
@@ -212,29 +212,29 @@ def read_cogagent_18b(
 
 
 def _ios(operation: str, swipe_up: SwipeUp | None, draw: random.Random) -> Action:
-    words = operation.lower()
+    text = operation.lower()
     for way in ("up", "right", "left", "down"):
-        if f"swipe {way}" in words:
+        if f"swipe {way}" in text:
             if way == "up" and swipe_up is not None:
                 way = "right" if swipe_up == "right" else draw.choice(("left", "right"))
             return Action("swipe", f"swipe {way}", value=way)
-    if "press home" in words or "press back" in words:  # an iPhone has no back button
+    if "press home" in text or "press back" in text:  # an iPhone has no back button
         return Action("home", "press home")
-    if "task complete" in words:
+    if "task complete" in text:
         return Action("stop", "task complete")
-    if "tap" in words:
+    if "tap" in text:
         x, y = thousandths(operation)
         return Action(
             "click", f"tap {x * IPHONE_POINTS[0]:g} {y * IPHONE_POINTS[1]:g}", point=(x, y)
         )
-    if "type" in words and (typed := _QUOTED.search(operation)):
+    if "type" in text and (typed := _QUOTED.search(operation)):
         return Action("type", f'type "{typed[1]}"', value=typed[1])
     raise ValueError("no such operation")
 
 
 def _android(operation: str) -> Action:
-    words = operation.lower().rstrip(" .")
-    verb = (words.split() or [""])[0]
+    text = operation.lower().rstrip(" .")
+    verb = (text.split() or [""])[0]
     if verb == "tap":
         try:
             point = thousandths(operation)
@@ -246,10 +246,10 @@ def _android(operation: str) -> Action:
         typed = quoted[1] if quoted else operation[len("type") :].strip(" :'")
         return Action("type", f"Action Type: Type, Typed Text: '{typed}'", value=typed)
     for way, (touch, lift) in SWIPES.items():
-        if words.startswith(f"swipe {way}"):
+        if text.startswith(f"swipe {way}"):
             return dual_point(touch, lift, swipe_beyond=TAP_DISTANCE)
     for phrase, action in FIXED.items():
-        if words.startswith(phrase):
+        if text.startswith(phrase):
             return action
     return _idle()
 

@@ -233,9 +233,9 @@ class React:
             return "", self._advised(problem) if self.spec.hint else "none"
 
     def _advised(self, problem: UnreadableActionError) -> str:
-        words = "your reasoning, the summarising phrase, and " if self.spec.reasoning else ""
+        parts = "your reasoning, the summarising phrase, and " if self.spec.reasoning else ""
         return (
-            f"Nothing was done: {problem}. Reply with {words}one action between triple back-ticks."
+            f"Nothing was done: {problem}. Reply with {parts}one action between triple back-ticks."
         )
 
     def _read(self, written: str | None, page: NumberedText, platform: Platform) -> Action:
@@ -463,8 +463,8 @@ def cut(text: str, tokens: int) -> str:
     if estimate_tokens(text) <= tokens:
         return text
     head = text[: 4 * tokens]
-    whole = head.rpartition("\n")[0]
-    return whole or head
+    lines = head.rpartition("\n")[0]
+    return lines or head
 
 
 def _prompt(platform: Platform) -> str:

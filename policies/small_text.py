@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import Meta
 
 from prill.errors import NoEvidenceError, UnparsableError
+from prill.models.options import AdapterOption
 from prill.models.prompts import clean, load_prompt
-from prill.models.request import AdapterOption
 from prill.policies.miniwob_text import PageElement, TextPage
 from prill.protocols import Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
@@ -113,8 +113,8 @@ class SmallText:
     def reset(self, task: Task) -> None:
         """Starts a new episode, with random choices seeded by task, seed and attempt."""
         self._task, self._done = task, []
-        words = f"{task.id} {self.spec.seed} {self.spec.attempt}"
-        self._random = Random(hashlib.sha256(words.encode()).digest())
+        key = f"{task.id} {self.spec.seed} {self.spec.attempt}"
+        self._random = Random(hashlib.sha256(key.encode()).digest())
 
     async def act(self, observation: Observation) -> Step:
         """Returns the next step; `stop` if the page allows no action.
@@ -213,15 +213,15 @@ def read_page(goal: str, text: str | None) -> tuple[str, list[ActionChoice]]:
 def _choices(
     goal: str, element: PageElement, label: str, owner: PageElement | None
 ) -> Iterator[ActionChoice]:
-    words = f"click {label}"
+    text = f"click {label}"
     if owner is not None:  # the entries of a collapsed list cannot be clicked
-        yield ActionChoice(words, Action("select", words, target=owner.target, value=element.name))
+        yield ActionChoice(text, Action("select", text, target=owner.target, value=element.name))
         return
-    yield ActionChoice(words, Action("click", words, target=element.target))
+    yield ActionChoice(text, Action("click", text, target=element.target))
     if element.role == "textbox":
         for value in dict.fromkeys(_QUOTED.findall(goal)[:_MAX_VALUES]):
-            words = f"type {_plain(value)} in {label}"
-            yield ActionChoice(words, Action("type", words, target=element.target, value=value))
+            text = f"type {_plain(value)} in {label}"
+            yield ActionChoice(text, Action("type", text, target=element.target, value=value))
 
 
 def _owner(element: PageElement, above: dict[int, PageElement]) -> PageElement | None:
@@ -240,11 +240,11 @@ def _label(element: PageElement) -> str:
 
 
 def _state(element: PageElement) -> Iterator[str]:
-    held = _VALUE.search(element.state)
+    value = _VALUE.search(element.state)
     rest = _VALUE.sub("", element.state).split()
     yield from (word for word in rest if word in _STATES)
-    if held is not None:
-        yield f"= {_short(held[1])}" if held[1] else "(empty)"
+    if value is not None:
+        yield f"= {_short(value[1])}" if value[1] else "(empty)"
 
 
 def _short(name: str) -> str:

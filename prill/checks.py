@@ -160,7 +160,7 @@ def unwritable(value: object, writes: Callable[[object], object], at: str) -> st
         elif is_dataclass(value):
             inner = ((f"{at}.{part.name}", getattr(value, part.name)) for part in fields(value))
         found = next(
-            (told for where, part in inner if (told := unwritable(part, writes, where))), None
+            (problem for where, part in inner if (problem := unwritable(part, writes, where))), None
         )
         return (
             found

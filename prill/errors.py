@@ -71,8 +71,10 @@ class PrillError(Exception):
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
-def _rebuild(kind: type[PrillError], words: tuple[Any, ...], state: dict[str, Any]) -> PrillError:
-    error = kind.__new__(kind, *words)
+def _rebuild(
+    kind: type[PrillError], arguments: tuple[Any, ...], state: dict[str, Any]
+) -> PrillError:
+    error = kind.__new__(kind, *arguments)
     error.__dict__.update(state)
     return error
 

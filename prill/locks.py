@@ -5,7 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 from abc import ABC, abstractmethod
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Self
 
 _Path = str | os.PathLike[str]
@@ -30,6 +31,16 @@ def lock_if_free(path: _Path, flags: int = _WRITABLE) -> int | None:
         return _locked(path, flags, 0o644, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return None
+
+
+@contextmanager
+def releasing(lock: int | None) -> Iterator[bool]:
+    """Yields whether a lock was obtained, and releases it after the block."""
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
+            os.close(lock)
 
 
 def _locked(path: _Path, flags: int, mode: int, operation: int) -> int:

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prill.locks import lock_file, lock_if_free
+from prill.locks import lock_file, lock_if_free, releasing
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -57,13 +57,8 @@ def taken_over(folder: Path) -> Iterator[bool]:
         lock = lock_if_free(folder / "lock", os.O_RDWR)
     except OSError:
         lock = None
-    if lock is None:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        os.close(lock)
+    with releasing(lock) as is_free:
+        yield is_free
 
 
 def remove_abandoned(prefix: str) -> None:

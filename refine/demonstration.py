@@ -104,24 +104,24 @@ def action_line(action: Action) -> str:
     """
     if action.kind == "other":
         return " ".join(clean(action.text).split())
-    words = [action.kind]
+    parts = [action.kind]
     if action.value is not None:
-        words.append(json.dumps(action.value, ensure_ascii=False))
+        parts.append(json.dumps(action.value, ensure_ascii=False))
     if action.target:
-        words += ["into"] * (action.kind == "type") + [
+        parts += ["into"] * (action.kind == "type") + [
             shorten(" ".join(clean(action.target).split()), _ACTION_CHARS)
         ]
     elif action.point is not None:
-        words += (
+        parts += (
             ["at", _place(action.point)]
             if action.end_point is None
             else ["from", _place(action.point)]
         )
     if action.end_point is not None:
-        words += ["to", _place(action.end_point)]
-    if len(words) == 1 and action.text and not action.is_final:
+        parts += ["to", _place(action.end_point)]
+    if len(parts) == 1 and action.text and not action.is_final:
         return " ".join(clean(action.text).split())
-    return " ".join(words)
+    return " ".join(parts)
 
 
 def _place(point: Point) -> str:

@@ -37,7 +37,7 @@ from prill.io.kinds import TRAJECTORIES
 from prill.io.lines import read_lines
 from prill.io.outputs import failures, write_output
 from prill.io.store import encode, read_labels, read_trajectories, read_verdicts
-from prill.locks import lock_file, lock_if_free
+from prill.locks import lock_file, lock_if_free, releasing
 from prill.models.devices import free_devices
 from prill.protocols import Evaluator
 from prill.refine.demonstration import Teacher
@@ -168,10 +168,10 @@ class Study(Config):
             try:
                 msgspec.json.encode(getattr(self, name))
             except TypeError:
-                words = (
+                problem = (
                     "a study is stored in its folder, so give names and tables instead of objects"
                 )
-                raise OptionError(f"{name}: {words}", name) from None
+                raise OptionError(f"{name}: {problem}", name) from None
         if not isinstance(plain(self.policy), str | Mapping):
             raise OptionError(
                 f"policy: expected the name of a policy or a table, got {self.policy!r}", "policy"
@@ -207,10 +207,10 @@ class Study(Config):
                 "evaluation.annotated: give either a judge or annotated = true, not both",
                 "evaluation",
             )
-        with _below("training"):
+        with _options_at("training"):
             self.make_training(0)
         for index, arm in enumerate(self.arms):
-            with _below(f"arms[{index}].filter"):
+            with _options_at(f"arms[{index}].filter"):
                 self.arm_filter(arm)
 
     @property
@@ -312,7 +312,7 @@ def _expect_description(judge: Any, place: str) -> None:
 
 
 @contextmanager
-def _below(table: str) -> Iterator[None]:
+def _options_at(table: str) -> Iterator[None]:
     """A context in which an OptionError names the table that holds the option."""
     try:
         yield
@@ -450,31 +450,33 @@ def run_study(
     if learn is train:
         check_settings(study.make_training(0))
     check_study(out, taken_up=True)
-    _claim(study, out, audience)
+    _record_study(study, out, audience)
     Checksums(out).note(STUDY)
     note_study(out)
     audience.say("the untrained policy: attempts to learn from, and its evaluation")
 
     def play(name: str, kinds: Sequence[Table], wait: bool) -> bool:
-        with _alone(out / "base" / name, audience, wait=wait) as mine:
-            if mine:
+        with _exclusive(out / "base" / name, audience, wait=wait) as locked:
+            if locked:
                 _play(world, out / "base" / name, study.episodes, kinds, None)
                 if name == "evaluation":
                     _grade(study, out / "base" / name, audience)
                 note_study(out)
-        return mine
+        return locked
 
-    _share([partial(play, "attempts", study.kinds), partial(play, "evaluation", (study.held_out,))])
-    _share(
+    _run_jobs(
+        [partial(play, "attempts", study.kinds), partial(play, "evaluation", (study.held_out,))]
+    )
+    _run_jobs(
         [
-            _Line(study, world, out, seed, arm, audience, learn).run
+            _ArmRun(study, world, out, seed, arm, audience, learn).run
             for seed in seeds
             for arm in study.arms
         ]
     )
 
 
-def _share(jobs: Sequence[Callable[[bool], bool]]) -> None:
+def _run_jobs(jobs: Sequence[Callable[[bool], bool]]) -> None:
     """Runs all jobs. The argument of a job says whether to wait for another process; its result
     says whether it is done.
 
@@ -509,7 +511,7 @@ def _play(
 
 
 @dataclass
-class _Line:
+class _ArmRun:
     """One arm with one training seed, round after round."""
 
     study: Study
@@ -529,8 +531,8 @@ class _Line:
         self.lessons.clear()
         for number in range(1, self.study.rounds + 1):
             folder = round_folder(self.out, self.seed, self.arm.name, number)
-            with _alone(folder, self.audience, wait=wait) as mine:
-                if not mine:
+            with _exclusive(folder, self.audience, wait=wait) as locked:
+                if not locked:
                     return False
                 self.audience.say(f"seed {self.seed}, {self.arm.name}, round {number}")
                 adapter = self._round(folder, number, adapter)
@@ -554,8 +556,8 @@ class _Line:
             )
         judge, verdicts = self._judge(attempts)
         # An episode that broke off reflects the environment, not the agent.
-        whole = [one for one in _trajectories(attempts) if one.error is None]
-        filtered = filter_steps(whole, verdicts, self.study.arm_filter(self.arm))
+        finished = [one for one in _trajectories(attempts) if one.error is None]
+        filtered = filter_steps(finished, verdicts, self.study.arm_filter(self.arm))
         self.lessons.append(filtered)
         # Written last. A round that ended without rows is tried again: unscored attempts may get
         # verdicts now.
@@ -644,7 +646,7 @@ def _verdicts(
 ) -> list[Verdict]:
     """Reads a judge's verdicts on the recordings in a folder, and judges those without one."""
     file = folder / f"verdicts-{judge.info.name}{verdicts_suffix(description)}"
-    with _alone(file, audience):
+    with _exclusive(file, audience):
         Checksums(folder).add(file.name)
         asyncio.run(score_files([folder / TRAJECTORIES], judge, file, progress=audience.judged))
         free_devices()
@@ -683,21 +685,21 @@ def check_folder(study: Study, out: Path) -> bool:
         and isinstance(arms, list)
         and all(arm in settings["arms"] for arm in arms)
     ):
-        words = f"{file}: contains a study with other {', '.join(other)}; choose another folder"
-        raise UsageError(words, parameters=("output",))
+        problem = f"{file}: contains a study with other {', '.join(other)}; choose another folder"
+        raise UsageError(problem, parameters=("output",))
     return True
 
 
-def _claim(study: Study, out: Path, audience: Audience) -> None:
+def _record_study(study: Study, out: Path, audience: Audience) -> None:
     """Records the study in the folder. A study may add arms; the results of the others stay."""
     check_folder(study, out)
-    with _alone(out / STUDY, audience):
+    with _exclusive(out / STUDY, audience):
         if not check_folder(study, out) or read_table(out / STUDY) != study.settings():
             _write(out / STUDY, study.settings())
 
 
 @contextmanager
-def _alone(folder: Path, audience: Audience, *, wait: bool = True) -> Iterator[bool]:
+def _exclusive(folder: Path, audience: Audience, *, wait: bool = True) -> Iterator[bool]:
     """A lock for one process at a time. Other processes wait, or get False. The lock of a process
     that dies is released.
     """
@@ -707,13 +709,8 @@ def _alone(folder: Path, audience: Audience, *, wait: bool = True) -> Iterator[b
         if (lock := lock_if_free(path)) is None and wait:
             audience.say(f"another process is running in {folder}; waiting for it")
             lock = lock_file(path)
-    if lock is None:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        os.close(lock)
+    with releasing(lock) as has_lock:
+        yield has_lock
 
 
 def _trajectories(folder: Path) -> Iterator[Trajectory]:

@@ -204,10 +204,10 @@ class Axolotl:
                 "rejected": row["rejected"][0],
                 **named,
             }
-        whole = [*prompt, row["completion"][0]]
+        turns = [*prompt, row["completion"][0]]
         if kind == "kto":
-            return {"completion": whole, "label": row["label"], **named}
-        return {"messages": [{**turn, "training": turn is whole[-1]} for turn in whole], **named}
+            return {"completion": turns, "label": row["label"], **named}
+        return {"messages": [{**turn, "training": turn is turns[-1]} for turn in turns], **named}
 
     def other_files(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
         """Returns a README that says how to load the rows."""

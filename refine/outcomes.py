@@ -68,8 +68,8 @@ class TaskResult:
     def answer_after(self, retries: int, *, keep_best: bool) -> int | None:
         """Returns the index of the answer with at most this many retries."""
         so_far = self.attempts[: retries + 1]
-        whole = [attempt.status != "broken" for attempt in so_far]
-        return answer_among(whole, [attempt.score for attempt in so_far], keep_best=keep_best)
+        ended = [attempt.status != "broken" for attempt in so_far]
+        return answer_among(ended, [attempt.score for attempt in so_far], keep_best=keep_best)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

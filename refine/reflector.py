@@ -227,13 +227,13 @@ def find_learner(
     policy.lessons[:] = lessons
     if isinstance(policy, Learner):
         return policy
-    asked = model or getattr(policy, "model", None)
-    if asked is None:
+    chosen = model or getattr(policy, "model", None)
+    if chosen is None:
         raise UsageError(
             f"the policy {name} calls no model; name a model that writes lessons",
             parameters=("lessons.model",),
         )
-    return Reflective(policy, Reflector(asked, spec))
+    return Reflective(policy, Reflector(chosen, spec))
 
 
 def make_challenges(

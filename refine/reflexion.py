@@ -317,7 +317,7 @@ class _Run(Generic[E]):
             VerdictLog(self._out / VERDICTS, self._judge.info) as log,
             self._open_lessons(checksums) as self._lesson_log,
         ):
-            self._take_up(retry_unscored)
+            self._load(retry_unscored)
             broken = {
                 id: played.error for id, played in self._played.items() if played.error is not None
             }
@@ -380,10 +380,10 @@ class _Run(Generic[E]):
             self._out.mkdir(parents=True, exist_ok=True)
         write_output(path, msgspec.json.encode(settings, order="deterministic") + b"\n")
 
-    def _take_up(self, retry_unscored: bool) -> None:
+    def _load(self, retry_unscored: bool) -> None:
         """Reads the results of earlier calls from the folder."""
         RunFolder(self._out, checked=True).close()  # repairs files that a crash left incomplete
-        self._look(None)
+        self._read_recordings(None)
         verdicts = (
             read_verdicts(self._out / VERDICTS) if (self._out / VERDICTS).stat().st_size else ()
         )
@@ -474,7 +474,7 @@ class _Run(Generic[E]):
                 patience=self._play.patience,
                 progress=show,
             )
-        self._look(missing)
+        self._read_recordings(missing)
         self._not_begun |= {
             challenge.name for id, challenge in missing.items() if id not in self._played
         }
@@ -512,9 +512,9 @@ class _Run(Generic[E]):
                         replace(ours, metadata={**ours.metadata, "reused": True}),
                         labels.get(trajectory.id),
                     )
-        self._look(wanted)
+        self._read_recordings(wanted)
 
-    def _look(self, ids: Collection[str] | None) -> None:
+    def _read_recordings(self, ids: Collection[str] | None) -> None:
         """Reads the recordings of these attempts; None: of all."""
         for trajectory in attempts_in(self._out, ids):
             usage = msgspec.convert(trajectory.metadata.get("usage", {}), Usage)
@@ -615,7 +615,7 @@ class _Run(Generic[E]):
 
     def _result(self, challenge: Challenge[E], truths: Mapping[str, bool | None]) -> TaskResult:
         attempts = self._attempts(challenge)
-        whole = [attempt.broken is None for attempt in attempts]
+        ended = [attempt.broken is None for attempt in attempts]
         scores = [as_score(attempt.verdict) for attempt in attempts]
         move = self._next(challenge)
         assert move != "play" and move != "judge" and move != "reflect"
@@ -626,7 +626,7 @@ class _Run(Generic[E]):
                 self._attempt_result(attempt, truths.get(attempt.id)) for attempt in attempts
             ),
             ended=move,
-            answer=answer_among(whole, scores, keep_best=self._spec.keep_best),
+            answer=answer_among(ended, scores, keep_best=self._spec.keep_best),
         )
 
     def _attempt_result(self, attempt: Attempt, truth: bool | None) -> AttemptResult:

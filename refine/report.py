@@ -155,8 +155,8 @@ def _bars(facts: Sequence[StepFact]) -> tuple[Markup, int]:
     most = max(every.values(), default=1)
     marks = []
     for i, (task, count) in enumerate(shown):
-        y, whole, part = 8 + i * _LINE, _WIDTH * count / most, _WIDTH * kept[task] / most
-        words = f"{task}: {kept[task]:,} of {count:,} steps kept"
+        y, total, part = 8 + i * _LINE, _WIDTH * count / most, _WIDTH * kept[task] / most
+        title = f"{task}: {kept[task]:,} of {count:,} steps kept"
         # names of one benchmark differ at their ends
         name = task if len(task) <= _NAME else f"…{task[1 - _NAME :]}"
         marks += [
@@ -171,7 +171,7 @@ def _bars(facts: Sequence[StepFact]) -> tuple[Markup, int]:
             ),
             el(
                 "rect",
-                el("title", words),
+                el("title", title),
                 x=_LEFT,
                 y=y,
                 width=part,
@@ -180,14 +180,14 @@ def _bars(facts: Sequence[StepFact]) -> tuple[Markup, int]:
             ),
             el(
                 "rect",
-                el("title", words),
+                el("title", title),
                 x=_LEFT + part,
                 y=y,
-                width=whole - part,
+                width=total - part,
                 height=14,
                 class_="bar-unscored",
             ),
-            el("text", f"{kept[task]:,} / {count:,}", x=_LEFT + whole + 8, y=y + 11, class_="tick"),
+            el("text", f"{kept[task]:,} / {count:,}", x=_LEFT + total + 8, y=y + 11, class_="tick"),
         ]
     size = f"0 0 {_LEFT + _WIDTH + 110} {16 + _LINE * len(shown)}"
     label = "Steps kept and lost by task"

@@ -263,10 +263,10 @@ def read_study_results(out: Path) -> StudyResults:
     for arm, several in final.items():
         for task, (successes, n) in _of_tasks(several).items():
             by_task[task][arm] = (successes, n)
-    told = ("arm", "seed", "round", "attempts", "judge", "filter", "rows", "ended")
+    names = ("arm", "seed", "round", "attempts", "judge", "filter", "rows", "ended")
     judges = tuple(
         {
-            **{key: m.get(key) for key in told},
+            **{key: m.get(key) for key in names},
             "learnt": _learnt(out, folder, has_rows=bool(m.get("rows"))),
         }
         for folder, m in manifests
@@ -337,14 +337,14 @@ def _learnt(out: Path, folder: Path, *, has_rows: bool) -> dict[str, Any]:
     for earlier in range(2, number + 1):
         truth |= _truth(folder.with_name(f"round-{earlier}") / "attempts")
     rows = folder / ROWS
-    kept = {
+    attempts = {
         decode_json(line.data, _Row, f"{rows}:{line.number}: not a row", _REMEDY).trajectory
         for line in (read_lines(rows) if has_rows else ())
     }
-    decided = [success for id in kept if (success := truth.get(id)) is not None]
+    decided = [success for id in attempts if (success := truth.get(id)) is not None]
     right, successes = sum(decided), sum(success is True for success in truth.values())
     return {
-        "attempts": len(kept), "successes": right,
+        "attempts": len(attempts), "successes": right,
         "precision": _share(right, len(decided)), "recall": _share(right, successes),
     }  # fmt: skip
 
@@ -502,7 +502,7 @@ def _score_rows(scores: Sequence[Score]) -> Iterator[list[object]]:
             )
         if len(group) > 1:
             yield _score_cells(
-                arm, "all", number, _together(group), sum(one.unlabelled for one in group)
+                arm, "all", number, _pooled(group), sum(one.unlabelled for one in group)
             )
 
 
@@ -571,8 +571,8 @@ def _table(head: str, rows: Iterable[Sequence[object]]) -> str:
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+def _share(part: int, total: int) -> float | None:
+    return part / total if total else None
 
 
 def _percent(share: float | None) -> str:
@@ -645,11 +645,11 @@ def by_precision(results: StudyResults) -> str:
 def _point(
     x: float, scores: Sequence[Score], dots: Sequence[tuple[float, float]] = ()
 ) -> PlotPoint:
-    successes, n, share, low, high = _together(scores)
+    successes, n, share, low, high = _pooled(scores)
     return PlotPoint(x, share or 0.0, low, high, f"{successes} of {n}", dots)
 
 
-def _together(scores: Sequence[Score]) -> tuple[int, int, float | None, float, float]:
+def _pooled(scores: Sequence[Score]) -> tuple[int, int, float | None, float, float]:
     """Returns successes, plays, success rate and interval over all training seeds. All seeds play
     the same episodes, so the interval is as wide as for one seed.
     """

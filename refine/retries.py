@@ -172,15 +172,15 @@ def collect_lessons(attempts: Sequence[Attempt]) -> list[str]:
 
 
 def answer_among(
-    whole: Sequence[bool], scores: Sequence[float | None], *, keep_best: bool
+    ended: Sequence[bool], scores: Sequence[float | None], *, keep_best: bool
 ) -> int | None:
     """Returns the index of the attempt that counts as the answer; None if no attempt is complete.
 
-    `whole` says for each attempt whether it ended regularly; `scores` has the judge's scores.
+    `ended` says for each attempt whether it ended regularly; `scores` has the judge's scores.
     Without `keep_best`, the answer is the last complete attempt. With it, the answer is the one
     with the highest score, the earliest on a tie; the last one if none has a score.
     """
-    places = [i for i, is_whole in enumerate(whole) if is_whole]
+    places = [i for i, has_ended in enumerate(ended) if has_ended]
     scored = [(score, -i) for i in places if (score := scores[i]) is not None]
     if keep_best and scored:
         return -max(scored)[1]

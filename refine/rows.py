@@ -121,10 +121,12 @@ def dpo_rows(
         chosen, rejected = (
             [*_lessons(_drawn(some, seed), teacher, place, note)] for some in (steps, bad[state])
         )
-        told = {lesson.words for lesson in chosen} & {lesson.words for lesson in rejected}
+        shared = {lesson.reply_text for lesson in chosen} & {
+            lesson.reply_text for lesson in rejected
+        }
         pairs = zip(
             *(
-                [lesson for lesson in some if lesson.words not in told]
+                [lesson for lesson in some if lesson.reply_text not in shared]
                 for some in (chosen, rejected)
             ),
             strict=False,
@@ -147,7 +149,7 @@ class _Lesson:
     step: KeptStep
     prompt: list[Row]
     answer: Row
-    words: str
+    reply_text: str
     images: list[str]
 
     @property
@@ -175,7 +177,7 @@ def _lessons(
     good: set[str] = set()  # images known to be readable
     for step in steps:
         try:
-            messages, words = teacher.demonstrate(step.trajectory, step.index)
+            messages, reply_text = teacher.demonstrate(step.trajectory, step.index)
             for path in image_paths(messages):
                 if path not in good:
                     open_checked(path)
@@ -184,17 +186,17 @@ def _lessons(
             why = {"input": BAD_IMAGE, "no_evidence": NOTHING_SHOWN}.get(error.code, NO_WORDS)
             note(step, why, f"{step.trajectory.id}, step {step.index}: {error}")
             continue
-        if not words.strip():
+        if not reply_text.strip():
             note(step, EMPTY, f"{step.trajectory.id}, step {step.index}: the answer is empty")
             continue
         if not _alternates(messages):
             note(step, NOT_A_CHAT, f"{step.trajectory.id}, step {step.index}: {NOT_A_CHAT}")
             continue
-        yield _lesson(step, messages, words, place)
+        yield _lesson(step, messages, reply_text, place)
 
 
 def _lesson(
-    step: KeptStep, messages: Sequence[Message], words: str, place: Callable[[str], str]
+    step: KeptStep, messages: Sequence[Message], reply_text: str, place: Callable[[str], str]
 ) -> _Lesson:
     images = [place(path) for path in image_paths(messages)]
     # Each prompt has a random code around quotations. Here the code is derived from the quoted
@@ -205,9 +207,9 @@ def _lesson(
     ).hexdigest()
     *prompt, answer = (
         chat_turn(message, in_parts=bool(images))
-        for message in (*worded(messages, "", code), Message("assistant", (words,)))
+        for message in (*worded(messages, "", code), Message("assistant", (reply_text,)))
     )
-    return _Lesson(step, prompt, answer, words, images)
+    return _Lesson(step, prompt, answer, reply_text, images)
 
 
 def chat_turn(message: Message, *, in_parts: bool) -> Row:

@@ -117,11 +117,11 @@ def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 
 
 def _labels(row: _Labels) -> Iterator[LabelRecord]:
-    words = {"Successful": True, "Unsuccessful": False}
+    outcomes = {"Successful": True, "Unsuccessful": False}
     for opinion in row.human:
         yield LabelRecord(
             id=row.id,
-            success=words.get(opinion.success),
+            success=outcomes.get(opinion.success),
             source="human",
             annotator=opinion.annotator,
         )

@@ -277,8 +277,8 @@ def _messages(step: _Step) -> Iterator[ChatMessage]:
         calls = tuple(call for call in calls if call.function_name != COMPLETED)
     elif len(calls) == 1 and calls[0].function_name == COMPLETED and not _has_result(calls[0]):
         # If an agent ended without an action, its message is in the field for the action's result.
-        words = "\n".join(text for result in results if (text := _text(result.content)))
-        calls = (replace(calls[0], arguments={"result": words}),)
+        output = "\n".join(text for result in results if (text := _text(result.content)))
+        calls = (replace(calls[0], arguments={"result": output}),)
         results = tuple(replace(result, content=_pictures(result.content)) for result in results)
     yield ChatMessage(
         role,

@@ -273,11 +273,11 @@ class HistoryReader:
             (request for item in items if (request := _first(_REQUEST, item.state_message))), ""
         )
         steps: list[Step] = []
-        words: str | None = None  # extracted by the previous action
+        extracted: str | None = None  # extracted by the previous action
         for item in items:
-            for step, result in self._steps(item, words):
+            for step, result in self._steps(item, extracted):
                 steps.append(step)
-                words = (
+                extracted = (
                     None
                     if result is None or result.is_done
                     else result.error or result.extracted_content
@@ -289,7 +289,7 @@ class HistoryReader:
             for step in steps[:-1]
         ]
         last = items[-1] if items else None
-        final = self._observation(last, words) if last and last.model_output is None else None
+        final = self._observation(last, extracted) if last and last.model_output is None else None
         times = [item.metadata.step_start_time for item in items if item.metadata]
         return Trajectory(
             id=id,
@@ -304,10 +304,12 @@ class HistoryReader:
             else None,
         )
 
-    def _steps(self, item: HistoryItem, words: str | None) -> Iterator[tuple[Step, _Result | None]]:
+    def _steps(
+        self, item: HistoryItem, extracted: str | None
+    ) -> Iterator[tuple[Step, _Result | None]]:
         if item.model_output is None:
             return
-        before = self._observation(item, words)
+        before = self._observation(item, extracted)
         elements = item.state.interacted_element or ()
         for i, call in enumerate(item.model_output.action[: max(1, len(item.result))]):
             name, values = next(iter(call.items()), ("(no action)", None))
@@ -320,8 +322,8 @@ class HistoryReader:
             action = _action(name, values or {}, element, point if i == 0 else None)
             yield Step(observation, action, _thought(item.model_output) if i == 0 else None), result
 
-    def _observation(self, item: HistoryItem, words: str | None) -> Observation:
-        texts = [text for text in (words, _first(_PAGE, item.state_message)) if text]
+    def _observation(self, item: HistoryItem, extracted: str | None) -> Observation:
+        texts = [text for text in (extracted, _first(_PAGE, item.state_message)) if text]
         return Observation(
             self.picture(item.state), text="\n\n".join(texts) or None, url=item.state.url or None
         )
@@ -434,12 +436,12 @@ def _point(
 
 
 def _thought(output: _Output) -> str | None:
-    said = output.current_state or output
+    state = output.current_state or output
     parts = (
-        output.thinking or said.thinking,
-        said.evaluation_previous_goal,
-        said.memory,
-        said.next_goal,
+        output.thinking or state.thinking,
+        state.evaluation_previous_goal,
+        state.memory,
+        state.next_goal,
     )
     return "\n\n".join(part for part in parts if part) or None
 

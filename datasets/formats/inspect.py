@@ -421,9 +421,9 @@ def _messages(message: _Message, resolve: Callable[[str], str]) -> Iterator[Chat
         elif part.type == "image" and part.image:
             content.append(ContentPart("image", image_url=resolve(part.image)))
         elif part.type == "reasoning" and (
-            said := part.summary if part.redacted else part.reasoning or part.summary
+            thought := part.summary if part.redacted else part.reasoning or part.summary
         ):
-            reasoning.append(resolve(said))
+            reasoning.append(resolve(thought))
     if message.error and message.error.message:
         content.append(ContentPart(text=resolve(message.error.message)))
     calls = [made for call in message.tool_calls or () for made in _calls(call, resolve)]
@@ -480,9 +480,9 @@ def _labels(log: str, sample: _Sample) -> Iterator[LabelRecord]:
         for key, value in values:
             if value is None or (isinstance(value, float) and math.isnan(value)):
                 continue
-            success, said = _grade(value)
+            success, explanation = _grade(value)
             notes = (
-                said,
+                explanation,
                 score.explanation and _resolved_or_same(sample.attachments, score.explanation),
                 target and f"target: {target}",
             )

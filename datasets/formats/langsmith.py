@@ -221,8 +221,10 @@ def _trajectory(id: str, groups: RecordGroups[_Run], images: RecordImages) -> Tr
     roots = [run for run in runs if run.parent_run_id not in ids]
     calls = [call for run in runs if run.run_type == "llm" and (call := _call(run)) is not None]
     if not any(call.inputs for call in calls):
-        kept = next((messages for run in roots if (messages := _messages(_held(run.outputs)))), ())
-        calls = [ModelCall(tuple(kept), ())] if kept else calls
+        outputs = next(
+            (messages for run in roots if (messages := _messages(_read_messages(run.outputs)))), ()
+        )
+        calls = [ModelCall(tuple(outputs), ())] if outputs else calls
     tools = [
         ToolRun(
             run.name,
@@ -274,38 +276,38 @@ def _trajectory(id: str, groups: RecordGroups[_Run], images: RecordImages) -> Tr
 
 
 def _call(run: _Run) -> ModelCall | None:
-    inputs, outputs = _messages(_held(run.inputs)), _messages(_read_output(run.outputs))
+    inputs, outputs = _messages(_read_messages(run.inputs)), _messages(_read_output(run.outputs))
     return ModelCall(tuple(inputs), tuple(outputs)) if inputs or outputs else None
 
 
-def _held(values: dict[str, object] | None) -> object:
+def _read_messages(values: dict[str, object] | None) -> object:
     """Returns the messages in a run's inputs or outputs; for a batch, those of the first item."""
-    held = (values or {}).get("messages", (values or {}).get("input"))
+    messages = (values or {}).get("messages", (values or {}).get("input"))
     is_batch = (
-        isinstance(held, list)
-        and len(held) > 0
-        and isinstance(held[0], list)
-        and not _is_pair(held[0])
+        isinstance(messages, list)
+        and len(messages) > 0
+        and isinstance(messages[0], list)
+        and not _is_pair(messages[0])
     )
-    return held[0] if is_batch and isinstance(held, list) else held
+    return messages[0] if is_batch and isinstance(messages, list) else messages
 
 
 def _read_output(values: dict[str, object] | None) -> object:
     """Returns the messages that a model generated."""
     values = values or {}
     for key in ("generations", "choices"):
-        held = values.get(key)
-        while isinstance(held, list) and held:
-            held = held[0]
-        if isinstance(held, dict):
+        value = values.get(key)
+        while isinstance(value, list) and value:
+            value = value[0]
+        if isinstance(value, dict):
             return (
-                [held.get("message")]
-                if held.get("message") is not None
-                else [("assistant", held.get("text"))]
+                [value.get("message")]
+                if value.get("message") is not None
+                else [("assistant", value.get("text"))]
             )
     if isinstance(values.get("output"), list | dict):
-        held = values["output"]
-        return held if isinstance(held, list) else [held]
+        value = values["output"]
+        return value if isinstance(value, list) else [value]
     if isinstance(values.get("message"), dict):
         return [values["message"]]
     return [values] if "role" in values else values.get("messages")
@@ -384,17 +386,19 @@ def _plain_text(values: dict[str, object] | None) -> str | None:
     """Returns the text of a run's inputs or outputs, if they are text."""
     values = values or {}
     for key in _TEXTS:
-        held = values.get(key)
-        if isinstance(held, dict) and (message := _plain(held)):
-            held = message["content"]
-        if isinstance(held, str) and held:
-            return held
-    if messages := _held(values):
-        said = [message for message in _messages(messages) if message.role in ("user", "assistant")]
+        found = values.get(key)
+        if isinstance(found, dict) and (message := _plain(found)):
+            found = message["content"]
+        if isinstance(found, str) and found:
+            return found
+    if messages := _read_messages(values):
+        turns = [
+            message for message in _messages(messages) if message.role in ("user", "assistant")
+        ]
         return next(
             (
                 message.content
-                for message in said
+                for message in turns
                 if isinstance(message.content, str) and message.content
             ),
             None,

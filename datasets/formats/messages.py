@@ -335,8 +335,8 @@ def _trajectory(run: _Run, images: RecordImages) -> Trajectory:
 
 def _error(response: dict[str, object] | None) -> str | None:
     """Returns the message of a response that is an error of the API."""
-    held = (response or {}).get("error")
-    message = held.get("message") if isinstance(held, dict) else None
+    error = (response or {}).get("error")
+    message = error.get("message") if isinstance(error, dict) else None
     return message if isinstance(message, str) and message else None
 
 

@@ -61,7 +61,7 @@ _ROLES = {"human": "user", "ai": "assistant", "model": "assistant", "function": 
 _NOTES = ("annotations", "trace.annotations", "evaluations", "trace.evaluations")
 _EVALUATOR, _RESULT = "EVALUATOR", "gen_ai.evaluation.result"
 _SOURCES = {"HUMAN": "human", "LLM": "llm-judge", "CODE": "oracle"}
-_SAID = {
+_OUTCOMES = {
     **dict.fromkeys(("pass", "passed", "correct", "success", "true", "yes"), True),
     **dict.fromkeys(("fail", "failed", "incorrect", "failure", "false", "no"), False),
 }
@@ -84,8 +84,10 @@ def looks_like(value: object) -> bool:
     """Returns whether the first record of a file is a span, or an envelope or list of spans."""
     if isinstance(value, list):
         return bool(value) and is_span(value[0])
-    if isinstance(value, dict) and isinstance(held := value.get("data", value.get("spans")), list):
-        return bool(held) and is_span(held[0])
+    if isinstance(value, dict) and isinstance(
+        records := value.get("data", value.get("spans")), list
+    ):
+        return bool(records) and is_span(records[0])
     return is_span(value)
 
 
@@ -187,7 +189,7 @@ def _trajectory(read: Callable[[], _Trace], images: RecordImages) -> Trajectory:
         call for span in spans if _is_call(span) and (call := _model_call(span, known)) is not None
     ]
     tools = [_tool_run(span) for span in spans if _is_tool(span)]
-    asked = next(
+    goal = next(
         (
             text
             for span in roots
@@ -195,7 +197,7 @@ def _trajectory(read: Callable[[], _Trace], images: RecordImages) -> Trajectory:
         ),
         "",
     )
-    said = next(
+    answer = next(
         (
             text
             for span in roots
@@ -204,7 +206,7 @@ def _trajectory(read: Callable[[], _Trace], images: RecordImages) -> Trajectory:
         None,
     )
     chat = conversation(
-        join_calls(calls, tools), images, goal=asked, read=read_call, looks=LOOKS, measured=True
+        join_calls(calls, tools), images, goal=goal, read=read_call, looks=LOOKS, measured=True
     )
     if not chat.steps and not chat.goal and not any(map(_is_agent, roots)):
         raise InputError("this trace contains no model call and no tool run")
@@ -239,7 +241,7 @@ def _trajectory(read: Callable[[], _Trace], images: RecordImages) -> Trajectory:
         agent=f"{agent} ({model})" if agent and model else agent or model,
         steps=chat.steps,
         final=chat.final,
-        answer=chat.answer if chat.answer is not None else said,
+        answer=chat.answer if chat.answer is not None else answer,
         metadata=with_claim(metadata, chat.claimed),
         error=next((span.error for span in roots if span.error), None),
     )
@@ -303,9 +305,9 @@ def _count(span: Span, keys: tuple[str, ...]) -> int | None:
 
 def _model_call(span: Span, read: _Read) -> ModelCall | None:
     attributes = span.attributes
-    for name, held in span.events:
+    for name, event_attributes in span.events:
         if name == _DETAILS:
-            attributes = {**held, **attributes}
+            attributes = {**event_attributes, **attributes}
     found = nested(attributes, *_MESSAGES)
     inputs, outputs = (
         found[_MESSAGES[0]] or found[_MESSAGES[1]],
@@ -330,13 +332,13 @@ def _read_text(span: Span, text_key: str, messages_key: str, role: str) -> str |
     """Returns the text of an agent's input or output."""
     if text := find_text(span.attributes, text_key):
         return text
-    held = nested({messages_key: value_at(span.attributes, messages_key)}, messages_key)[
+    value = nested({messages_key: value_at(span.attributes, messages_key)}, messages_key)[
         messages_key
     ]
-    said = [message for message in _messages(held) if message.role == role]
+    messages = [message for message in _messages(value) if message.role == role]
     texts = [
         part.text
-        for message in said
+        for message in messages
         if isinstance(message.content, tuple)
         for part in message.content
         if part.text
@@ -344,13 +346,13 @@ def _read_text(span: Span, text_key: str, messages_key: str, role: str) -> str |
     return "\n".join(texts) or None
 
 
-def _messages(held: object, read: _Read | None = None) -> Iterator[ChatMessage]:
+def _messages(values: object, read: _Read | None = None) -> Iterator[ChatMessage]:
     """Yields the messages of an attribute.
 
     `read` are those of earlier calls, which later ones repeat.
     """
     read = {} if read is None else read
-    for value in held if isinstance(held, list) else ():
+    for value in values if isinstance(values, list) else ():
         if isinstance(value, dict):
             text = msgspec.json.encode(value)
             if text not in read:
@@ -409,12 +411,12 @@ def _block(part: Mapping[str, object]) -> dict[str, object] | None:
             return {"type": "text", "text": f"[{part.get('modality', 'picture')}]"}
         return _picture(f"data:{part.get('mime_type') or 'image/png'};base64,{text}")
     if kind in ("image", "image_url", "input_image", "uri", "file"):
-        held: object = part.get(
+        image: object = part.get(
             "image", part.get("image_url", part.get("uri", part.get("file_id")))
         )
-        while isinstance(held, dict):
-            held = held.get("image", held.get("url"))
-        return _picture(held if isinstance(held, str) else "")
+        while isinstance(image, dict):
+            image = image.get("image", image.get("url"))
+        return _picture(image if isinstance(image, str) else "")
     return {"type": "text", "text": text} if isinstance(text, str) and text else None
 
 
@@ -443,14 +445,14 @@ def _shown(result: object) -> object:
     )
 
 
-def _call(held: Mapping[str, object]) -> dict[str, object]:
-    inner = held.get("tool_call")
-    held = inner if isinstance(inner, dict) else held
-    function = held.get("function")
-    named: Mapping[str, object] = function if isinstance(function, dict) else held
+def _call(part: Mapping[str, object]) -> dict[str, object]:
+    inner = part.get("tool_call")
+    part = inner if isinstance(inner, dict) else part
+    function = part.get("function")
+    named: Mapping[str, object] = function if isinstance(function, dict) else part
     arguments = named.get("arguments")
     return {
-        "id": _text(held.get("id")),
+        "id": _text(part.get("id")),
         "name": _text(named.get("name")) or "tool",
         "arguments": arguments if isinstance(arguments, str | dict) else None,
     }
@@ -468,8 +470,8 @@ def _inner(note: dict[str, object]) -> dict[str, object]:
     """Returns the fields one level deeper in a flattened record:
     `trace.annotations.0.annotation.name`.
     """
-    held = note.get("annotation", note.get("evaluation"))
-    return held if isinstance(held, dict) else {}
+    evaluation = note.get("annotation", note.get("evaluation"))
+    return evaluation if isinstance(evaluation, dict) else {}
 
 
 def _evaluations(trace: _Trace) -> Iterator[tuple[str, dict[str, object]]]:
@@ -496,17 +498,17 @@ def _evaluations(trace: _Trace) -> Iterator[tuple[str, dict[str, object]]]:
                 str(note.get("name") or ""),
                 {**note, **(result if isinstance(result, dict) else {})},
             )
-        for name, held in span.events:
+        for name, attributes in span.events:
             if name == _RESULT:
                 value: dict[str, object] = {
-                    key: held.get(f"gen_ai.evaluation.{path}")
+                    key: attributes.get(f"gen_ai.evaluation.{path}")
                     for key, path in (
                         ("score", "score.value"),
                         ("label", "score.label"),
                         ("explanation", "explanation"),
                     )
                 }
-                yield str(held.get("gen_ai.evaluation.name") or ""), value
+                yield str(attributes.get("gen_ai.evaluation.name") or ""), value
         if span.attributes.get(_KIND) == _EVALUATOR and not noted:
             result = nested(span.attributes, "output.value")["output.value"]
             yield (
@@ -519,7 +521,7 @@ def _evaluations(trace: _Trace) -> Iterator[tuple[str, dict[str, object]]]:
 
 def _verdict(value: Mapping[str, object]) -> tuple[bool | None, str | None]:
     score, label, why = value.get("score"), value.get("label"), value.get("explanation")
-    success = _SAID.get(str(label).strip().lower()) if label is not None else None
+    success = _OUTCOMES.get(str(label).strip().lower()) if label is not None else None
     if success is None and isinstance(score, bool | int | float) and 0 <= score <= 1:
         success = score >= 0.5
     parts = (

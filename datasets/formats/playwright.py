@@ -106,11 +106,9 @@ class _Event:
     type: str
     callId: str | None = None  # noqa: N815
     startTime: float | None = None  # noqa: N815
-    endTime: float | None = None  # noqa: N815
     time: float | None = None
     timestamp: float | None = None
     method: str | None = None
-    apiName: str | None = None  # noqa: N815
     params: dict[str, object] | None = None
     point: Place | None = None
     box: Place | None = None
@@ -238,9 +236,9 @@ def _take(event: _Event, kind: str | None, trace: _Trace) -> None:
     elif event.type == "screencast-frame" and (event.file or event.sha1):
         trace.frames.append(event)
     elif event.type == "frame-snapshot" and event.snapshot and event.snapshot.isMainFrame:
-        held = trace.calls.get(event.snapshot.callId or "")
-        if held is not None:
-            held.url = held.url or event.snapshot.frameUrl
+        known = trace.calls.get(event.snapshot.callId or "")
+        if known is not None:
+            known.url = known.url or event.snapshot.frameUrl
 
 
 def _trajectory(name: str, trace: _Trace, archive: Archive, images: ImageFolder) -> Trajectory:
@@ -317,10 +315,10 @@ def page_action(call: PageCall, size: tuple[float, float] | None) -> Action:
         )
     elif kind == "select":
         options = call.params.get("options")
-        held = (
+        choices = (
             [one for one in options if isinstance(one, dict)] if isinstance(options, list) else []
         )
-        named = (one.get("valueOrLabel", one.get("label", one.get("value"))) for one in held)
+        named = (one.get("valueOrLabel", one.get("label", one.get("value"))) for one in choices)
         value = ", ".join(str(one) for one in named if one is not None) or None
     elif isinstance(value, list):
         value = ", ".join(map(str, value))

@@ -174,13 +174,15 @@ def _trajectory(root: Path, task: Path) -> Trajectory:
         page = folder.first("visible_elements_tree_in_prompt")
         for reply in _replies(folder):
             plan = reply.action_plan
-            for i, said in enumerate(reply.actions or ()):
-                thought = "\n\n".join(part for part in (plan, said.reasoning) if part) or None
+            for i, reply_action in enumerate(reply.actions or ()):
+                thought = (
+                    "\n\n".join(part for part in (plan, reply_action.reasoning) if part) or None
+                )
                 text = _text(page) if page and i == 0 else None
                 steps.append(
                     Step(
                         Observation(str(last.resolve()) if last else None, text=text or None),
-                        _action(said),
+                        _action(reply_action),
                         thought,
                     )
                 )
@@ -208,31 +210,31 @@ def _trajectory(root: Path, task: Path) -> Trajectory:
 
 
 def _label(root: Path, task: Path) -> LabelRecord | None:
-    said = [reply.user_goal_achieved for folder in _folders(task) for reply in _replies(folder)]
-    known = [achieved for achieved in said if achieved is not None]
+    outcomes = [reply.user_goal_achieved for folder in _folders(task) for reply in _replies(folder)]
+    known = [achieved for achieved in outcomes if achieved is not None]
     return (
         LabelRecord(id=_id(root, task), success=known[-1], source="self-report") if known else None
     )
 
 
-def _action(said: _ReplyAction) -> Action:
-    name = said.action_type.lower()
-    option = said.option and (said.option.label or said.option.value)
+def _action(reply_action: _ReplyAction) -> Action:
+    name = reply_action.action_type.lower()
+    option = reply_action.option and (reply_action.option.label or reply_action.option.value)
     value = (
-        said.text
-        or said.url
-        or said.file_url
+        reply_action.text
+        or reply_action.url
+        or reply_action.file_url
         or option
-        or ("+".join(said.keys) if said.keys else None)
-        or said.direction
+        or ("+".join(reply_action.keys) if reply_action.keys else None)
+        or reply_action.direction
     )
-    shown = {"id": said.id, "value": value}
-    action = tool_action(name, {key: held for key, held in shown.items() if held is not None})
+    shown = {"id": reply_action.id, "value": value}
+    action = tool_action(name, {key: field for key, field in shown.items() if field is not None})
     return replace(
         action,
         kind=_KINDS.get(name, action.kind),
         value=value or None,
-        target=None if said.id is None else str(said.id),
+        target=None if reply_action.id is None else str(reply_action.id),
     )
 
 

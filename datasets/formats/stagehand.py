@@ -192,10 +192,10 @@ def load_rubrics(source: str | PathLike[str]) -> Iterator[tuple[str, list[dict[s
         for item in run.task.precomputedRubric.items:
             if item.maxPoints <= 0:
                 continue
-            words = f"{item.criterion}: {item.description}" if item.description else item.criterion
+            text = f"{item.criterion}: {item.description}" if item.description else item.criterion
             criteria.append(
                 {
-                    "text": f"If {item.condition}: {words}" if item.condition else words,
+                    "text": f"If {item.condition}: {text}" if item.condition else text,
                     "weight": item.maxPoints,
                 }
             )
@@ -310,9 +310,11 @@ def _action(step: _Step, size: tuple[float, float] | None) -> Action:
     )
     action = tool_action(name, values, size)
     kind, value = _KINDS.get(name, action.kind), action.value
-    if name == "act" and isinstance(words := values.get("action", values.get("instruction")), str):
-        kind = detect_kind(words.strip().split(" ", 1)[0])
-        return Action(kind, action.text, value=None if kind == "other" else _quoted(words))
+    if name == "act" and isinstance(
+        instruction := values.get("action", values.get("instruction")), str
+    ):
+        kind = detect_kind(instruction.strip().split(" ", 1)[0])
+        return Action(kind, action.text, value=None if kind == "other" else _quoted(instruction))
     if name == "keys":
         value = _text(values, "value", "keys", "text")
     elif name in _ENDS:
@@ -339,10 +341,10 @@ def _text(values: Mapping[str, object], *keys: str) -> str | None:
     return next((text for key in keys if isinstance(text := values.get(key), str) and text), None)
 
 
-def _quoted(words: str) -> str | None:
+def _quoted(instruction: str) -> str | None:
     """Returns the quoted text to type or choose: `type "green tea" into the search field`."""
     for mark in ('"', "'"):
-        parts = words.split(mark)
+        parts = instruction.split(mark)
         if len(parts) >= 3:
             return parts[1]
     return None

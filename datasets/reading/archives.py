@@ -15,7 +15,7 @@ from prill.errors import InputError, MissingExtraError
 
 # An archive may unpack to this many times its size (logs that repeat a conversation reach 40), or
 # to the minimum.
-_MAX_RATIO, _LEAST = 300, 64 * 2**20
+_MAX_RATIO, _MIN_BYTES = 300, 64 * 2**20
 # The bytes that may be unpacked for one record.
 _MAX_RECORD = 2**30
 _ZSTD = 93  # the method's number (PKWARE's APPNOTE.TXT, 4.4.5)
@@ -48,7 +48,7 @@ class Archive:
             raise InputError(f"not a readable ZIP archive: {error}") from None
         self._raw: BinaryIO | None = None
         self._path = path
-        self._left = max(_LEAST, _MAX_RATIO * size)
+        self._left = max(_MIN_BYTES, _MAX_RATIO * size)
         self._record = _MAX_RECORD
         self._entries = {entry.filename: entry for entry in self._zip.infolist()}
         self.names = tuple(self._entries)

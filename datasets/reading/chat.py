@@ -223,15 +223,15 @@ def _conversation(
 
 
 def _parse_actions(message: ChatMessage, size: Screen, read: ReadCall) -> Iterable[_Done]:
-    words = _plain_text(message.content) or message.refusal or ""
+    text = _plain_text(message.content) or message.refusal or ""
     if not message.tool_calls:
-        if words:
+        if text:
             yield _Done(
-                None, Action("message", words, value=words), message.reasoning_content or None
+                None, Action("message", text, value=text), message.reasoning_content or None
             )
         return
     thought: str | None = (
-        "\n\n".join(part for part in (message.reasoning_content, words) if part) or None
+        "\n\n".join(part for part in (message.reasoning_content, text) if part) or None
     )
     for call in read_calls(message.tool_calls):
         name = call.function.name if call.function else call.name

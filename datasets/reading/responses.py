@@ -52,10 +52,10 @@ class _Part:
     stdout: str | None = None
 
     @property
-    def words(self) -> str | None:
+    def display_text(self) -> str | None:
         """Returns the part's text, or the name of its file."""
-        said = self.text or self.refusal or self.logs or self.stdout
-        return said or (f"[file {self.file_id}]" if self.file_id and not self.image_url else None)
+        text = self.text or self.refusal or self.logs or self.stdout
+        return text or (f"[file {self.file_id}]" if self.file_id and not self.image_url else None)
 
 
 _Content = str | tuple[_Part, ...] | _Part | None
@@ -81,7 +81,7 @@ def messages(items: object, *, agent: bool = False) -> Iterator[ChatMessage]:
 
 def _joined(items: Iterable[_Item], agent: bool) -> Iterator[ChatMessage]:
     thoughts: list[str] = []
-    said: ChatMessage | None = None  # the agent's text, until it is known whether a call follows
+    pending: ChatMessage | None = None  # the agent's text, until it is known whether a call follows
     for item in items:
         type_ = item.get("type") or "message"
         if not isinstance(type_, str):
@@ -99,33 +99,39 @@ def _joined(items: Iterable[_Item], agent: bool) -> Iterator[ChatMessage]:
                 str(role or ("assistant" if agent else "user")),
                 _parts(_content(item.get("content"))),
             )
-            if said is not None:
-                yield said
-                said = None
+            if pending is not None:
+                yield pending
+                pending = None
             if message.role == "assistant":
-                said, thoughts = replace(message, reasoning_content="\n".join(thoughts) or None), []
+                pending, thoughts = (
+                    replace(message, reasoning_content="\n".join(thoughts) or None),
+                    [],
+                )
             else:
                 yield message
             continue
         if type_.endswith(_OUTPUT):
-            if said is not None:
-                yield said
-                said = None
+            if pending is not None:
+                yield pending
+                pending = None
             yield from _results(item, item.get("output"))
         elif type_.endswith(_CALL):
-            words = [
+            texts = [
                 *thoughts,
-                *([said.reasoning_content] if said and said.reasoning_content else []),
+                *([pending.reasoning_content] if pending and pending.reasoning_content else []),
             ]
-            calls, reasoning = tuple(_calls(item, type_)), "\n".join(words) or None
+            calls, reasoning = tuple(_calls(item, type_)), "\n".join(texts) or None
             yield ChatMessage(
-                "assistant", said.content if said else None, calls, reasoning_content=reasoning
+                "assistant",
+                pending.content if pending else None,
+                calls,
+                reasoning_content=reasoning,
             )
-            said, thoughts = None, []
+            pending, thoughts = None, []
             for key in ("output", "outputs", "results"):  # of server-side tools
                 yield from _results(item, item.get(key))
-    if said is not None:
-        yield said
+    if pending is not None:
+        yield pending
 
 
 def _calls(item: _Item, type_: str) -> Iterator[ToolCall]:
@@ -148,11 +154,11 @@ def _calls(item: _Item, type_: str) -> Iterator[ToolCall]:
         item.get("action"),
         {key: value for key, value in item.items() if key not in _NOT_SHOWN},
     )
-    given = {**others, **(done if isinstance(done, dict) else {})}
+    fields = {**others, **(done if isinstance(done, dict) else {})}
     yield ToolCall(
         call,
         name=type_.removesuffix(_CALL),
-        arguments={key: v for key, v in given.items() if key != "type"},
+        arguments={key: v for key, v in fields.items() if key != "type"},
     )
 
 
@@ -192,7 +198,9 @@ def _plain_text(content: _Content) -> str:
 def _parts(content: _Content) -> str | tuple[ContentPart, ...] | None:
     if isinstance(content, str | None):
         return content
-    return tuple(ContentPart(part.type, part.words, part.image_url) for part in _as_parts(content))
+    return tuple(
+        ContentPart(part.type, part.display_text, part.image_url) for part in _as_parts(content)
+    )
 
 
 def _records(items: list[object]) -> Iterator[_Item]:

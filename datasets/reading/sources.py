@@ -31,7 +31,7 @@ _MAX_FILES = 40  # files of a folder that are opened for one format
 _HEAD = 64 << 10
 _MARK = b"\xef\xbb\xbf"
 _LARGEST = 64 << 20  # bytes of a document that are parsed to detect its format
-_KEPT = 128 << 20  # bytes of parsed documents that are cached during detection
+_CACHE_BYTES = 128 << 20  # bytes of parsed documents that are cached during detection
 
 
 class Source:
@@ -41,7 +41,7 @@ class Source:
         self.path = Path(path)
         self._value: object = None
         self._is_kept = False
-        self._room = [_KEPT]  # the cache space left, shared by the files of a folder
+        self._room = [_CACHE_BYTES]  # the cache space left, shared by the files of a folder
         self._below: dict[str, Source] = {}
 
     @cached_property

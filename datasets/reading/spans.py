@@ -79,11 +79,11 @@ def is_span(value: object) -> bool:
         return False
     if isinstance(value.get("resourceSpans"), list):
         return True
-    held = value.get("context") if isinstance(value.get("context"), dict) else value
+    ids = value.get("context") if isinstance(value.get("context"), dict) else value
     return (
-        isinstance(held, dict)
-        and any(key in held for key in _IDS[1])
-        and any(key in held for key in _IDS[0])
+        isinstance(ids, dict)
+        and any(key in ids for key in _IDS[1])
+        and any(key in ids for key in _IDS[0])
     )
 
 
@@ -99,11 +99,11 @@ def spans_in(value: object) -> Iterator[Span]:
             yield from spans_in(one)
     elif isinstance(value, dict) and isinstance(value.get("resourceSpans"), list):
         for resource in value["resourceSpans"]:
-            held = _mapping(resource)
-            service = _attributes(_mapping(held.get("resource") or {}).get("attributes")).get(
+            entry = _mapping(resource)
+            service = _attributes(_mapping(entry.get("resource") or {}).get("attributes")).get(
                 "service.name"
             )
-            for scope in _list(held.get("scopeSpans", held.get("instrumentationLibrarySpans"))):
+            for scope in _list(entry.get("scopeSpans", entry.get("instrumentationLibrarySpans"))):
                 for span in _list(_mapping(scope).get("spans")):
                     yield _span(_mapping(span), service)
     elif is_span(value):
@@ -125,8 +125,8 @@ def nested(attributes: Mapping[str, object], *prefixes: str) -> dict[str, object
     """
     trees: dict[str, object] = {}
     for prefix in prefixes:
-        held = value_at(attributes, prefix)
-        trees[prefix] = _parsed(held) if isinstance(held, str) else held
+        whole_value = value_at(attributes, prefix)
+        trees[prefix] = _parsed(whole_value) if isinstance(whole_value, str) else whole_value
     dotted = tuple(f"{prefix}." for prefix in prefixes)
     for key, value in attributes.items():
         if not key.startswith(dotted):
@@ -142,10 +142,10 @@ def value_at(attributes: Mapping[str, object], key: str) -> object:
     """Returns the value at a dotted key, flat or nested; None without it."""
     if key in attributes:
         return attributes[key]
-    held: object = attributes
+    value: object = attributes
     for part in key.split("."):
-        held = held.get(part) if isinstance(held, Mapping) else None
-    return held
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
 
 
 def find_text(attributes: Mapping[str, object], *keys: str) -> str | None:
@@ -159,45 +159,45 @@ def find_text(attributes: Mapping[str, object], *keys: str) -> str | None:
     return None
 
 
-def _span(held: Mapping[str, object], service: object) -> Span:
-    context = {**held, **_mapping(held.get("context") or {})}
+def _span(record: Mapping[str, object], service: object) -> Span:
+    context = {**record, **_mapping(record.get("context") or {})}
     trace, id, parent = (
         next((str(context[key]).removeprefix("0x") for key in keys if context.get(key)), None)
         for keys in _IDS
     )
     if trace is None or id is None:
         raise InputError("a span has no span id or no trace id")
-    attributes = _attributes(held.get("attributes"))
-    if "span_kind" in held:  # the form of Phoenix
-        attributes = {"openinference.span.kind": held["span_kind"], **attributes}
-    events = [_mapping(event) for event in _list(held.get("events"))]
-    resource = _attributes(_mapping(held.get("resource") or {}).get("attributes"))
-    service = service or resource.get("service.name") or held.get("service_name")
-    noted = held.get("annotations", held.get("span_annotations"))
+    attributes = _attributes(record.get("attributes"))
+    if "span_kind" in record:  # the form of Phoenix
+        attributes = {"openinference.span.kind": record["span_kind"], **attributes}
+    events = [_mapping(event) for event in _list(record.get("events"))]
+    resource = _attributes(_mapping(record.get("resource") or {}).get("attributes"))
+    service = service or resource.get("service.name") or record.get("service_name")
+    noted = record.get("annotations", record.get("span_annotations"))
     return Span(
         trace=trace,
         id=id,
         parent=parent,
-        name=str(held.get("name") or held.get("span_name") or ""),
-        start=_seconds(next((held[key] for key in _STARTS if held.get(key) is not None), None)),
+        name=str(record.get("name") or record.get("span_name") or ""),
+        start=_seconds(next((record[key] for key in _STARTS if record.get(key) is not None), None)),
         attributes=attributes,
         events=tuple(
             (str(event.get("name") or ""), _attributes(event.get("attributes"))) for event in events
         ),
-        error=_error(held),
+        error=_error(record),
         service=service if isinstance(service, str) else None,
         annotations=tuple(noted) if isinstance(noted, list) else (),
     )
 
 
-def _error(held: Mapping[str, object]) -> str | None:
-    status = held.get("status")
+def _error(record: Mapping[str, object]) -> str | None:
+    status = record.get("status")
     status = status if isinstance(status, dict) else {}
-    code = status.get("code", status.get("status_code", held.get("status_code")))
+    code = status.get("code", status.get("status_code", record.get("status_code")))
     if code not in (2, "2", "STATUS_CODE_ERROR", "ERROR"):
         return None
-    said = status.get("message", status.get("description", held.get("status_message")))
-    return said if isinstance(said, str) and said else "failed"
+    message = status.get("message", status.get("description", record.get("status_message")))
+    return message if isinstance(message, str) and message else "failed"
 
 
 def _attributes(value: object) -> dict[str, object]:
@@ -214,18 +214,18 @@ def _plain(value: object, depth: int) -> object:
     """Converts a typed value of OTLP to a plain one."""
     if not isinstance(value, dict) or depth > _MAX_DEPTH:
         return None
-    for kind, held in value.items():
+    for kind, inner in value.items():
         if kind == "intValue":
             try:
-                return int(held) if len(str(held)) < 30 else None
+                return int(inner) if len(str(inner)) < 30 else None
             except (ValueError, TypeError):
                 return None
         if kind == "arrayValue":
-            return [_plain(one, depth + 1) for one in _list(_mapping(held).get("values"))]
+            return [_plain(one, depth + 1) for one in _list(_mapping(inner).get("values"))]
         if kind == "kvlistValue":
-            pairs = map(_mapping, _list(_mapping(held).get("values")))
+            pairs = map(_mapping, _list(_mapping(inner).get("values")))
             return {str(pair.get("key")): _plain(pair.get("value"), depth + 1) for pair in pairs}
-        return held  # a text, a number, a boolean, bytes as base64
+        return inner  # a text, a number, a boolean, bytes as base64
     return None
 
 

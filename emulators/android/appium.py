@@ -93,7 +93,7 @@ class AppiumSession:
             message = error.msg or type(error).__name__
             sent = not (
                 isinstance(error, InvalidSessionIdException)
-                or any(words in message for words in _NOT_SENT)
+                or any(text in message for text in _NOT_SENT)
             )
             raise PhoneLostError(f"the {what} failed: {first_line(message)}", sent=sent) from None
 

@@ -62,11 +62,11 @@ class AndroidConfig(PhoneConfig, AndroidSpec):
     def setting(self, run: Playing) -> Setting[Any]:
         """Makes a phone for each worker."""
         devices = [None] * run.copies if self.avd else self.one_a_worker(run.workers)
-        told = {"avd": self.avd, "snapshot": self.snapshot, "backend": self.backend}
+        options = {"avd": self.avd, "snapshot": self.snapshot, "backend": self.backend}
         leftovers = (
             None
             if self.avd
             else "the device keeps what an earlier attempt changed; with a virtual device it "
             "would not"
         )
-        return self.phones(run, AndroidSpec, devices, told, leftovers)
+        return self.phones(run, AndroidSpec, devices, options, leftovers)

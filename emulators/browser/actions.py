@@ -145,18 +145,18 @@ async def _click(page: Page, session: CDPSession, place: BrowserElement | Point 
 async def _type(
     page: Page, session: CDPSession, place: BrowserElement | Point | None, value: str
 ) -> None:
-    words, enter = value.removesuffix("\n"), value.endswith("\n")
+    text, enter = value.removesuffix("\n"), value.endswith("\n")
     element = await _element(session, place)
-    if element is not None and await _call(element, _MENU, words):
+    if element is not None and await _call(element, _MENU, text):
         return
-    if element is not None and await _call(element, _SET, words):
-        words = ""
+    if element is not None and await _call(element, _SET, text):
+        text = ""
     elif place is not None and not await _click(page, session, place):
         return
-    if len(words) > _BY_KEYS:
-        await page.keyboard.insert_text(words)
-    elif words:
-        await page.keyboard.type(words)
+    if len(text) > _BY_KEYS:
+        await page.keyboard.insert_text(text)
+    elif text:
+        await page.keyboard.type(text)
     if enter:
         await page.keyboard.press("Enter")
 

@@ -163,5 +163,5 @@ def _repeats(node: Node, lines: Sequence[TreeLine], above: Sequence[tuple[Node, 
         or any(other.role in _FIELDS for other, _ in above)
     ):
         return False
-    words = repr(node.name)[1:-1]
-    return not words or any(words in line.text for line in lines[-3:])
+    name = repr(node.name)[1:-1]
+    return not name or any(name in line.text for line in lines[-3:])

@@ -34,14 +34,16 @@ class PagesConfig(EnvironmentConfig, PageSpec):
 
     def check(self) -> None:
         """Checks the window's size."""
-        if (given := self.viewport) is None:
+        if (viewport := self.viewport) is None:
             return
         width, _, height = (
-            given.partition("x") if isinstance(given, str) else (str(given[0]), "", str(given[1]))
+            viewport.partition("x")
+            if isinstance(viewport, str)
+            else (str(viewport[0]), "", str(viewport[1]))
         )
         if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
             raise OptionError(
-                f"viewport: expected a size such as 1280x720, got {given!r}", "viewport"
+                f"viewport: expected a size such as 1280x720, got {viewport!r}", "viewport"
             )
         object.__setattr__(self, "viewport", f"{int(width)}x{int(height)}")
 
@@ -96,7 +98,7 @@ class WebConfig(GoalsConfig, PagesConfig):
             for _ in range(run.copies)
         ]
         leftovers = "the sites keep what an earlier attempt changed there"
-        told = {**self.shown(), **self.more()}
+        settings = {**self.shown(), **self.more()}
         return self.goal_setting(
-            environments, "web", told, close=browser.close, leftovers=leftovers
+            environments, "web", settings, close=browser.close, leftovers=leftovers
         )

@@ -51,9 +51,9 @@ class BrowserGymConfig(EnvironmentConfig):
             raise UsageError(
                 "tasks is missing; name some, for example miniwob.click-test", parameters=("tasks",)
             )
-        told: dict[str, Any] = {"slow_mo": self.slow_mo, "pause": self.pause}
+        options: dict[str, Any] = {"slow_mo": self.slow_mo, "pause": self.pause}
         environments: list[Any] = [
-            make_environment("browsergym", images=run.images, **told, timeout=self.timeout)
+            make_environment("browsergym", images=run.images, **options, timeout=self.timeout)
             for _ in range(run.copies)
         ]
         names = [name.strip().removeprefix("browsergym/") for name in str(self.tasks).split(",")]
@@ -63,7 +63,7 @@ class BrowserGymConfig(EnvironmentConfig):
             if lasting
             else None
         )
-        told |= self.more()
+        options |= self.more()
         return Setting(
-            environments, names, BrowserGym.task, BrowserGym.grade, told, leftovers=leftovers
+            environments, names, BrowserGym.task, BrowserGym.grade, options, leftovers=leftovers
         )

@@ -70,7 +70,7 @@ class BrowserGym:
         self._settings = Settings(images=str(images.resolve()), slow_mo=slow_mo, pause=pause)
         self._timeout = timeout
         self._process: asyncio.subprocess.Process | None = None
-        self._words: IO[bytes] | None = None
+        self._log: IO[bytes] | None = None
         self._last = HostReply()
         self._untouched: tuple[str, int] | None = None
 
@@ -172,7 +172,7 @@ class BrowserGym:
     async def close(self) -> None:
         """Ends the process and its browser; safe to call twice."""
         process, self._process = self._process, None
-        words, self._words = self._words, None
+        log, self._log = self._log, None
         if process is not None:
             assert process.stdin is not None
             process.stdin.close()
@@ -183,8 +183,8 @@ class BrowserGym:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-        if words is not None:
-            words.close()
+        if log is not None:
+            log.close()
 
     def _observation(self) -> Observation:
         return Observation(
@@ -230,7 +230,7 @@ class BrowserGym:
                 await self.close()
 
     async def _start(self) -> asyncio.subprocess.Process:
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -238,18 +238,18 @@ class BrowserGym:
             msgspec.json.encode(self._settings).decode(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=self._words,
+            stderr=self._log,
             start_new_session=True,
             limit=_LONGEST_LINE,
         )
         return self._process
 
     def _last_output(self) -> str:
-        assert self._words is not None
-        self._words.seek(max(0, self._words.seek(0, os.SEEK_END) - 4000))
+        assert self._log is not None
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 4000))
         lines = [
             line.strip()
-            for line in self._words.read().decode(errors="replace").splitlines()
+            for line in self._log.read().decode(errors="replace").splitlines()
             if line.strip()
         ]
         return lines[-1] if lines else "it ended without a word"
@@ -326,10 +326,10 @@ def _point_at(kind: str, bid: str | None, point: tuple[int, int] | None) -> str:
 
 def _type(bid: str | None, point: tuple[int, int] | None, value: str) -> str:
     """Formats typing; a line feed at the end is the Enter key."""
-    words, enter = value.removesuffix("\n"), value.endswith("\n")
+    text, enter = value.removesuffix("\n"), value.endswith("\n")
     if bid is not None:
-        return f"fill({bid!r}, {words!r})" + (f"\npress({bid!r}, 'Enter')" if enter else "")
-    lines = [f"keyboard_type({words!r})"] if words else []
+        return f"fill({bid!r}, {text!r})" + (f"\npress({bid!r}, 'Enter')" if enter else "")
+    lines = [f"keyboard_type({text!r})"] if text else []
     lines += ["keyboard_press('Enter')"] if enter else []
     return "\n".join([f"mouse_click{point}", *lines] if point else lines) or NOTHING
 

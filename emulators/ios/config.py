@@ -46,6 +46,8 @@ class IosConfig(PhoneConfig, IosSpec):
         devices = [named] * run.copies if shared else self.one_a_worker(run.workers)
         # A clone depends on the prepared simulator; erased simulators are interchangeable.
         clone = named if self.restore == "clone" else None
-        told = {"simulator": clone, "restore": self.restore, "swipe_up": self.swipe_up}
-        kept = "the simulator keeps what an earlier attempt changed"
-        return self.phones(run, IosSpec, devices, told, kept if self.restore == "none" else None)
+        options = {"simulator": clone, "restore": self.restore, "swipe_up": self.swipe_up}
+        leftovers = "the simulator keeps what an earlier attempt changed"
+        return self.phones(
+            run, IosSpec, devices, options, leftovers if self.restore == "none" else None
+        )

@@ -267,13 +267,13 @@ async def _accessibility(simulator: Simulator) -> bool | None:
 async def _built(companion: str) -> str:
     """Returns the companion's build date, since it has no version number; empty if unknown."""
     try:
-        said = (await run((companion, "--version"), 10.0)).strip()
+        output = (await run((companion, "--version"), 10.0)).strip()
     except EnvironmentFailedError:
         return ""
     try:
-        date = json.loads(said.splitlines()[-1])["build_date"]
+        date = json.loads(output.splitlines()[-1])["build_date"]
     except (ValueError, LookupError, TypeError):
-        return f" ({said.splitlines()[0][:60]})" if said else ""
+        return f" ({output.splitlines()[0][:60]})" if output else ""
     return f" (built {str(date)[:60]})"
 
 

@@ -402,13 +402,13 @@ class MiniWobConfig(EnvironmentConfig):
         browser = Chromium()
         # If the page ended its episodes, the scripted agent would act `stop` exactly in those that
         # were not submitted.
-        told = {
+        settings = {
             "announce_end": not run.scripted if self.announce_end is None else self.announce_end,
             "settle": self.settle,
             "text": self.text or run.page_text or "lines",
             "hidden": self.hidden,
         }
-        options: dict[str, Any] = {**told, "boxes": bool(self.boxes), "timeout": self.timeout}
+        options: dict[str, Any] = {**settings, "boxes": bool(self.boxes), "timeout": self.timeout}
         environments: list[Any] = [
             make_environment("miniwob", images=run.images, browser=browser, **options)
             for _ in range(run.copies)
@@ -417,7 +417,7 @@ class MiniWobConfig(EnvironmentConfig):
         # Boxes that are off, explicitly or by default, give the same episode ids.
         more = (self if self.boxes else self.copy_with(boxes=None)).more()
         return Setting(
-            environments, tasks, MiniWoB.task, MiniWoB.grade, {**told, **more}, browser.close
+            environments, tasks, MiniWoB.task, MiniWoB.grade, {**settings, **more}, browser.close
         )
 
     def scripts(self) -> None:

@@ -164,10 +164,10 @@ async def _press(page: Page, element: ElementHandle | None, keys: str) -> None:
         return
     if element is not None:
         await element.focus()
-    *held, last = key_combination(keys).replace("++", "+plus").split("+")
+    *modifiers, last = key_combination(keys).replace("++", "+plus").split("+")
     pressed: list[str] = []
     try:
-        for key in held:
+        for key in modifiers:
             await page.keyboard.down(key)
             pressed.append(key)
         await page.keyboard.press("+" if last == "plus" else last)

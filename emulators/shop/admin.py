@@ -57,13 +57,13 @@ def dashboard(request: ShopRequest) -> Response:
 
 def orders(request: ShopRequest) -> Response:
     """All orders, or those with a status or of a customer."""
-    status, words = request.query.get("status", ""), request.query.get("q", "").strip().lower()
+    status, query = request.query.get("status", ""), request.query.get("q", "").strip().lower()
     names = _names(request)
     matches = [
         o
         for o in request.store.orders
         if (not status or o.status == status)
-        and (not words or words in f"{o.label} {o.email} {names[o.email]}".lower())
+        and (not query or query in f"{o.label} {o.email} {names[o.email]}".lower())
     ]
     sought = request.query.get("q", "")
     return _page("Orders", "orders", matches, names, _STATUSES, status, sought)

@@ -241,8 +241,8 @@ class WebArena:
         )
         if sites:
             passwords = tuple(account.password for account in self._sites.accounts.values())
-            told = {"PRILL_TASK": task_id, "PRILL_SITES": ",".join(sorted(sites))}
-            await reset_sites(command, self._spec.reset_timeout, passwords, told)
+            variables = {"PRILL_TASK": task_id, "PRILL_SITES": ",".join(sorted(sites))}
+            await reset_sites(command, self._spec.reset_timeout, passwords, variables)
             self._changed -= sites
         if setup.changes:
             self._changed |= set(setup.sites)

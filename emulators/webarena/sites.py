@@ -136,12 +136,15 @@ def _below(url: str, start: str) -> str | None:
 
 
 async def reset_sites(
-    command: str, limit: float, secret: tuple[str, ...] = (), told: Mapping[str, str] | None = None
+    command: str,
+    limit: float,
+    secret: tuple[str, ...] = (),
+    variables: Mapping[str, str] | None = None,
 ) -> None:
     """Runs the command, or asks for the address when it is one, and waits for the end, `limit`
     seconds at most.
 
-    `told` are environment variables for a command.
+    `variables` are environment variables for a command.
 
     An address is that of a reset server such as BrowserGym's: `http://host:7565/reset`, next to
     which /status says `Ready for duty!` once it is done; a server without a /status is done when it
@@ -161,7 +164,7 @@ async def reset_sites(
                 f"the reset at {server} is not finished after {limit:g} s"
             ) from None
     else:
-        await _run(command, limit, secret, told or {})
+        await _run(command, limit, secret, variables or {})
 
 
 async def _ask(parts: SplitResult, server: str) -> None:
@@ -190,7 +193,7 @@ async def _ask(parts: SplitResult, server: str) -> None:
 
 
 async def _run(
-    command: str, limit: float, secret: tuple[str, ...], told: Mapping[str, str]
+    command: str, limit: float, secret: tuple[str, ...], variables: Mapping[str, str]
 ) -> None:
     # A file and not a pipe: servers that the command leaves running keep its outputs open.
     with tempfile.TemporaryFile() as errors:
@@ -199,7 +202,7 @@ async def _run(
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=errors,
-            env={**os.environ, **told},
+            env={**os.environ, **variables},
             start_new_session=True,
         )
         try:

@@ -163,10 +163,10 @@ def product(checks: Sequence[Check]) -> bool | None:
 
 def note(checks: Sequence[Check]) -> str | None:
     """Formats the failed and undecided checks as text; None if all passed."""
-    words = {False: "failed", None: "undecided"}
+    states = {False: "failed", None: "undecided"}
     return (
         "; ".join(
-            f"{words[check.passed]}: {check.text}" for check in checks if check.passed is not True
+            f"{states[check.passed]}: {check.text}" for check in checks if check.passed is not True
         )
         or None
     )

@@ -47,11 +47,11 @@ def stop_early(trajectory: Trajectory, left_out: float) -> Trajectory | None:
     steps = trajectory.steps
     if steps and steps[-1].action.is_final:
         steps = steps[:-1]
-    kept = ceil(len(steps) * (1 - left_out))
-    if not kept or (left_out and kept == len(steps)):
+    count = ceil(len(steps) * (1 - left_out))
+    if not count or (left_out and count == len(steps)):
         return None
     states = trajectory.observations
-    stopped = _stopped(trajectory, steps[:kept], states[min(kept, len(states) - 1)])
+    stopped = _stopped(trajectory, steps[:count], states[min(count, len(states) - 1)])
     ending = {"truncated": False, "terminated": True}
     metadata: dict[str, Any] = {
         key: ending.get(key, value) for key, value in trajectory.metadata.items()
@@ -62,12 +62,12 @@ def stop_early(trajectory: Trajectory, left_out: float) -> Trajectory | None:
 def without_thoughts(trajectory: Trajectory, share: float) -> Trajectory | None:
     """Removes the latest thoughts, this share of all; returns None if there is none to remove."""
     places = [i for i, step in enumerate(trajectory.steps) if step.thought]
-    gone = set(places[len(places) - ceil(len(places) * share) :])
+    removed = set(places[len(places) - ceil(len(places) * share) :])
     steps = tuple(
-        replace(step, thought=None) if i in gone else step
+        replace(step, thought=None) if i in removed else step
         for i, step in enumerate(trajectory.steps)
     )
-    return replace(trajectory, steps=steps) if gone else None
+    return replace(trajectory, steps=steps) if removed else None
 
 
 def pad_thoughts(trajectory: Trajectory, characters: int) -> Trajectory | None:

@@ -200,7 +200,7 @@ def _last_states(
 def _on_pages(
     trajectory: Trajectory, change: Callable[[str], str], count: int = 1
 ) -> Trajectory | None:
-    def words(state: Observation) -> Observation:
+    def replace_text(state: Observation) -> Observation:
         # None and "" stay unchanged: nothing is added if nothing was recorded.
         return replace(
             state,
@@ -208,7 +208,7 @@ def _on_pages(
             caption=state.caption and change(state.caption),
         )
 
-    return _changed(trajectory, _last_states(trajectory, words, count))
+    return _changed(trajectory, _last_states(trajectory, replace_text, count))
 
 
 def _changed(before: Trajectory, after: Trajectory) -> Trajectory | None:

@@ -184,10 +184,10 @@ class Calibrated:
     """
 
     def __init__(self, judge: Evaluator, calibration: Calibration) -> None:
-        mine, theirs = judge.info, calibration.evaluator
-        if comparable(mine) != comparable(theirs):
+        own, fitted = judge.info, calibration.evaluator
+        if comparable(own) != comparable(fitted):
             both = " and ".join(
-                f"{e.name} {e.version} ({e.model}, {e.prompt}, {e.params})" for e in (mine, theirs)
+                f"{e.name} {e.version} ({e.model}, {e.prompt}, {e.params})" for e in (own, fitted)
             )
             raise UsageError(
                 "a calibration only applies to the judge it was made for; judge and "
@@ -196,13 +196,13 @@ class Calibrated:
         self.judge = judge
         self.calibration = calibration
         params = {
-            "judge": mine.name,
-            "judge_version": mine.version,
-            **mine.params,
+            "judge": own.name,
+            "judge_version": own.version,
+            **own.params,
             "calibration": calibration.hash,
             "threshold": calibration.threshold,
         }
-        self.info = EvaluatorInfo(f"calibrated {mine.name}", "1", mine.model, mine.prompt, params)
+        self.info = EvaluatorInfo(f"calibrated {own.name}", "1", own.model, own.prompt, params)
 
     @property
     def parts(self) -> Sequence[Evaluator]:

@@ -155,7 +155,7 @@ _STATES = 2
 # Minimum number of distinct words in a substantial answer.
 _MIN_SAID = 4
 # Counts are capped here, so that a model fitted on runs of 30 steps works on a run of 1,000.
-_MOST = 50
+_MAX_COUNT = 50
 
 
 # Lookalike letters of other alphabets (the common ones of Unicode's confusables), and invisible
@@ -320,7 +320,7 @@ def _narrow(trajectory: Trajectory, last: set[str]) -> list[float]:
         log1p(len(goal_words)),
         trajectory.error is not None, log1p(len(last & _ERRORS)),
         log1p(n), n >= 7, n >= 10, n >= 15, n >= 25,
-        log1p(n - len(by_signature)), min(most, _MOST), min(run, _MOST), run >= 3,
+        log1p(n - len(by_signature)), min(most, _MAX_COUNT), min(run, _MAX_COUNT), run >= 3,
         *(log1p(by_kind[kind]) for kind in _KINDS),
     ]  # fmt: skip
 
@@ -335,9 +335,9 @@ def _telemetry(trajectory: Trajectory) -> list[float]:
     cut = cut_off(trajectory)
     steps, share, last = log1p(n), repeated / n, kinds[-1]
     numbers: list[float] = [
-        min(n, _MOST), steps, n <= 3, n <= 6, n <= 9, n >= 15, n >= 25,
+        min(n, _MAX_COUNT), steps, n <= 3, n <= 6, n <= 9, n >= 15, n >= 25,
         cut, last == "answer", last == "stop", last not in ("answer", "stop"), trajectory.error is not None,  # noqa: E501
-        share, log1p(repeated), min(different, _MOST), min(most, _MOST), min(run, _MOST), run >= 3, len(set(signatures[-5:])),  # noqa: E501
+        share, log1p(repeated), min(different, _MAX_COUNT), min(most, _MAX_COUNT), min(run, _MAX_COUNT), run >= 3, len(set(signatures[-5:])),  # noqa: E501
     ]  # fmt: skip
     numbers += (0.0, 0.0, 0.0, 0.0) if cut else (n >= 15, steps, share, run >= 3)
     for kind in _KINDS:

@@ -234,15 +234,17 @@ class Stacked:
     def __init__(self, model: StackModel, judges: Sequence[Evaluator], *, label: str) -> None:
         self.model = model
         self.student = Student(model.student, label=label)
-        given = {comparable(judge.info): judge for judge in judges}
+        available = {comparable(judge.info): judge for judge in judges}
         self.judges: list[Evaluator] = []
         for source in model.sources:
-            judge = given.pop(comparable(source.judge), None)
+            judge = available.pop(comparable(source.judge), None)
             if judge is None:
-                raise UsageError(_missing(source.judge, [other.info for other in given.values()]))
+                raise UsageError(
+                    _missing(source.judge, [other.info for other in available.values()])
+                )
             self.judges.append(judge)
-        if given:
-            names = ", ".join(judge.info.name for judge in given.values())
+        if available:
+            names = ", ".join(judge.info.name for judge in available.values())
             raise UsageError(f"{names}: this file was not fitted with this judge")
         self.info = EvaluatorInfo(
             "stacked",
@@ -298,21 +300,21 @@ class Stacked:
             opinions=tuple(map(opinion, verdicts)),
             fitted_on=worst((own, *(v.fitted_on for v in verdicts))),
         )
-        said = "; ".join(f"{v.evaluator.name} {_verdict_text(v)}" for v in verdicts)
+        opinions = "; ".join(f"{v.evaluator.name} {_verdict_text(v)}" for v in verdicts)
         if found is None:
             # prefer the reason of a failure that a retry may fix
             silent = [v for v in verdicts if v.unscored is not None]
             last = next((v for v in silent if v.unscored != "no_evidence"), silent[0])
-            return replace(blank, unscored=last.unscored, reason=f"too little evidence: {said}")
-        asked = len(verdicts) - 1
-        left = [source.name for source in self.model.sources[asked:]]
+            return replace(blank, unscored=last.unscored, reason=f"too little evidence: {opinions}")
+        calls = len(verdicts) - 1
+        left = [source.name for source in self.model.sources[calls:]]
         rest = f"; not called: {', '.join(left)}" if left else ""
         return replace(
             blank,
             success=found >= stage.threshold,
             score=found,
             unscored=None,
-            reason=f"{said}{rest}; success from {stage.threshold:g}",
+            reason=f"{opinions}{rest}; success from {stage.threshold:g}",
         )
 
     def out_of_fold(

@@ -484,10 +484,10 @@ def _walk(
     found: Sequence[Sequence[tuple[float | None, Stage]]], i: int, width: float
 ) -> tuple[float | None, bool, int]:
     """Returns the decision on a run by the plan of that width, and the number of judges called."""
-    for asked, stage_found in enumerate(found):
+    for calls, stage_found in enumerate(found):
         p, stage = stage_found[i]
-        if asked == len(found) - 1 or stage.is_sure(p, width):
-            return (*_decided(p, stage), asked)
+        if calls == len(found) - 1 or stage.is_sure(p, width):
+            return (*_decided(p, stage), calls)
     raise AssertionError("the last stage decides")
 
 
@@ -504,15 +504,15 @@ def _plan_point(
     decisions: Decisions = [(None, False)] * len(data.truths)
     for i, (p, call, _) in walked.items():
         decisions[i] = (p, call)
-    asked = [sum(n > k for *_, n in walked.values()) / len(walked) for k in range(len(sources))]
-    cost = sum(share * _price(source, unit) for share, source in zip(asked, sources, strict=True))
+    shares = [sum(n > k for *_, n in walked.values()) / len(walked) for k in range(len(sources))]
+    cost = sum(share * _price(source, unit) for share, source in zip(shares, sources, strict=True))
     kappa, ends = _with_interval(
         _tables(data, chosen, decisions), lambda sums: figures(sums)[:, [_KAPPA]], 1.0
     )
     names = [source.name for source in sources]
     return PlanPoint(
         width=width,
-        asked={name: round(share, 4) for name, share in zip(names, asked, strict=True)},
+        asked={name: round(share, 4) for name, share in zip(names, shares, strict=True)},
         cost=_rounded(cost),
         kappa=kappa,
         interval=ends,

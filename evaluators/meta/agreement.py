@@ -230,10 +230,10 @@ class Agreement(Tabular):
     def _repr_html_(self) -> str:
         from html import escape
 
-        def words(rows: Iterable[str]) -> str:
+        def lines_html(rows: Iterable[str]) -> str:
             return f"<p>{'<br>'.join(map(escape, rows))}</p>"
 
-        return f"<div>{words(header_lines(self))}{self.table()._repr_html_()}{words(not_judged_rows(self))}</div>"  # noqa: E501
+        return f"<div>{lines_html(header_lines(self))}{self.table()._repr_html_()}{lines_html(not_judged_rows(self))}</div>"  # noqa: E501
 
     def _figure(self, name: str) -> Figure:
         return next(figure for figure in self.figures if figure.name == name)
@@ -305,14 +305,14 @@ def not_judged_rows(result: Agreement) -> Iterator[str]:
     kinds = ", ".join(
         f"{count} {kind.replace('_', ' ')}" for kind, count in result.undecided_by.items()
     )
-    apart = {
+    counts = {
         "verdicts without label": result.verdicts_without_label,
         "labels without verdict": result.labels_without_verdict - result.missing,
         f"undecided labels ({kinds})": result.undecided,
     }
-    if any(apart.values()):
+    if any(counts.values()):
         yield "Not compared: " + ", ".join(
-            f"{count} {what}" for what, count in apart.items() if count
+            f"{count} {what}" for what, count in counts.items() if count
         )
 
 

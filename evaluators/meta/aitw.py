@@ -258,12 +258,12 @@ def match_actions(
             counts["broken_off" if item.id in gold else "not_recorded"] += 1
             continue
         task, steps, bare = gold[item.id]
-        said = [step.action for step in item.steps]
-        counts["unpredicted_steps"] += max(0, len(steps) - len(said))
-        counts["further_predictions"] += max(0, len(said) - len(steps))
+        predictions = [step.action for step in item.steps]
+        counts["unpredicted_steps"] += max(0, len(steps) - len(predictions))
+        counts["further_predictions"] += max(0, len(predictions) - len(steps))
         counts["without_boxes"] += bare
         pairs = [
-            replace(step, predicted=said[i] if i < len(said) else None)
+            replace(step, predicted=predictions[i] if i < len(predictions) else None)
             for i, step in enumerate(steps)
         ]
         rows.setdefault(cluster(item.id, {item.id: task}), []).append(_counts(pairs))
@@ -286,11 +286,11 @@ def match_actions(
 
 def _recorded_boxes(item: Trajectory) -> list[tuple[Box, ...]]:
     """Returns the boxes of each step; empty if the trajectory has none. Raises UsageError."""
-    given: Any = item.metadata.get("boxes")
-    if given is None:
+    boxes: Any = item.metadata.get("boxes")
+    if boxes is None:
         return []
     try:
-        found = [tuple(Box(*map(float, box)) for box in step) for step in given]
+        found = [tuple(Box(*map(float, box)) for box in step) for step in boxes]
     except (TypeError, ValueError):
         found = []
     if len(found) != len(item.steps):

@@ -127,7 +127,7 @@ class _Item:
     """
 
     id: str
-    told: Value | None
+    predicted: Value | None
     truth: Value | None
     state: str = ""
 
@@ -198,8 +198,8 @@ def measure_answers(
 def _questions(evaluator: EvaluatorInfo, verdicts: Iterable[Verdict]) -> dict[str, Question | None]:
     """Returns the judge's questions by text; None: the type is known from the answers only."""
     found: dict[str, Question | None] = {}
-    asked = evaluator.params.get("questions")
-    for one in asked if isinstance(asked, list | tuple) else ():
+    questions = evaluator.params.get("questions")
+    for one in questions if isinstance(questions, list | tuple) else ():
         if isinstance(one, Mapping) and isinstance(text := one.get("question"), str):
             answer = one.get("answer")
             known = answer in (YES_NO, NUMBER) if isinstance(answer, str) else False
@@ -224,21 +224,21 @@ def _measure_question(
     tasks: Mapping[str, str] | None,
 ) -> Iterator[AnswerAgreement]:
     """Yields the agreement on a question, or on each field of its answers."""
-    told: dict[str, dict[str, Value | None]] = {}
+    by_question: dict[str, dict[str, Value | None]] = {}
     states: dict[str, str] = {}
     votes: dict[str, list[tuple[str | None, dict[str, Value | None]]]] = {}
     for id, records in by_id.items():
-        given = [r for r in records if r.answers and text in r.answers]
-        if not given:
+        answered = [r for r in records if r.answers and text in r.answers]
+        if not answered:
             continue
-        votes[id] = [(r.annotator, _fields(text, question, r, id)) for r in given]
-        states[id], told[id] = _told(latest.get(id), text)
+        votes[id] = [(r.annotator, _fields(text, question, r, id)) for r in answered]
+        states[id], by_question[id] = _answer(latest.get(id), text)
     names = sorted({name for one in votes.values() for _, part in one for name in part})
     fields = [name for name in names if name] or [""]
     for name in fields:
         items = []
         for id, cast in votes.items():
-            value = told[id].get(name)
+            value = by_question[id].get(name)
             state = states[id] or ("cannot tell" if value is None else "")
             items.append(
                 _Item(
@@ -274,7 +274,7 @@ def _split(value: AnswerValue) -> dict[str, Value | None]:
     return {"": value}
 
 
-def _told(verdict: Verdict | None, text: str) -> tuple[str, dict[str, Value | None]]:
+def _answer(verdict: Verdict | None, text: str) -> tuple[str, dict[str, Value | None]]:
     """Returns why the judge has no answer ("": it has one), and the answer by field."""
     if verdict is None:
         return "missing", {}
@@ -290,14 +290,14 @@ def _decide(votes: Sequence[tuple[str | None, Value | None]], truth: str) -> Val
 
     An annotator who gave several answers has none.
     """
-    given: dict[str, set[Value]] = {}
+    by_annotator: dict[str, set[Value]] = {}
     first: Value | None = None
     for i, (who, value) in enumerate(votes):
         if value is None:
             continue
         first = value if first is None else first
-        given.setdefault(who or f"\0{i}", set()).add(value)
-    values = {who: next(iter(found)) for who, found in given.items() if len(found) == 1}
+        by_annotator.setdefault(who or f"\0{i}", set()).add(value)
+    values = {who: next(iter(found)) for who, found in by_annotator.items() if len(found) == 1}
     if truth == "first":
         return first
     if truth not in RULES:
@@ -323,7 +323,7 @@ def _kind(question: Question | None, items: Sequence[_Item]) -> Kind:
             if question.answer == NUMBER
             else "yes/no"
         )
-    values = [v for item in items for v in (item.told, item.truth) if v is not None]
+    values = [v for item in items for v in (item.predicted, item.truth) if v is not None]
     if values and all(isinstance(value, bool) for value in values):
         return "yes/no"
     return "number" if values and all(map(_is_number, values)) else "label"
@@ -385,17 +385,17 @@ def _label_figures(items: Sequence[_Item], tasks: Mapping[str, str] | None) -> t
         # equal, compared, all; then the judge's and the true answers by category
         row = [0.0] * (3 + 2 * count)
         row[2] = 1
-        if not item.state and item.told is not None and item.truth is not None:
-            row[0], row[1] = float(_category(item.told) == _category(item.truth)), 1
-            row[3 + kinds[_category(item.told)]] = 1
+        if not item.state and item.predicted is not None and item.truth is not None:
+            row[0], row[1] = float(_category(item.predicted) == _category(item.truth)), 1
+            row[3 + kinds[_category(item.predicted)]] = 1
             row[3 + count + kinds[_category(item.truth)]] = 1
         values.append(row)
 
     def statistic(sums: NDArray[Any]) -> NDArray[Any]:
         with np.errstate(divide="ignore", invalid="ignore"):
             equal = sums[:, 0] / sums[:, 1]
-            mine, theirs = sums[:, 3 : 3 + count], sums[:, 3 + count :]
-            chance = (mine * theirs).sum(axis=1) / sums[:, 1] ** 2
+            judged_counts, label_counts = sums[:, 3 : 3 + count], sums[:, 3 + count :]
+            chance = (judged_counts * label_counts).sum(axis=1) / sums[:, 1] ** 2
             kappa = np.where(chance < 1, (equal - chance) / (1 - chance), np.nan)
             return np.stack([equal, kappa, sums[:, 0] / sums[:, 2]], axis=1)
 
@@ -411,7 +411,7 @@ def _category(value: Value) -> str:
 
 
 def _categories(items: Iterable[_Item]) -> list[str]:
-    return sorted({_category(v) for i in items for v in (i.told, i.truth) if v is not None})
+    return sorted({_category(v) for i in items for v in (i.predicted, i.truth) if v is not None})
 
 
 def _number_figures(items: Sequence[_Item], tasks: Mapping[str, str] | None) -> tuple[Figure, ...]:
@@ -426,8 +426,8 @@ def _number_figures(items: Sequence[_Item], tasks: Mapping[str, str] | None) -> 
     if not items:
         return tuple(Figure(name, 0.0, undefined=True) for name in names)
     pairs = [
-        (float(i.told), float(i.truth))
-        if not i.state and i.told is not None and i.truth is not None
+        (float(i.predicted), float(i.truth))
+        if not i.state and i.predicted is not None and i.truth is not None
         else None
         for i in items
     ]
@@ -485,14 +485,14 @@ def _page(result: AnswersAgreement) -> Iterator[str]:
         if one.majority is not None:
             constant = printable(f"always {one.majority_answer}")[:18]
             yield f"{constant + ' (no judge)':<29}{one.majority:>7.3f}"
-        told = {
+        counts = {
             "the judge cannot tell": one.cannot_tell,
             **{f"unscored: {reason}": count for reason, count in one.unscored.items()},
             "without a verdict": one.missing,
             "undecided labels": one.undecided,
         }
-        if any(told.values()):
-            yield "Not compared: " + ", ".join(f"{n} {what}" for what, n in told.items() if n)
+        if any(counts.values()):
+            yield "Not compared: " + ", ".join(f"{n} {what}" for what, n in counts.items() if n)
         yield from about_intervals(one.figures, one.clusters, result.clustered_by)
     if result.unasked or result.unlabelled:
         yield ""

@@ -297,7 +297,7 @@ def _unreachable(scores: list[float], truths: list[bool], target: float) -> str:
     return (
         f"no threshold has a precision of at least {target:g} at 95 % confidence; the "
         f"nearest is a calibrated score of {best.threshold:g}, with {best.right} of "
-        f"{best.called} correct; even without an error, {_least_called(target, 1)} runs "
+        f"{best.called} correct; even without an error, {_min_called(target, 1)} runs "
         "would have to be called successes; label more runs, or lower the target"
     )
 
@@ -423,12 +423,12 @@ def _starts(runs: int, target: float) -> list[int]:
     so on.
     """
     starts: list[int] = []
-    while (least := _least_called(target, len(starts) + 1)) << len(starts) <= runs:
+    while (least := _min_called(target, len(starts) + 1)) << len(starts) <= runs:
         starts = [least << i for i in range(len(starts) + 1)]
     return starts
 
 
-def _least_called(target: float, starts: int) -> int:
+def _min_called(target: float, starts: int) -> int:
     """Returns how many runs, if all are right, prove the precision at one of `starts` starts."""
     return ceil(log((1 - CONFIDENCE) / starts) / log(target))
 

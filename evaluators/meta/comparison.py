@@ -145,7 +145,7 @@ def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = N
         for name in (cluster(p.verdict.id, tasks) for p in both)
     ]
     tables = np.zeros((len(row_of), 2), dtype=np.int64)
-    np.add.at(tables, rows, [(int(mine) - int(other), 1) for mine, other in right])
+    np.add.at(tables, rows, [(int(right_a) - int(right_b), 1) for right_a, right_b in right])
     low, high = intervals(tables, ratio_of_rows, (-1.0,))
     b, c = (right.count(kind) for kind in ((True, False), (False, True)))
     p, test = mcnemar(b, c)

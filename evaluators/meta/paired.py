@@ -301,7 +301,9 @@ def _completed(tasks: Iterable[TaskRuns], a: bool, b: bool) -> Iterator[TaskRuns
     """Yields the tasks with runs of both agents, with an assumed outcome for unscored runs."""
     for task in tasks:
         if task.a and task.b:
-            sides = ([run or (told,) for run in runs] for runs, told in ((task.a, a), (task.b, b)))
+            sides = (
+                [run or (value,) for run in runs] for runs, value in ((task.a, a), (task.b, b))
+            )
             yield TaskRuns(task.task, *sides)
 
 

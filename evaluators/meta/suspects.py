@@ -82,9 +82,9 @@ def _contradiction(truth: bool, judges: Sequence[Opinion]) -> str | None:
     scored = [judge for judge in judges if judge.success is not None]
     if not scored or any(judge.success == truth for judge in scored):
         return None
-    words = {True: "success", False: "failure"}
+    names = {True: "success", False: "failure"}
     return (
-        f"labelled a {words[truth]}, but every judge says {words[not truth]} ({len(scored)} "
+        f"labelled a {names[truth]}, but every judge says {names[not truth]} ({len(scored)} "
         f"of {len(judges)} are scored)"
     )
 

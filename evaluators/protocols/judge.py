@@ -45,7 +45,7 @@ from prill.types import Findings, FrameGrade, Trajectory, UnscoredReason, Usage,
 # The place of the images in a user turn.
 _IMAGES = "\ue001"
 # No call was made, or none that the authors' code would have made.
-_NOT_ASKED: frozenset[UnscoredReason] = frozenset({"budget", "no_evidence", "input"})
+_WITHOUT_CALL: frozenset[UnscoredReason] = frozenset({"budget", "no_evidence", "input"})
 _LABELS = {"failure": False, "none": None}
 
 
@@ -158,7 +158,7 @@ class ProtocolJudge(ModelJudge):
         official = _Official()
         verdict = await make_verdict(self, trajectory, lambda: self._run(trajectory, official))
         if not official.known:
-            if verdict.unscored in _NOT_ASKED:
+            if verdict.unscored in _WITHOUT_CALL:
                 return verdict
             official.label = _LABELS[self.protocol.error]
         findings = replace(verdict.findings or Findings(), official_label=official.label)
@@ -362,12 +362,12 @@ class ProtocolJudge(ModelJudge):
         if choice.which == "last":
             return scene.frames[-choice.most :]
         grades: Sequence[Grade] = scene.results["grades"]
-        kept = [
+        frames = [
             frame
             for frame, grade in zip(scene.frames, grades, strict=True)
             if grade.score >= choice.least
         ]
-        return kept[: choice.most]
+        return frames[: choice.most]
 
     def _messages(
         self,

@@ -181,8 +181,8 @@ class TagReader(VerdictReader):
             raise UnparsableError(f"no verdict in <success>: {excerpt(reply.text)}")
         answers = []
         for tag, question in self._QUESTIONS.items():
-            said = _last_tag(reply.text, tag).strip(" \t\r\n\"'*_.").lower()
-            answers.append(Answer(question=question, value={"yes": True, "no": False}.get(said)))
+            answer = _last_tag(reply.text, tag).strip(" \t\r\n\"'*_.").lower()
+            answers.append(Answer(question=question, value={"yes": True, "no": False}.get(answer)))
         level = re.match(r"\s*([1-4])", _last_tag(reply.text, "optimal"))
         answers.append(
             Answer(question="optimality, 1 to 4", value=int(level[1]) if level else None)
@@ -286,11 +286,11 @@ class JudgementReader(VerdictReader):
 
     def read(self, reply: Reply) -> Reading:
         """Returns the last such object's verdict, with a captcha or an impossible task apart."""
-        said = msgspec.json.decode(reply.fields["record"], type=Judgement)
-        obstacles = {"captcha": said.reached_captcha, "impossible task": said.impossible_task}
+        record = msgspec.json.decode(reply.fields["record"], type=Judgement)
+        obstacles = {"captcha": record.reached_captcha, "impossible task": record.impossible_task}
         found = ", ".join(name for name, met in obstacles.items() if met) or None
-        reason = said.reasoning if said.verdict else said.failure_reason or said.reasoning
-        return Reading(said.verdict, reason, Findings(not_executable=found))
+        reason = record.reasoning if record.verdict else record.failure_reason or record.reasoning
+        return Reading(record.verdict, reason, Findings(not_executable=found))
 
 
 # The Universal Verifier's records
@@ -424,8 +424,8 @@ class OutcomeReader(VerdictReader):
 
     def read(self, reply: Reply) -> Reading:
         """Returns the last such object's outcome."""
-        said = msgspec.json.decode(reply.fields["record"], type=Outcome)
-        return Reading(said.output_success, said.reasoning)
+        record = msgspec.json.decode(reply.fields["record"], type=Outcome)
+        return Reading(record.output_success, record.reasoning)
 
 
 # Replies before the verdict

@@ -113,8 +113,8 @@ def _frames(scene: Scene, frames: Sequence[Frame], room: int, subject: _Subject)
 def _described(scene: Scene, frames: Sequence[Frame], room: int, subject: _Subject) -> str:
     """Returns the frames shown with the descriptions that their grades came with."""
     grades = zip(scene.frames, scene.results["grades"], strict=True)
-    told = {frame.states: grade.description for frame, grade in grades}
-    descriptions = [told[frame.states] for frame in frames]
+    descriptions_by_state = {frame.states: grade.description for frame, grade in grades}
+    descriptions = [descriptions_by_state[frame.states] for frame in frames]
     return frame_block(frames, descriptions, scene.trajectory, room)[0] or "(no frame)"
 
 

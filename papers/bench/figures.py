@@ -586,7 +586,7 @@ def _row(
 ) -> BenchRow:
     """Computes one row. `category` is set only for the row of a task."""
     trials = [trial for run in runs for trial in run.trials]
-    whole = [trial.actions for trial in trials if trial.success is not None]
+    action_counts = [trial.actions for trial in trials if trial.success is not None]
     usage = sum((trial.usage for trial in trials), start=Usage())
     tasks = dict.fromkeys(run.task for run in runs if solved(run, counts[-1]) is not None)
     return BenchRow(
@@ -596,7 +596,7 @@ def _row(
         runs=len(runs),
         attempts=len(trials),
         success=tuple(compute_share(runs, count) for count in counts),
-        actions=fmean(whole) if whole else None,
+        actions=fmean(action_counts) if action_counts else None,
         calls=usage.calls / len(trials) if trials else None,
         tokens=(usage.prompt_tokens + usage.completion_tokens) / len(trials) if trials else None,
         usd=usage.usd / len(trials) if trials and usage.usd is not None else None,

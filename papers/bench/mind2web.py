@@ -203,7 +203,7 @@ def _recorded_turn(item: Trajectory | BadLine, file: Path, split: str) -> Record
         raise InputError(item.message)
     number = item.metadata.get("turn")
     try:
-        asked = tuple(map(describe_step, item.steps))
+        targets = tuple(map(describe_step, item.steps))
         states = [read_state(step.observation.text or "") for step in item.steps]
     except ValueError as problem:
         raise InputError(f"{file}: turn {item.id!r}: {problem}") from None
@@ -213,7 +213,7 @@ def _recorded_turn(item: Trajectory | BadLine, file: Path, split: str) -> Record
         number=number if isinstance(number, int) else 0,
         site=item.task.site or "none",
         split=split,
-        asked=asked,
+        asked=targets,
         instruction=len(item.task.goal),
         elements=tuple(len(state.candidates) + len(state.withheld) for state in states),
         pages=tuple(len(state.page) for state in states),

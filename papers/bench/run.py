@@ -256,7 +256,7 @@ async def bench_async(
                 **rest["settings"],
                 "seeds": config.seeds,
                 "max_steps": made.max_steps,
-                **_held(made),
+                **_settings_and_options(made),
             },
         )
     write_bench(Path(config.output), figures)
@@ -394,7 +394,7 @@ def _prepared(config: BenchConfig, made: RolloutSession) -> tuple[tuple[Any, ...
     return (made.pool, challenges, None, config.episodes, retries), rest
 
 
-def _held(made: RolloutSession) -> dict[str, Any]:
+def _settings_and_options(made: RolloutSession) -> dict[str, Any]:
     """Returns the settings in effect and the options of the agent."""
     return {"in_force": dict(made.settings), "options": dict(made.plan.options)}
 
@@ -445,7 +445,7 @@ def _recorded_figures(
         "run": fingerprint(list(made.run)),
         "seeds": config.seeds,
         "lost": spec.lost,
-        **_held(made),
+        **_settings_and_options(made),
     }
     return recorded_bench(
         played,
@@ -642,5 +642,5 @@ def _their_rows(
 
 
 def _options(row: AblationRow) -> str:
-    said = {**({"policy": row.policy} if row.policy else {}), **row.options}
-    return cell_text(settings_text(said)) if said else "-"
+    options = {**({"policy": row.policy} if row.policy else {}), **row.options}
+    return cell_text(settings_text(options)) if options else "-"

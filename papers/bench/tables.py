@@ -71,20 +71,20 @@ def bench_text(bench: Bench | RecordedBench) -> str:
     """
     if isinstance(bench, RecordedBench):
         return _recorded_text(bench)
-    words = wording()
+    texts = wording()
     parts = [
         f"# {cell_text(bench.agent)} on {bench.benchmark}",
         played_text(bench),
         *_settings(bench),
         *_unreadable(bench),
     ]
-    parts.append(words["success"][bench.benchmark])
-    parts.append(words["how"].format(clusters=words["clusters"][bench.benchmark]))
-    parts += [words["trials"]] if bench.trials[-1] > 1 else []
-    parts += [words["theirs"]] if any(section.columns for section in bench.sections) else []
+    parts.append(texts["success"][bench.benchmark])
+    parts.append(texts["how"].format(clusters=texts["clusters"][bench.benchmark]))
+    parts += [texts["trials"]] if bench.trials[-1] > 1 else []
+    parts += [texts["theirs"]] if any(section.columns for section in bench.sections) else []
     for section in bench.sections:
         parts += [f"## {_heading(section)}", _categories(bench, section), *_about(section)]
-    told, listed = _condition_columns(bench), set[str]()
+    conditions, listed = _condition_columns(bench), set[str]()
     for section in bench.sections:
         columns = section.columns if any(row.theirs for row in section.tasks) else ()
         names = {row.name for row in section.tasks}
@@ -95,7 +95,7 @@ def bench_text(bench: Bench | RecordedBench) -> str:
             f"## Tasks, list of {section.title}" if section.columns else "## Tasks",
             table_text(
                 _head(bench, columns, "task", "category"),
-                (_task_cells(row, told) for row in section.tasks),
+                (_task_cells(row, conditions) for row in section.tasks),
             ),
         ]
     parts += [*_tests(bench), *_planning(bench), *_success_tokens(bench)]
@@ -159,15 +159,15 @@ def played_text(bench: Bench) -> str:
     """Returns a paragraph with the tasks played, their cost, and the runs without an outcome."""
     row, usage = bench.overall, bench.usage
     trials = f", up to {bench.trials[-1]} trials each" if bench.trials[-1] > 1 else ""
-    words = f"{_count(row.tasks, 'task')}, {_count(row.runs, 'episode')} (task and seed){trials}: "
-    words += f"{_count(row.attempts, 'attempt')}, {usage_text(usage)}."
+    text = f"{_count(row.tasks, 'task')}, {_count(row.runs, 'episode')} (task and seed){trials}: "
+    text += f"{_count(row.attempts, 'attempt')}, {usage_text(usage)}."
     if bench.missing:
         reasons = ", ".join(f"{n} {reason}" for reason, n in bench.missing.items())
-        words += (
+        text += (
             f" Without an outcome: {sum(bench.missing.values())} ({reasons}); these count "
             "neither as success nor as failure."
         )
-    return words
+    return text
 
 
 def summary_text(bench: Bench | RecordedBench) -> str:
@@ -222,12 +222,12 @@ def bench_picture(bench: Bench | RecordedBench) -> str:
 
 def _settings(bench: Bench | RecordedBench) -> Iterator[str]:
     """Yields the settings that the agent's paper names, and the options of the agent."""
-    held = (
+    settings = (
         (name, bench.settings.get(key))
         for name, key in (("Settings", "in_force"), ("Options of the agent", "options"))
     )
-    if told := "; ".join(f"{name}: {settings_text(values)}" for name, values in held if values):
-        yield f"{cell_text(told)}."
+    if text := "; ".join(f"{name}: {settings_text(values)}" for name, values in settings if values):
+        yield f"{cell_text(text)}."
 
 
 def _unreadable(bench: Bench | RecordedBench) -> Iterator[str]:
@@ -236,12 +236,12 @@ def _unreadable(bench: Bench | RecordedBench) -> Iterator[str]:
     replies = sum((row.replies for row in rows), start=ReplyFigures())
     if not replies.calls:
         return
-    words = f"Unreadable replies: {count_cell(replies)}; none is taken for an action."
+    text = f"Unreadable replies: {count_cell(replies)}; none is taken for an action."
     if replies.repaired:
-        words += f" Asked once more with the error, the model corrected {replies.repaired} of them."
+        text += f" Asked once more with the error, the model corrected {replies.repaired} of them."
     if replies.first:
-        words += f" The first: {'; '.join(map(_cited, replies.first))}."
-    yield words
+        text += f" The first: {'; '.join(map(_cited, replies.first))}."
+    yield text
 
 
 def count_cell(replies: ReplyFigures) -> str:
@@ -265,11 +265,11 @@ def _heading(section: Section) -> str:
 def _categories(bench: Bench, section: Section) -> str:
     """Returns the table of one task list: its categories, then all of them together."""
     head = _head(bench, (), "category", "tasks", "episodes")
-    told = _condition_columns(bench)
+    conditions = _condition_columns(bench)
     for column in section.columns:
         run = ", ".join(part for part in (column.model, column.over) if part)
         head.append(theirs_name(_named(section, column), run))
-    return table_text(head, (_category_cells(row, told) for row in section.categories))
+    return table_text(head, (_category_cells(row, conditions) for row in section.categories))
 
 
 def _about(section: Section) -> Iterator[str]:
@@ -302,27 +302,27 @@ def _condition_columns(bench: Bench) -> list[str]:
     ]
 
 
-def _category_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
+def _category_cells(row: BenchRow, conditions: Sequence[str]) -> Iterator[str]:
     yield from (cell_text(row.name), str(row.tasks), str(row.runs))
     yield from (share_cell(share) for share in row.success)
-    yield from _told_cells(row, told)
+    yield from _share_cells(row, conditions)
     yield from _spent(row)
     yield from (_theirs_cell(figure, row.tasks) for figure in row.theirs)
 
 
-def _task_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
+def _task_cells(row: BenchRow, conditions: Sequence[str]) -> Iterator[str]:
     yield from (cell_text(row.name), cell_text(row.category) or "-")
     yield from (
         f"{share_cell(share)}, of {share.decided}" if share.decided else "-"
         for share in row.success
     )
-    yield from _told_cells(row, told)
+    yield from _share_cells(row, conditions)
     yield from _spent(row)
     yield from (_theirs_cell(figure, 1) for figure in row.theirs)
 
 
-def _told_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
-    for share in (_SHARES[name](row) for name in told):
+def _share_cells(row: BenchRow, conditions: Sequence[str]) -> Iterator[str]:
+    for share in (_SHARES[name](row) for name in conditions):
         yield "-" if share is None else f"{share:.1%}"
 
 
@@ -374,20 +374,20 @@ def _count(number: int | None, word: str) -> str:
 
 def _recorded_text(bench: RecordedBench) -> str:
     """Returns notes and tables by split, turn and website."""
-    words = wording()
+    texts = wording()
     parts = [
         f"# {cell_text(bench.agent)} on recorded steps",
         _recorded_summary(bench),
-        words["counted"][bench.counting],
+        texts["counted"][bench.counting],
     ]
     parts += (
-        [words["matched"][bench.marking.step_match]] if bench.marking.scheme == "synapse" else []
+        [texts["matched"][bench.marking.step_match]] if bench.marking.scheme == "synapse" else []
     )
     parts += [
-        words["marked"][bench.marking.scheme],
-        words["how_marked"].format(top=bench.marking.top),
+        texts["marked"][bench.marking.scheme],
+        texts["how_marked"].format(top=bench.marking.top),
     ]
-    parts += [words["their_rows"]] if any(split.theirs for split in bench.splits) else []
+    parts += [texts["their_rows"]] if any(split.theirs for split in bench.splits) else []
     for split in bench.splits:
         recall = ", ".join(f"{share:.1%} at {k}" for k, share in split.ranking.recall.items())
         parts += [
@@ -428,15 +428,15 @@ def _data(split: Split) -> Iterator[str]:
 def _recorded_summary(bench: RecordedBench) -> str:
     """Returns a summary of the run and the table of each split only."""
     turns = sum(split.all.turns for split in bench.splits)
-    words = f"{turns} turns, {sum(split.all.steps for split in bench.splits)} steps."
-    words += f" {usage_text(bench.usage)}." if bench.usage.calls else ""
+    text = f"{turns} turns, {sum(split.all.steps for split in bench.splits)} steps."
+    text += f" {usage_text(bench.usage)}." if bench.usage.calls else ""
     if bench.missing:
-        words += f" Broke off, and count neither as right nor as wrong: {bench.missing} turns."
+        text += f" Broke off, and count neither as right nor as wrong: {bench.missing} turns."
     if bench.not_begun:
-        words += f" Could not begin, and are in no figure: {bench.not_begun} turns."
+        text += f" Could not begin, and are in no figure: {bench.not_begun} turns."
     return "\n\n".join(
         [
-            words,
+            text,
             *_settings(bench),
             *_unreadable(bench),
             *(

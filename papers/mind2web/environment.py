@@ -182,7 +182,7 @@ class Mind2Web:
         self.recordings = opened or Recordings(recordings)
         self.spec = spec
         self._turn: Trajectory | None = None
-        self._asked: tuple[StepTarget, ...] = ()
+        self._targets: tuple[StepTarget, ...] = ()
         self._views: dict[int, str] = {}
         self._at = 0
 
@@ -263,7 +263,7 @@ class Mind2Web:
             self.spec.marking.score(
                 asked, trajectory.steps[i].action if i < len(trajectory.steps) else None
             )
-            for i, asked in enumerate(self._asked)
+            for i, asked in enumerate(self._targets)
         ]
         return LabelRecord(
             id=trajectory.id,
@@ -278,7 +278,7 @@ class Mind2Web:
 
     async def close(self) -> None:
         """Discards the current turn."""
-        self._turn, self._asked, self._views = None, (), {}
+        self._turn, self._targets, self._views = None, (), {}
 
     async def _take(self, name: str) -> None:
         try:
@@ -288,7 +288,7 @@ class Mind2Web:
         if not turn.steps:
             raise EnvironmentFailedError(f"the recorded turn {name!r} has no steps")
         try:
-            self._asked = tuple(map(describe_step, turn.steps))
+            self._targets = tuple(map(describe_step, turn.steps))
         except ValueError as problem:
             raise EnvironmentFailedError(f"the recorded turn {name!r}: {problem}") from None
         self._turn, self._views, self._at = turn, {}, 0
@@ -298,8 +298,10 @@ class Mind2Web:
         assert self._turn is not None
         seen, at = self._turn.steps[self._at].observation, self._at
         state = read_state(seen.text or "")
-        lost = self.spec.lost == "hidden" and not self._asked[at].within(self.spec.within)
-        targets = tuple(asked.positives[0] if asked.positives else "" for asked in self._asked[:at])
+        lost = self.spec.lost == "hidden" and not self._targets[at].within(self.spec.within)
+        targets = tuple(
+            asked.positives[0] if asked.positives else "" for asked in self._targets[:at]
+        )
         offered, withheld = ((), state.candidates) if lost else (state.candidates, ())
         domain, subdomain = (
             str(self._turn.metadata.get(name) or "") for name in ("domain", "subdomain")

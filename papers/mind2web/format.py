@@ -67,7 +67,7 @@ def read_tasks(paths: Sequence[Path]) -> Iterator[tuple[str, Any] | BadLine]:
     except ImportError:
         raise MissingExtraError("pyarrow") from None
     left: Counter[str] = Counter()
-    whole: list[Path] = []
+    files: list[Path] = []
     for path in paths:
         try:
             _check(pyarrow.parquet.ParquetFile(path))
@@ -76,9 +76,9 @@ def read_tasks(paths: Sequence[Path]) -> Iterator[tuple[str, Any] | BadLine]:
         except (pyarrow.ArrowException, OSError, ValueError) as error:
             yield _bad(str(path), str(error))
             continue
-        whole.append(path)
+        files.append(path)
     groups: dict[str, _Group] = {}
-    for path in whole:
+    for path in files:
         number = 0
         try:
             batches = pyarrow.parquet.ParquetFile(path).iter_batches(
@@ -97,7 +97,7 @@ def read_tasks(paths: Sequence[Path]) -> Iterator[tuple[str, Any] | BadLine]:
             yield _bad(str(path), f"damaged after {number} rows, which were read: {error}")
     for id, group in groups.items():
         group.problem = group.problem or f"{left[id]} of its rows could not be read"
-        yield _task(f"{whole[-1].parent}: {id}", group)
+        yield _task(f"{files[-1].parent}: {id}", group)
 
 
 def _check(file: Any) -> None:
@@ -343,8 +343,10 @@ def _records(path: Path) -> Iterator[tuple[str, Any] | BadLine]:
                 yield f"{path}[{count}]", record
                 count += 1
     except (ijson.JSONError, OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        told = " ".join(str(error).split())[:300]
-        yield BadLine(place, place, f"damaged after {count} records, which were read: {told}", b"")
+        problem = " ".join(str(error).split())[:300]
+        yield BadLine(
+            place, place, f"damaged after {count} records, which were read: {problem}", b""
+        )
         return
     if not count:
         yield BadLine(place, place, "holds no records", b"")

@@ -35,9 +35,9 @@ from prill.io.append_log import AppendLog
 from prill.io.outputs import expect_file, make_folder, writing
 from prill.io.store import BadLine
 from prill.models.ledger import metered
+from prill.models.options import BudgetOption, ConcurrencyOption
 from prill.models.prompts import NONCE, content_hash, load_prompt, quoted
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
-from prill.models.request import BudgetOption, ConcurrencyOption
 from prill.papers.mind2web.format import records
 from prill.papers.replies import (
     ReplyCounts,
@@ -145,7 +145,7 @@ async def make_conversations(
             if stop is not None and stop.is_set():
                 tally.stopped = True
                 return tally
-        groups = organised(list(tasks.values()), most_tasks)
+        groups = grouped_tasks(list(tasks.values()), most_tasks)
         if not groups:
             raise UsageError(
                 f"{source}: no Mind2Web task could be read; {'; '.join(tally.problems[:3])}"
@@ -169,7 +169,7 @@ async def make_conversations(
     return tally
 
 
-def organised(tasks: Sequence[_Task], most: int = MAX_TASKS) -> list[list[_Task]]:
+def grouped_tasks(tasks: Sequence[_Task], most: int = MAX_TASKS) -> list[list[_Task]]:
     """Groups tasks of one site: each joins the group with which it shares the most words."""
     groups: dict[tuple[str, str, str], list[tuple[list[_Task], set[str]]]] = {}
     for task in tasks:
@@ -207,7 +207,7 @@ def read_runs(reply: str, count: int) -> list[tuple[int, int]]:
     return [(numbers[0] - 1, numbers[-1]) for numbers in runs]
 
 
-def in_words(action: str) -> str:
+def instruction_from_action(action: str) -> str:
     """Converts `[role]  label -> OP: value` to an instruction: `type 10203 into Zip code`."""
     if (found := _ACTION.match(action.strip())) is None:
         return action.strip()
@@ -263,13 +263,14 @@ class _Record(msgspec.Struct):
 
 def _key(group: Sequence[_Task], model: LanguageModel | None) -> str:
     """Returns the key of a saved plan: a hash of the model, the tasks, and the prompts."""
-    asked = (
+    settings = (
         []
         if model is None
         else [load_prompt(_PACKAGE, name).text for name in ("decompose", "rewrite")]
     )
     made_of = content_hash(
-        *asked, *(part for task in group for part in (task.id, task.goal, "\n".join(task.actions)))
+        *settings,
+        *(part for task in group for part in (task.id, task.goal, "\n".join(task.actions))),
     )
     return f"{model.name if model is not None else '-'} {group[0].id} {made_of}"
 
@@ -344,12 +345,16 @@ async def _plan(
             by_rule += proposed is None
             runs = proposed or runs
         for first, end in runs:
-            words = (
+            instruction = (
                 task.goal
                 if len(runs) == 1
-                else ", then ".join(in_words(action) for action in task.actions[first:end])
+                else ", then ".join(
+                    instruction_from_action(action) for action in task.actions[first:end]
+                )
             )
-            turns.append(ConversationTurn(task.id, first, end, words[:1].upper() + words[1:]))
+            turns.append(
+                ConversationTurn(task.id, first, end, instruction[:1].upper() + instruction[1:])
+            )
     written = (
         await _rewritten(turns, group, model, tally)
         if model is not None and len(turns) > 1
@@ -357,7 +362,8 @@ async def _plan(
     )
     if written is not None:
         turns = [
-            replace(turn, instruction=words) for turn, words in zip(turns, written, strict=True)
+            replace(turn, instruction=instruction)
+            for turn, instruction in zip(turns, written, strict=True)
         ]
     return ConversationPlan(
         _key(group, model), turns, by_rule, written is not None or len(turns) == 1
@@ -372,7 +378,7 @@ async def _decomposed(
     )
     values = {"task": quoted("task", task.goal), "actions": quoted("actions", actions)}
     values |= {"count": str(len(task.actions)), "steps": str(steps)}
-    return await _asked(
+    return await _request_json(
         model,
         "decompose",
         values,
@@ -389,34 +395,34 @@ async def _rewritten(
     tally: ConversationTally,
 ) -> list[str] | None:
     tasks = {task.id: task for task in group}
-    told = []
+    turn_texts = []
     for k, turn in enumerate(turns, 1):
         actions = "\n".join(
             " ".join(action.split()) for action in tasks[turn.task].actions[turn.first : turn.end]
         )
-        told.append(
+        turn_texts.append(
             f"Turn {k}:\n{quoted('turn', f'Task: {tasks[turn.task].goal}{chr(10)}{actions}')}"
         )
 
     def read(reply: str) -> list[str]:
-        words = _object(reply)
-        texts = [words.get(f"turn {k}") for k in range(1, len(turns) + 1)]
+        fields = _object(reply)
+        texts = [fields.get(f"turn {k}") for k in range(1, len(turns) + 1)]
         good = [" ".join(text.split()) for text in texts if isinstance(text, str) and text.strip()]
         if len(good) < len(turns):
             raise UnreadableReplyError(f"it has no words for each of the {len(turns)} turns")
         return good
 
-    return await _asked(
+    return await _request_json(
         model,
         "rewrite",
-        {"turns": "\n".join(told), "count": str(len(turns))},
+        {"turns": "\n".join(turn_texts), "count": str(len(turns))},
         read,
         group[0].id,
         tally,
     )
 
 
-async def _asked(
+async def _request_json(
     model: LanguageModel,
     name: str,
     values: dict[str, str],

@@ -272,7 +272,7 @@ class PageRecipe(ABC):
         passes = ceil(plan.facts.steps * spec.batch / (len(plan.learnt) * each))
         row = self.row(plan, teacher)
         learnt = PageRows(Draws(plan.learnt, each, passes, spec.seed), row)
-        apart = PageRows(Draws(plan.held_out, each_apart, 1, spec.seed), row)
+        held_out_rows = PageRows(Draws(plan.held_out, each_apart, 1, spec.seed), row)
         made = getattr(transformers, f"{self.kind}Trainer")
         trainer = saving_whole(made, spec.keep_checkpoints)(
             model=model,
@@ -285,7 +285,7 @@ class PageRecipe(ABC):
             data_collator=self.collator(plan, model),
             compute_loss_func=self.loss,
             train_dataset=learnt,
-            eval_dataset=apart if plan.held_out else None,
+            eval_dataset=held_out_rows if plan.held_out else None,
             processing_class=plan.base.reader,
         )
         watched(trainer, folder, watch, self.samples(spec, plan, teacher))
@@ -465,10 +465,10 @@ def _question(
 ) -> dict[str, list[int]]:
     """Returns the tokens of question and answer. A longer row loses its earliest tokens."""
     try:
-        asked, answer = lesson(gold, draw.step, teacher, draw.seen * draws.each + draw.row)
+        question, answer = lesson(gold, draw.step, teacher, draw.seen * draws.each + draw.row)
     except (UnscoredError, InputError) as error:
         raise UsageError(f"{gold.place(draw.step)}: the policy cannot format it: {error}") from None
-    row = encoded(tokenizer, asked, answer)
+    row = encoded(tokenizer, question, answer)
     if limit is not None and len(row["input_ids"]) > limit:
         row = {name: ids if name == "labels" else ids[-limit:] for name, ids in row.items()}
     return row
@@ -493,10 +493,10 @@ def lesson(gold: GoldTurns, step: GoldStep, teacher: Teacher, draw: int) -> tupl
 
 def encoded(tokenizer: Any, question: str, answer: str) -> dict[str, list[int]]:
     """Tokenizes a row. The answer includes the end-of-sequence token."""
-    asked = tokenizer(question)
+    tokens = tokenizer(question)
     return {
-        "input_ids": asked["input_ids"],
-        "attention_mask": asked["attention_mask"],
+        "input_ids": tokens["input_ids"],
+        "attention_mask": tokens["attention_mask"],
         "labels": tokenizer(text_target=answer)["input_ids"],
     }
 
@@ -525,7 +525,7 @@ def _sample(
             )
     finally:
         model.train(was_training)
-    said = tokenizer.decode(out[0], skip_special_tokens=True)
+    reply = tokenizer.decode(out[0], skip_special_tokens=True)
     turn = gold.turn(step.turn)
     facts = {
         "step": number,
@@ -534,7 +534,8 @@ def _sample(
         "images": [],
     }
     return (
-        json.dumps({**facts, "expected": answer, "said": said}, ensure_ascii=False).encode() + b"\n"
+        json.dumps({**facts, "expected": answer, "said": reply}, ensure_ascii=False).encode()
+        + b"\n"
     )
 
 

@@ -21,7 +21,7 @@ from msgspec import Meta
 from prill.actions.webarena import describe
 from prill.config.registry import nearest
 from prill.errors import NoEvidenceError, TruncatedError, UsageError
-from prill.models.calls import MaxTokensOption
+from prill.models.options import MaxTokensOption
 from prill.models.prompts import NONCE, clean, content_hash, estimate_tokens, load_prompt, quoted
 from prill.models.replies import excerpt
 from prill.papers.page_text import PageText, is_html
@@ -96,21 +96,21 @@ class ChatPolicy:
         return content_hash(prompt_text(), self.library.hash, repr((template, self.reasoning)))
 
     def _fixed(self, template: Template, url: str, *, called: bool) -> dict[str, str]:
-        front, around, words = template.front, self.library.surroundings, _wording()
+        front, around, texts = template.front, self.library.surroundings, _wording()
         others = [self.library.templates[name] for name in front.calls]
         return {
             "code": NONCE,
             "purpose": front.purpose,
-            "called": words["called"] if called else "",
+            "called": texts["called"] if called else "",
             "about": around.about.strip(),
             "verbs": "\n".join(around.verbs[verb] for verb in front.verbs if verb in around.verbs),
-            "stop": words["stop_called" if called else "stop"],
-            "calls": words["calls"]
+            "stop": texts["stop_called" if called else "stop"],
+            "calls": texts["calls"]
             + "".join(f"`{one.usage}`: {one.front.purpose}.\n" for one in others)
             if others
             else "",
-            "form": words["form" if self.reasoning else "form_direct"],
-            "rules": _ORIGIN.sub(lambda _: _origin(url), template.rules) or words["rules"],
+            "form": texts["form" if self.reasoning else "form_direct"],
+            "rules": _ORIGIN.sub(lambda _: _origin(url), template.rules) or texts["rules"],
             "examples": "".join(
                 self._example(i, one) for i, one in enumerate(template.examples, 1)
             ),
@@ -243,7 +243,7 @@ class Event:
 
     def __str__(self) -> str:
         action, reason = (
-            " ".join(words.split()).replace(" | ", " / ") for words in (self.action, self.reason)
+            " ".join(text.split()).replace(" | ", " / ") for text in (self.action, self.reason)
         )
         return f"{self.kind} {' > '.join(self.frames)}: {action} | {reason or self.response}"
 
@@ -428,11 +428,11 @@ class StepAgent(PaperAgent):
     async def _answered(self, frame: StackFrame, event: Event) -> tuple[_Answer, Event]:
         """Returns a policy's answer, after a second request with `repair`, and its event."""
         assert self._chat_policy is not None
-        hashed, asked = self._chat_policy.hash(frame.template), event.messages
+        hashed, messages = self._chat_policy.hash(frame.template), event.messages
         for tries in range(1 + self.spec.repair):
             try:
                 reply = await self._asked.complete(
-                    asked, max_tokens=self.spec.max_tokens, prompt=hashed
+                    messages, max_tokens=self.spec.max_tokens, prompt=hashed
                 )
                 text, usage, answer = (
                     reply.text,
@@ -452,13 +452,13 @@ class StepAgent(PaperAgent):
                 )
             self._replies.calls += 1
             event = replace(
-                event, action=answer.written, reason=answer.reason, usage=usage, messages=asked
+                event, action=answer.written, reason=answer.reason, usage=usage, messages=messages
             )
             if answer.call is not None:
                 self._replies.repaired += tries
                 break
             self._replies.note(text)
-            asked = repair_messages(asked, text, answer.problem)
+            messages = repair_messages(messages, text, answer.problem)
         return answer, event
 
     def _read(self, reply: str, frame: StackFrame) -> _Answer:

@@ -104,8 +104,8 @@ def _marked(text: str, mark: re.Pattern[str]) -> tuple[list[str], str]:
             found.append((_bare(text[start:end]), one.start()))
     strict = [one for one in found if _STRICT.fullmatch(one[0])]
     # A model that repeats the instructions (`ACTION: the action`) has not acted yet.
-    kept = strict or found[-1:]
-    return [written for written, _ in kept if written], text[: kept[0][1]] if kept else ""
+    marked = strict or found[-1:]
+    return [written for written, _ in marked if written], text[: marked[0][1]] if marked else ""
 
 
 def _bare(written: str) -> str:
@@ -133,9 +133,11 @@ def _called(call: ToolCall) -> str:
 
 def _in_prose(text: str) -> list[str]:
     """Returns the actions on their own line, in back-ticks, or after `the next action is`."""
-    said = asserted_text(text)
-    rests = [said[start.end() :] for start in islice(_IN_PROSE.finditer(said), _MAX_IN_PROSE)]
-    spans = [*map(plain_line, without_fences(text).splitlines()), *ticked_spans(said)]
+    asserted = asserted_text(text)
+    rests = [
+        asserted[start.end() :] for start in islice(_IN_PROSE.finditer(asserted), _MAX_IN_PROSE)
+    ]
+    spans = [*map(plain_line, without_fences(text).splitlines()), *ticked_spans(asserted)]
     spans += [rest[: _line_end(rest)] for rest in rests]
     found = [_bare(span.rstrip(".")) for span in spans]
     return [span for span in found if _STRICT.fullmatch(span) and _only_brackets(span)]

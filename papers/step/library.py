@@ -146,9 +146,11 @@ class Library:
 
     def with_examples(self, most: int) -> Library:
         """Returns the library with at most this many examples, taken from the policies in turns."""
-        kept = self._in_turns()[:most]
+        examples = self._in_turns()[:most]
         templates = {
-            name: replace(template, examples=tuple(one for one in template.examples if one in kept))
+            name: replace(
+                template, examples=tuple(one for one in template.examples if one in examples)
+            )
             for name, template in self.templates.items()
         }
         return replace(self, templates=templates)

@@ -59,10 +59,10 @@ def html_lines(html: str) -> list[ScreenLine]:
     pieces = 0
     for node in read_html(html):
         if isinstance(node, HtmlText):
-            words = " ".join(node.words.split())
-            if words and node.parent.children and not node.parent.is_in(_INSTRUCTION):
+            text = " ".join(node.words.split())
+            if text and node.parent.children and not node.parent.is_in(_INSTRUCTION):
                 pieces += 1
-                lines.append(ScreenLine("t", -pieces, words))
+                lines.append(ScreenLine("t", -pieces, text))
         elif node.tag not in _LEFT_OUT and not node.is_in(_INSTRUCTION):
             kind = node.attributes.get("type") if node.tag == "input" else ""
             number = node.attributes.get(REF, "")
@@ -73,8 +73,8 @@ def html_lines(html: str) -> list[ScreenLine]:
 
 def _dated(lines: list[ScreenLine]) -> list[ScreenLine]:
     """Adds the calendar's month and year to days: `21` becomes `12/21/2016`."""
-    words = "\n".join(line.value for line in lines)
-    month, year = _MONTH.search(words), _YEAR.search(words)
+    text = "\n".join(line.value for line in lines)
+    month, year = _MONTH.search(text), _YEAR.search(text)
     if month is None or year is None:
         return lines
     number = list(month_name).index(month[1])
@@ -113,5 +113,5 @@ def one_line(text: str) -> str:
     return re.sub(r"\s*\n\s*", " ", text)
 
 
-def _quoted(words: str) -> str:
-    return "'" + words.replace("\\", "\\\\").replace("'", "\\'") + "'"
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -95,13 +95,13 @@ def planned_lines(reply: str) -> list[str]:
     Raises UnreadableReplyError.
     """
     text = visible_text(reply)
-    said, end, _ = re.compile(re.escape(_END), re.IGNORECASE).sub(_END, text).partition(_END)
-    if _OTHER_PLAN.search(said):
+    plan, end, _ = re.compile(re.escape(_END), re.IGNORECASE).sub(_END, text).partition(_END)
+    if _OTHER_PLAN.search(plan):
         raise UnreadableReplyError("the reply has several plans: give one")
-    for lines in _readings(said):
+    for lines in _readings(plan):
         if any(map(detect_kind, lines)):
             return [line for line in lines if detect_kind(line) != "scroll" and not _is_prose(line)]
-    left = [line for line in map(plain_line, without_fences(said).splitlines()) if line]
+    left = [line for line in map(plain_line, without_fences(plan).splitlines()) if line]
     if not left or any(map(_NOTHING.fullmatch, left)) or (end and all(map(_is_prose, left))):
         return []
     if not any(map(_is_prose, left)):
@@ -112,15 +112,15 @@ def planned_lines(reply: str) -> list[str]:
     )
 
 
-def _readings(said: str) -> Iterator[list[str]]:
+def _readings(plan: str) -> Iterator[list[str]]:
     """Yields the possible plans of a reply: JSON calls, fenced blocks, and all lines."""
-    calls = tool_calls(said)
+    calls = tool_calls(plan)
     if calls:
         yield [_called(call) for call in calls]
-    fenced = [line for block in fenced_blocks(said) for line in block.splitlines()]
-    for lines in (fenced, without_fences(said).splitlines()):
+    fenced = [line for block in fenced_blocks(plan) for line in block.splitlines()]
+    for lines in (fenced, without_fences(plan).splitlines()):
         yield [_as_line(plain) for line in lines if (plain := plain_line(line))]
-    yield [_as_line(span) for span in ticked_spans(asserted_text(said))]
+    yield [_as_line(span) for span in ticked_spans(asserted_text(plan))]
 
 
 def _as_line(line: str) -> str:
@@ -181,14 +181,14 @@ def _is_prose(line: str) -> bool:
 
 def whole_lines(cut: str) -> str:
     """Returns a truncated reply without its incomplete last line, unless that is the only line."""
-    said, ended, _ = cut.partition(_END)
-    return said if ended else said.rpartition("\n")[0] or said
+    lines, ended, _ = cut.partition(_END)
+    return lines if ended else lines.rpartition("\n")[0] or lines
 
 
 def detect_kind(line: str) -> Kind | None:
     """Returns the type of action by a line's first word. None for any other line."""
-    words = line.split(maxsplit=1)
-    return _KINDS.get(words[0].lower().strip(":,")) if words else None
+    parts = line.split(maxsplit=1)
+    return _KINDS.get(parts[0].lower().strip(":,")) if parts else None
 
 
 def read_order(line: str) -> PlannedOrder:
@@ -242,18 +242,18 @@ def _keys(kind: Kind, rest: str) -> PlannedOrder:
 
 def parse_action(order: PlannedOrder, leaf: Leaf | None = None) -> Action:
     """Converts an order to an action of the environment. `leaf` gives the text for its element."""
-    target = words = None
+    target = value_part = None
     if order.ref is not None:
-        tag, said = (leaf.tag, leaf.text) if leaf is not None else ("element", "")
-        target, words = (
-            f'<{tag} data-wob_ref="{order.ref}">{said}</{tag}>',
-            f" ({tag} {excerpt(said)})" if said else f" ({tag})",
+        tag, text = (leaf.tag, leaf.text) if leaf is not None else ("element", "")
+        target, value_part = (
+            f'<{tag} data-wob_ref="{order.ref}">{text}</{tag}>',
+            f" ({tag} {excerpt(text)})" if text else f" ({tag})",
         )
     value = order.text if order.kind != "click" else None
     if order.kind == "press" and order.times > 1:
         value = f"{order.text} x {order.times}"
     bare = Action(order.kind, target=target, value=value)
-    return Action(order.kind, format_line(bare) + (words or ""), target=target, value=value)
+    return Action(order.kind, format_line(bare) + (value_part or ""), target=target, value=value)
 
 
 def format_line(action: Action) -> str:

@@ -153,7 +153,7 @@ class _Done:
 
     screen: str
     line: str
-    told: str | None = None
+    description: str | None = None
 
 
 class StructuredReflection(PaperAgent):
@@ -338,8 +338,8 @@ class StructuredReflection(PaperAgent):
         line = self._advised(screen, step)
         if line is None:
             return None
-        said = re.escape(self._memory.actions[step])
-        return re.sub(rf"{said}(?!\d)", lambda _: line, self._memory.lessons[step])
+        action = re.escape(self._memory.actions[step])
+        return re.sub(rf"{action}(?!\d)", lambda _: line, self._memory.lessons[step])
 
     async def _plan(self, screen: ElementScreen, step: int) -> list[str]:
         """Returns the actions that a call planned, empty if nothing is left to do."""
@@ -392,14 +392,14 @@ class StructuredReflection(PaperAgent):
     async def _describe_done(self) -> str:
         """Returns the descriptions of past actions, each written once."""
         for place, done in enumerate(self._done):
-            if done.told is None:
-                self._done[place] = replace(done, told=await self._worded(done))
-        words = "\n".join(
-            f"action {place}: {done.told}" for place, done in enumerate(self._done, 1)
+            if done.description is None:
+                self._done[place] = replace(done, description=await self._description(done))
+        text = "\n".join(
+            f"action {place}: {done.description}" for place, done in enumerate(self._done, 1)
         )
-        return quoted("done", words) if words else "nothing yet"
+        return quoted("done", text) if text else "nothing yet"
 
-    async def _worded(self, done: _Done) -> str:
+    async def _description(self, done: _Done) -> str:
         if not self.spec.paraphrase or detect_kind(done.line) == "press":
             return done.line
         more = _wording()["paraphrase"].get(self._name, "")
@@ -441,7 +441,7 @@ class StructuredReflection(PaperAgent):
         return screen.numbers(self._memory.hidden(len(self._done) if step is None else step))
 
     def _reflection(
-        self, steps: Sequence[Step], lines: Sequence[str], state: State, said: str
+        self, steps: Sequence[Step], lines: Sequence[str], state: State, reason: str
     ) -> Sequence[Message]:
         self._memory = self.memory
         blocks = []
@@ -452,8 +452,8 @@ class StructuredReflection(PaperAgent):
                 blocks.append(f"screen before action index={place + 1}:\n{seen}")
             blocks.append(f"action index={place + 1}: {line}")
         status = _wording()["status"][state]
-        if said not in ("", "FAILED"):
-            status += f" A judge, who may be wrong, said:\n{quoted('judge', said)}"
+        if reason not in ("", "FAILED"):
+            status += f" A judge, who may be wrong, said:\n{quoted('judge', reason)}"
         return _filled(
             "reflection",
             task=clean(self._name),
@@ -471,7 +471,7 @@ class StructuredReflection(PaperAgent):
     async def _ask(self, prompt: str, messages: Sequence[Message]) -> str:
         hashed = content_hash(load_prompt(_PACKAGE, prompt).text, _source())
         try:
-            said = (
+            text = (
                 await self.model.complete(messages, max_tokens=self.spec.max_tokens, prompt=hashed)
             ).text
         except TruncatedError as cut:
@@ -479,15 +479,15 @@ class StructuredReflection(PaperAgent):
             # failed call.
             if not cut.text.strip():
                 raise
-            said = whole_lines(cut.text)
-        return clean(visible_text(said))
+            text = whole_lines(cut.text)
+        return clean(visible_text(text))
 
 
 def build_state(trajectory: Trajectory) -> State:
     """Returns the final state of an unsuccessful attempt."""
     if trajectory.steps and trajectory.steps[-1].action.is_final:
-        said = trajectory.steps[-1].action.value
-        return next((state for state in STATES if state == said), "FAILED")
+        stated = trajectory.steps[-1].action.value
+        return next((state for state in STATES if state == stated), "FAILED")
     return "FAILED" if trajectory.metadata.get("ended_by") == "environment" else "IN_PROGRESS"
 
 

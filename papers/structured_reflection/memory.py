@@ -145,14 +145,14 @@ def after(memory: AttemptMemory, note: Note, rules: Rules) -> AttemptMemory:
         ruled_out.add(taken)
     ruled_out.discard("")
 
-    def kept(step_of_it: int) -> bool:
+    def still_applies(step_of_it: int) -> bool:
         # Lessons about later steps assume actions that are no longer taken.
         return step_of_it < step or (not rules.expiry and step_of_it > step)
 
     def left(by_step: Mapping[int, _T]) -> dict[int, _T]:
-        return {one: value for one, value in by_step.items() if kept(one)}
+        return {one: value for one, value in by_step.items() if still_applies(one)}
 
-    forced = {one for one in memory.forced if kept(one)}
+    forced = {one for one in memory.forced if still_applies(one)}
     if rules.forcing and new not in ruled_out:
         forced.add(step)
     disabled = {step: frozenset(ruled_out)} if ruled_out else {}

@@ -122,9 +122,9 @@ def _leaves(nodes: Iterable[HtmlElement | HtmlText]) -> Iterator[Leaf]:
             yield from _leaf("t", box, node.words, node.parent.is_in(_QUERY))
 
 
-def _leaf(tag: str, attributes: Mapping[str, str], words: str, in_query: bool) -> Iterator[Leaf]:
+def _leaf(tag: str, attributes: Mapping[str, str], text: str, in_query: bool) -> Iterator[Leaf]:
     """Yields one line. Of the instruction it yields only icons."""
-    if in_query and (words.strip() or not attributes.get("class")):
+    if in_query and (text.strip() or not attributes.get("class")):
         return
     named = attributes.get("class", "").strip()
     shown = {
@@ -134,8 +134,10 @@ def _leaf(tag: str, attributes: Mapping[str, str], words: str, in_query: bool) -
         "value": _value(tag, attributes),
         "pos": _place(attributes.get(_BOX, "")),
     }
-    kept = tuple((name, " ".join(value.split())) for name, value in shown.items() if value.strip())
-    yield Leaf(attributes.get(REF), tag, " ".join(words.split()), kept)
+    shown_attributes = tuple(
+        (name, " ".join(value.split())) for name, value in shown.items() if value.strip()
+    )
+    yield Leaf(attributes.get(REF), tag, " ".join(text.split()), shown_attributes)
 
 
 def _value(tag: str, attributes: Mapping[str, str]) -> str:

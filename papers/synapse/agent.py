@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from prill.actions.keys import key_names
 from prill.errors import ContextTooLongError, NoEvidenceError, UsageError
-from prill.models.calls import MaxTokensOption
+from prill.models.options import MaxTokensOption
 from prill.models.prompts import clean, content_hash, quoted
 from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder
 from prill.papers.page_text import REF, PageText, is_html
@@ -305,14 +305,14 @@ class Synapse(PaperAgent):
         self._abstracts = on and entry.abstracts
         chosen = shown(entry, self._kind, own)
         if spec.order != "stored" or spec.exemplars is not None:
-            apart = dict(
+            distances = dict(
                 zip(map(id, self.memory.exemplars), await self.memory.distances(key), strict=True)
             )
-            near = sorted(chosen, key=lambda exemplar: apart[id(exemplar)])[: spec.exemplars]
-            kept = {id(exemplar) for exemplar in near}
+            near = sorted(chosen, key=lambda exemplar: distances[id(exemplar)])[: spec.exemplars]
+            nearest_ids = {id(exemplar) for exemplar in near}
             chosen = tuple(
                 {"nearest_first": near, "nearest_last": near[::-1]}.get(spec.order, ())
-            ) or tuple(exemplar for exemplar in chosen if id(exemplar) in kept)
+            ) or tuple(exemplar for exemplar in chosen if id(exemplar) in nearest_ids)
         self._shown = chosen
         self._entry = entry
 
@@ -435,5 +435,5 @@ def describe_target(element: Element) -> str | None:
     number = element.get(REF)
     if number is None:
         return None
-    words = " ".join(get_text(element).split())[:_MAX_SHOWN]
-    return f'<{element.tag} {REF}="{number}">{words}'
+    text = " ".join(get_text(element).split())[:_MAX_SHOWN]
+    return f'<{element.tag} {REF}="{number}">{text}'

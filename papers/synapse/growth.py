@@ -118,10 +118,10 @@ async def _extended(
     rows = await everything.vectors()
     of_task = Counter(exemplar.name for exemplar in memory.exemplars if exemplar.steps)
     sources = {exemplar.source for exemplar in memory.exemplars if exemplar.source}
-    kept = {i for i, exemplar in enumerate(memory.exemplars) if exemplar.steps and exemplar.key}
+    selected = {i for i, exemplar in enumerate(memory.exemplars) if exemplar.steps and exemplar.key}
     added = list[int]()
     for i, exemplar in enumerate(found, len(memory.exemplars)):
-        twins = (j for j in kept if _first(everything.exemplars[j]) == _first(exemplar))
+        twins = (j for j in selected if _first(everything.exemplars[j]) == _first(exemplar))
         if exemplar.source in sources:
             left_out["already there"] += 1
         elif any(float(rows[i] @ rows[j]) > SAME for j in twins):
@@ -130,7 +130,7 @@ async def _extended(
             left_out["beyond the most of its task"] += 1
         else:
             added.append(i)
-            kept.add(i)
+            selected.add(i)
             of_task[exemplar.name] += 1
     return await everything.only([*range(len(memory.exemplars)), *added])
 
@@ -223,16 +223,16 @@ def _element(target: str, page: Page) -> Element | None:
 def build_xpath(element: Element, page: Page) -> str:
     """Returns an XPath that selects only this element, by text first: it lasts to the next page."""
     tag, text = element.tag, get_text(element)
-    words = " ".join(text.split())
+    content = " ".join(text.split())
     tries = list[str]()
-    if words and len(words) <= 60 and not len(element):
+    if content and len(content) <= 60 and not len(element):
         tries += [
             f"//{tag}[text()={_literal(text)}]",
-            f"//{tag}[normalize-space()={_literal(words)}]",
+            f"//{tag}[normalize-space()={_literal(content)}]",
         ]
     above = element.getparent()
     if (
-        not words
+        not content
         and above is not None
         and above.tag == "label"
         and (label := " ".join(get_text(above).split()))

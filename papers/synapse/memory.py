@@ -157,16 +157,18 @@ class ExemplarMemory:
         """Returns a row for each exemplar. Known rows are not embedded again."""
         import numpy as np
 
-        held = self._vectors
-        if held is None or len(held) < len(self.exemplars):
-            keys = [exemplar.key for exemplar in self.exemplars[0 if held is None else len(held) :]]
+        known = self._vectors
+        if known is None or len(known) < len(self.exemplars):
+            keys = [
+                exemplar.key for exemplar in self.exemplars[0 if known is None else len(known) :]
+            ]
             if isinstance(self.embedder, Fitted):
                 self.embedder.fit(keys)
             new = await self.embedder.embed(keys) if keys else np.zeros((0, 0), np.float32)
-            if held is None or not len(held):
+            if known is None or not len(known):
                 self._vectors = new
-            elif held.shape[1] == new.shape[1]:
-                self._vectors = np.concatenate([held, new])
+            elif known.shape[1] == new.shape[1]:
+                self._vectors = np.concatenate([known, new])
             else:
                 raise self._mixed(new.shape[1])
         assert self._vectors is not None
@@ -182,9 +184,12 @@ class ExemplarMemory:
             The larger memory.
         """
         # a fitted embedder changes with every text
-        held = None if isinstance(self.embedder, Fitted) else self._vectors
+        vectors = None if isinstance(self.embedder, Fitted) else self._vectors
         return ExemplarMemory(
-            [*self.exemplars, *exemplars], self.abstractions, embedder=self.embedder, vectors=held
+            [*self.exemplars, *exemplars],
+            self.abstractions,
+            embedder=self.embedder,
+            vectors=vectors,
         )
 
     async def only(self, places: Sequence[int]) -> ExemplarMemory:
@@ -196,12 +201,12 @@ class ExemplarMemory:
         Returns:
             The smaller memory.
         """
-        held = None if isinstance(self.embedder, Fitted) else (await self.vectors())[places]
+        vectors = None if isinstance(self.embedder, Fitted) else (await self.vectors())[places]
         return ExemplarMemory(
             [self.exemplars[i] for i in places],
             self.abstractions,
             embedder=self.embedder,
-            vectors=held,
+            vectors=vectors,
         )
 
     async def distances(self, text: str) -> list[float]:
@@ -225,10 +230,10 @@ class ExemplarMemory:
         return found
 
     def _mixed(self, numbers: int) -> UsageError:
-        held = 0 if self._vectors is None else self._vectors.shape[1]
+        size = 0 if self._vectors is None else self._vectors.shape[1]
         return UsageError(
             f"{self.embedder.name} gave a vector of {numbers} numbers, and the memory's have "
-            f"{held}: make the memory again with it"
+            f"{size}: make the memory again with it"
         )
 
     async def nearest(self, text: str, most: int = NEIGHBOURS) -> list[tuple[float, Exemplar]]:
@@ -241,10 +246,10 @@ class ExemplarMemory:
         Returns:
             Distances and exemplars, the nearest first; equally near ones in their stored order.
         """
-        apart = await self.distances(text)
+        distances = await self.distances(text)
         keyed = (i for i, exemplar in enumerate(self.exemplars) if exemplar.key)
-        order = sorted(keyed, key=lambda i: round(apart[i], 6))[:most]
-        return [(apart[i], self.exemplars[i]) for i in order]
+        order = sorted(keyed, key=lambda i: round(distances[i], 6))[:most]
+        return [(distances[i], self.exemplars[i]) for i in order]
 
     async def vote(self, text: str, most: int = NEIGHBOURS) -> str | None:
         """Returns the task that a text most likely belongs to.

@@ -23,7 +23,7 @@ from msgspec import Meta
 
 from prill.errors import InputError, NoEvidenceError, UnparsableError, UsageError
 from prill.io.store import read_trajectories
-from prill.models.calls import MaxTokensOption
+from prill.models.options import MaxTokensOption
 from prill.models.prompts import Prompt, clean, content_hash, load_prompt, quoted
 from prill.papers.embedders import Embedder, EmbedderName, EmbedderUrl, make_embedder
 from prill.papers.mind2web.pages.state import (
@@ -55,7 +55,7 @@ from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 _STOPS = ("Task:", "obs:")  # as in the paper
-_SAID = re.compile(
+_OPERATION = re.compile(
     r"\b(CLICK|SELECT|TYPE)\s*\[(?:id\s*=\s*)?(\d+)\](?: ?\[([^\]]+)\])?", re.IGNORECASE
 )
 _TICKED = re.compile(r"(`+)(?:\w+\n)?(.*?)\1", re.DOTALL)
@@ -200,21 +200,21 @@ class RecordedSynapse(PaperAgent):
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
         """Returns the request at a recorded step, and the recorded action."""
         states = [read_state(step.observation.text or "") for step in trajectory.steps[: index + 1]]
-        asked = [describe_step(step) for step in trajectory.steps[: index + 1]]
-        if not asked[index].within(self.spec.k_current):
+        described = [describe_step(step) for step in trajectory.steps[: index + 1]]
+        if not described[index].within(self.spec.k_current):
             raise UnparsableError(
                 f"step {index} of {trajectory.id}: its target is not among the best "
                 f"{self.spec.k_current}"
             )
         past = tuple(step.action.text for step in trajectory.steps[:index])
-        targets = tuple(one.positives[0] if one.positives else "" for one in asked[:index])
+        targets = tuple(one.positives[0] if one.positives else "" for one in described[:index])
         now = PageState(states[index].page, states[index].candidates, past, targets)
         before, self._seen = self._seen, [*states[:index], now]
         try:
             messages = self._current(trajectory.task.goal, now)
         finally:
             self._seen = before
-        return [_system_message(), *messages], f"Action: `{asked[index].text}`"
+        return [_system_message(), *messages], f"Action: `{described[index].text}`"
 
     def _current(self, goal: str, state: PageState) -> list[Message]:
         """Returns the task, the earlier recorded steps, and the current page."""
@@ -231,12 +231,12 @@ class RecordedSynapse(PaperAgent):
         """Returns the request with exemplars up to the first that does not fit."""
         chosen: list[list[Message]] = []
         for block in await self._blocks():
-            whole = [
+            messages = [
                 _system_message(),
                 *(message for one in [*chosen, block] for message in one),
                 *current,
             ]
-            if window is not None and count_tokens(whole) + self.spec.max_tokens > window:
+            if window is not None and count_tokens(messages) + self.spec.max_tokens > window:
                 break
             chosen.append(block)
         if self.spec.order == "nearest_last":
@@ -264,8 +264,8 @@ class RecordedSynapse(PaperAgent):
             return random.Random(_FIXED).sample(known, min(self.spec.exemplars, len(known)))
         first = self._seen[0]
         key = make_key(self._task, {"domain": first.domain, "subdomain": first.subdomain})
-        near = await self.memory.nearest(key, self.spec.exemplars + 1)
-        return [exemplar for _, exemplar in near if exemplar.name != self._task.id][
+        nearest = await self.memory.nearest(key, self.spec.exemplars + 1)
+        return [exemplar for _, exemplar in nearest if exemplar.name != self._task.id][
             : self.spec.exemplars
         ]
 
@@ -273,11 +273,13 @@ class RecordedSynapse(PaperAgent):
 def parse_action(reply: str) -> Action:
     """Parses the action in back-ticks, else anywhere, or in a tool call."""
     text = visible_text(until(reply, *_STOPS))
-    said = asserted_text(text)
-    lines = [line for line in map(plain_line, text.splitlines()) if _SAID.fullmatch(line)]
-    for spans in ([inside for _, inside in _TICKED.findall(said)], lines, [said]):
+    asserted = asserted_text(text)
+    lines = [line for line in map(plain_line, text.splitlines()) if _OPERATION.fullmatch(line)]
+    for spans in ([inside for _, inside in _TICKED.findall(asserted)], lines, [asserted]):
         found = [
-            (one[1].upper(), one[2], one[3] or "") for span in spans for one in _SAID.finditer(span)
+            (one[1].upper(), one[2], one[3] or "")
+            for span in spans
+            for one in _OPERATION.finditer(span)
         ]
         if (answer := one_answer(found, lambda one: _write(*one))) is not None:
             operation, id, value = answer
@@ -292,7 +294,7 @@ def parse_action(reply: str) -> Action:
                 target=values[0],
                 value=value or None,
             )
-        if _SAID.search(call.name):
+        if _OPERATION.search(call.name):
             return parse_action(call.name)
     raise UnreadableReplyError("the reply has no action, such as `CLICK [12]`")
 
@@ -307,12 +309,12 @@ def make_exemplar(trajectory: Trajectory, k: int = 3) -> Exemplar:
     steps = []
     for i, step in enumerate(trajectory.steps):
         try:
-            state, asked = read_state(step.observation.text or ""), describe_step(step)
+            state, described = read_state(step.observation.text or ""), describe_step(step)
         except ValueError as problem:
             raise InputError(f"turn {trajectory.id!r}, step {i}: {problem}") from None
-        target = asked.positives[0] if asked.positives else ""
+        target = described.positives[0] if described.positives else ""
         text = (
-            f"Action: `{asked.text}` ({clean(step.action.text)})"
+            f"Action: `{described.text}` ({clean(step.action.text)})"
             if target
             else f"Action: ({clean(step.action.text)})"
         )

@@ -126,8 +126,8 @@ def _bare_lines(text: str) -> str:
     """Returns the lines that are calls in a reply without a fence, without list marks."""
     lines = [plain_line(line).strip() for line in text.splitlines()]
     calls = [line for line in lines if _CALLING.match(line)]
-    whole = "\n".join(line for line in text.splitlines() if line.strip())
-    for block in ([] if _BULLET.search(whole) else [whole]) + ["\n".join(calls)]:
+    code = "\n".join(line for line in text.splitlines() if line.strip())
+    for block in ([] if _BULLET.search(code) else [code]) + ["\n".join(calls)]:
         try:
             ast.parse(block)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -147,8 +147,8 @@ class Page:
 
     def __init__(self, html: str) -> None:
         # Environments write the content of <body>; agents write XPaths from the root.
-        whole = "<html" in html[:500].lower() or "<body" in html[:500].lower()
-        self.html = html if whole else f"<html><body>{html}"
+        is_page = "<html" in html[:500].lower() or "<body" in html[:500].lower()
+        self.html = html if is_page else f"<html><body>{html}"
 
     @cached_property
     def elements(self) -> list[Element]:

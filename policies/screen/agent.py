@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from prill.errors import NoEvidenceError, UnparsableError, UsageError
 from prill.io.images import image_size
-from prill.models.calls import MaxTokensOption
+from prill.models.options import MaxTokensOption
 from prill.models.prompts import clean, load_prompt, shorten
 from prill.models.request import scaled_size
 from prill.policies.screen.frames import (
@@ -179,12 +179,12 @@ class Screen:
             }
         )
         messages = [Message("system", (turns["system"],))] if "system" in turns else []
-        words: tuple[str, ...] = (turns["user"],)
+        parts: tuple[str, ...] = (turns["user"],)
         for step in past[first:]:
-            messages.append(Message("user", (*words, Image(_screenshot(step.observation)))))
+            messages.append(Message("user", (*parts, Image(_screenshot(step.observation)))))
             messages.append(Message("assistant", (self._reply(step, task.platform),)))
-            words = (problem,) if (problem := self._problem(step)) else ()
-        messages.append(Message("user", (*words, Image(_screenshot(observation)))))
+            parts = (problem,) if (problem := self._problem(step)) else ()
+        messages.append(Message("user", (*parts, Image(_screenshot(observation)))))
         return tuple(messages)
 
     def _name(self, platform: Platform) -> str:
@@ -235,7 +235,7 @@ class Screen:
         return "That call could not be carried out. Reply with another one."
 
     def _line(self, step: Step, platform: Platform) -> str:
-        words = " ".join(
+        text = " ".join(
             (
                 step.thought
                 or self._written(step, platform)
@@ -243,7 +243,7 @@ class Screen:
                 or step.action.kind
             ).split()
         )
-        return shorten(words, 200)
+        return shorten(text, 200)
 
 
 @cache

@@ -55,10 +55,10 @@ class OpenAICalls:
         """
         text = after_thinking(reply)
         values = [(begin, item) for begin, _, value in json_values(text) for item in _items(value)]
-        said = [_message(item) for _, item in values if item.get("type") == "message"]
+        messages = [_message(item) for _, item in values if item.get("type") == "message"]
         calls = [(begin, item) for begin, item in values if item.get("type") != "message"]
-        if not calls and said:
-            return "", [Action("answer", said[-1], value=said[-1])]
+        if not calls and messages:
+            return "", [Action("answer", messages[-1], value=messages[-1])]
         actions: list[Action] = []
         for _, item in calls:
             given = item.get("actions", item.get("action", item))
@@ -70,7 +70,7 @@ class OpenAICalls:
             raise UnreadableReplyError(
                 "the reply has no computer_call with an action, and no message"
             )
-        return "\n".join(said) or text_before(text, calls[0][0]), actions[:MAX_CALLS]
+        return "\n".join(messages) or text_before(text, calls[0][0]), actions[:MAX_CALLS]
 
     def write(self, action: Action, platform: Platform, size: Size) -> str | None:
         """Writes an action as a call that `read` parses back; returns None if it cannot."""
@@ -97,7 +97,7 @@ class AnthropicCalls:
         """
         text = after_thinking(reply)
         values = [(begin, item) for begin, _, value in json_values(text) for item in _items(value)]
-        said = "\n".join(
+        message = "\n".join(
             str(item["text"]) for _, item in values if item.get("type") == "text" and "text" in item
         )
         calls = [(begin, item) for begin, item in values if item.get("type") != "text"]
@@ -107,10 +107,10 @@ class AnthropicCalls:
             cursor = action.end_point or action.point or cursor
             actions.append(action)
         if not actions:
-            if not said:
+            if not message:
                 raise UnreadableReplyError("the reply has no tool_use, and no text block")
-            return "", [Action("answer", said, value=said)]
-        return said or text_before(text, calls[0][0]), actions
+            return "", [Action("answer", message, value=message)]
+        return message or text_before(text, calls[0][0]), actions
 
     def write(self, action: Action, platform: Platform, size: Size) -> str | None:
         """Writes an action as a call that `read` parses back; returns None if it cannot."""

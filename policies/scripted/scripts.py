@@ -283,11 +283,11 @@ def read_table(goal: str, page: TextPage, aim: Aim) -> Play:
 
 def find_word(goal: str, page: TextPage, aim: Aim) -> Play:
     place = int(match_groups(r"Find the (\d+)", goal)[0]) - 1
-    words = [
+    options = [
         re.sub(r"[^A-Za-z]", "", word)
         for word in " ".join(text.name for text in page.all("text")).split()
     ]
-    page = yield enter(page.all("textbox")[0], aim.value(words[place], words))
+    page = yield enter(page.all("textbox")[0], aim.value(options[place], options))
     yield submit(page)
 
 

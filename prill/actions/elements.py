@@ -48,7 +48,7 @@ _NAMED = re.compile(
 # Roles whose text names the enclosing element.
 _CONTENT = ("StaticText", "text", "img", "image")
 _PHONE_ID = re.compile(r" id: (\S+)")
-_MOST = 120
+_MAX_CHARS = 120
 _MAX_LINES = 50
 
 
@@ -104,9 +104,9 @@ def _element(page: str, start: int, depth: int) -> str:
     role, name = match["role"], match["name"]
     if name[1:-1].strip():
         return f"{role} {name[0]}{_cut(name[1:-1])}{name[0]}"
-    if words := " ".join(_names_inside(page, start, depth)):
-        quote = '"' if "'" in words else "'"
-        return f"{role} {quote}{_cut(words)}{quote}"
+    if text := " ".join(_names_inside(page, start, depth)):
+        quote = '"' if "'" in text else "'"
+        return f"{role} {quote}{_cut(text)}{quote}"
     phone_id = _PHONE_ID.match(line, match.end())
     return f"{role} '{_cut(phone_id[1])}'" if phone_id else role
 
@@ -134,7 +134,7 @@ def _line(page: str, start: int) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _MOST else f"{text[:_MOST]}…"
+    return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}…"
 
 
 _LINE = re.compile(

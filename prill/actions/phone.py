@@ -149,20 +149,20 @@ def parse_ios(text: str) -> Action:
     checked in the same order as in the original. An iPhone has no back button, so `press back`
     presses home, as in the original.
     """
-    words = text.lower()
-    if "swipe" in words or "scroll" in words:
-        direction = next((way for way in ("up", "right", "left", "down") if way in words), None)
+    lowered = text.lower()
+    if "swipe" in lowered or "scroll" in lowered:
+        direction = next((way for way in ("up", "right", "left", "down") if way in lowered), None)
         return Action("swipe", text, value=direction)
-    if words.lstrip().startswith("type") or "press type" in words:
+    if lowered.lstrip().startswith("type") or "press type" in lowered:
         quoted = _QUOTED.search(text)
         return Action(
             "type", text, value=quoted[2] if quoted else text.strip()[4:].strip(" :") or None
         )
-    if "tap" in words:
+    if "tap" in lowered:
         return Action("click", text, point=_tapped(text))
-    if "home" in words or "press back" in words:
+    if "home" in lowered or "press back" in lowered:
         return Action("home", text)
-    if "complete" in words or words.strip() in ("end", "stop", "done"):
+    if "complete" in lowered or lowered.strip() in ("end", "stop", "done"):
         return Action("stop", text)
     return Action("other", text)
 

@@ -110,14 +110,14 @@ async def create(client: anthropic.AsyncAnthropic, path: Path) -> MessageBatch:
 
 
 async def created_since(
-    client: anthropic.AsyncAnthropic, moment: datetime, path: Path, taken: Iterable[str | None]
+    client: anthropic.AsyncAnthropic, moment: datetime, path: Path, used: Iterable[str | None]
 ) -> MessageBatch | None:
     """Finds the batch that was created for a request file after a given time, if its id was lost.
 
-    Batches in `taken` are skipped. Only the results of a batch show its requests, so a running
+    Batches in `used` are skipped. Only the results of a batch show its requests, so a running
     batch is matched by its number of requests alone; `belongs_to` verifies it later.
     """
-    known, requests = set(taken), len(_ids(path))
+    known, requests = set(used), len(_ids(path))
     async for batch in client.messages.batches.list(limit=100):  # newest first
         if batch.created_at < moment - _CLOCKS:
             return None
@@ -207,7 +207,7 @@ def _block(part: Mapping[str, Any]) -> dict[str, Any]:
 def _completion(message: anthropic.types.Message) -> dict[str, Any]:
     text = "".join(block.text for block in message.content if block.type == "text")
     thoughts = "".join(block.thinking for block in message.content if block.type == "thinking")
-    said = {"role": "assistant", "content": text} | (
+    turn = {"role": "assistant", "content": text} | (
         {"reasoning_content": thoughts} if thoughts else {}
     )
     usage = message.usage
@@ -223,7 +223,7 @@ def _completion(message: anthropic.types.Message) -> dict[str, Any]:
         "choices": [
             {
                 "index": 0,
-                "message": said,
+                "message": turn,
                 "finish_reason": _FINISH.get(message.stop_reason or "", "stop"),
             }
         ],

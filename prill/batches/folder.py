@@ -190,12 +190,12 @@ class BatchFolder(LockedFolder):
         """
         there, now = dict(_leaves(self.manifest.judge)), dict(_leaves(judge))
         if changes := sorted(key for key in {*there, *now} if there.get(key) != now.get(key)):
-            words = "; ".join(
+            differences = "; ".join(
                 f"{key} {_shown(there.get(key))} there, {_shown(now.get(key))} now"
                 for key in changes
             )
             raise UsageError(
-                f"{self.path}: the requests were written with other options ({words}); "
+                f"{self.path}: the requests were written with other options ({differences}); "
                 "write a new batch"
             )
         paths = dict.fromkeys([*self.manifest.trajectories, *map(os.path.abspath, trajectories)])

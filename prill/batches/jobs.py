@@ -67,10 +67,10 @@ async def submit(
         MissingExtraError: The package of the batch API is not installed.
     """
     expect_file(folder.path, "a batch")  # submissions must be recorded
-    problems, closed = dict[str, str](), set[_Door]()
+    problems, closed = dict[str, str](), set[_EndpointKey]()
     earlier = {file.base_url: file.api for file in folder.manifest.files if file.api is not None}
     for entry in folder.manifest.files:
-        if entry.batch is not None or entry.fetched or _door(entry) in closed:
+        if entry.batch is not None or entry.fetched or _endpoint_key(entry) in closed:
             continue
         entry = replace(
             entry, api=api or entry.api or earlier.get(entry.base_url) or detect_api(entry.base_url)
@@ -83,7 +83,7 @@ async def submit(
         except (EndpointError, InputError) as error:
             problems[entry.name] = str(error)
             if isinstance(error, _ClosedError | _NotThereError):
-                closed.add(_door(entry))
+                closed.add(_endpoint_key(entry))
             continue
         folder.update(entry)
         say(f"{entry.name}: {entry.requests} requests, batch {entry.batch} ({entry.status})")
@@ -109,9 +109,9 @@ async def fetch(folder: BatchFolder, say: Say = lambda words: None) -> int:
         MissingExtraError: The package of the batch API is not installed.
     """
     expect_file(folder.path, "a batch")
-    under_way, problems, closed = 0, dict[str, str](), set[_Door]()
+    under_way, problems, closed = 0, dict[str, str](), set[_EndpointKey]()
     for entry in folder.manifest.files:
-        if entry.batch is None or entry.fetched or _door(entry) in closed:
+        if entry.batch is None or entry.fetched or _endpoint_key(entry) in closed:
             continue
         try:
             async with _API[entry.api or "openai"](
@@ -121,7 +121,7 @@ async def fetch(folder: BatchFolder, say: Say = lambda words: None) -> int:
         except (EndpointError, InputError) as error:
             problems[entry.name] = str(error)
             if isinstance(error, _ClosedError):
-                closed.add(_door(entry))
+                closed.add(_endpoint_key(entry))
     if problems:
         raise BatchError(problems, under_way)
     return under_way
@@ -183,7 +183,7 @@ class _BatchState:
     foreign: bool = False
 
 
-_Door = tuple[str, str, str]  # address, environment variable of the key, model
+_EndpointKey = tuple[str, str, str]  # address, environment variable of the key, model
 
 
 class _ClosedError(EndpointError):
@@ -197,7 +197,7 @@ class _NotThereError(EndpointError):
     """The requested resource does not exist: a batch, or the whole batch API."""
 
 
-def _door(entry: RequestFile) -> _Door:
+def _endpoint_key(entry: RequestFile) -> _EndpointKey:
     return entry.base_url, entry.api_key_env, entry.model
 
 
@@ -224,14 +224,14 @@ class _OpenAI:
     async def submit(self, folder: BatchFolder, entry: RequestFile) -> RequestFile:
         path = folder.path / entry.name
         # batches of files with the same requests that were written again later
-        taken = {other.batch for other in folder.manifest.files}
+        used = {other.batch for other in folder.manifest.files}
         tag = await asyncio.to_thread(_compute_hash, path)
         known = [
             batch
             async for batch in self._client.batches.list(limit=100)
             if (batch.metadata or {}).get(_TAG) == tag
         ]
-        free = (batch for batch in known if batch.id not in taken)
+        free = (batch for batch in known if batch.id not in used)
         batch = next(
             (batch for batch in free if batch.status not in ENDED or batch.output_file_id), None
         )
@@ -277,9 +277,9 @@ class _Anthropic:
 
         batch = None
         if entry.upload is not None:  # creating a batch was started, but its id was not stored
-            taken = [other.batch for other in folder.manifest.files]
+            used = [other.batch for other in folder.manifest.files]
             batch = await created_since(
-                self._client, datetime.fromisoformat(entry.upload), folder.path / entry.name, taken
+                self._client, datetime.fromisoformat(entry.upload), folder.path / entry.name, used
             )
         if batch is None:
             entry = replace(entry, upload=now())
@@ -296,8 +296,8 @@ class _Anthropic:
         done = f", {counts.succeeded} done and {failed} failed of {entry.requests}"
         files = (batch.id,) if batch.results_url else ()
         foreign = not await belongs_to(self._client, batch, folder.path / entry.name)
-        gone = "its results are no longer kept" if batch.archived_at else ""
-        return _BatchState(batch.processing_status, done, files, gone, foreign)
+        lost = "its results are no longer kept" if batch.archived_at else ""
+        return _BatchState(batch.processing_status, done, files, lost, foreign)
 
     async def download(self, id: str, target: Path) -> None:
         from prill.batches.anthropic import write_results
@@ -378,11 +378,11 @@ async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIter
         advice = (
             "; if it has no batch API, run the requests yourself and pass the answers to collect"
         )
-        said = f"{endpoint.place} answers HTTP {error.status_code}: {message}"
+        answer = f"{endpoint.place} answers HTTP {error.status_code}: {message}"
         kind = {401: _ClosedError, 403: _ClosedError, 404: _NotThereError}.get(
             error.status_code, EndpointError
         )
-        raise kind(f"{problem}: {said}{advice if error.status_code == 404 else ''}") from None
+        raise kind(f"{problem}: {answer}{advice if error.status_code == 404 else ''}") from None
     except sdk.APIConnectionError as error:
         if (refused := _refused_certificate(error)) is not None:
             raise _ClosedError(f"{problem}: {endpoint.no_trust(refused)}") from None

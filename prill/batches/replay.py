@@ -39,12 +39,12 @@ class Replay:
         self.judge = judge
         self._models = tuple(_models(judge))
         for part in every_judge(judge):
-            for kept in vars(part).values() if hasattr(part, "__dict__") else ():
+            for value in vars(part).values() if hasattr(part, "__dict__") else ():
                 # its calls were charged to trajectories that had no verdict then
-                if isinstance(kept, PerGoal):
-                    kept.forget()
+                if isinstance(value, PerGoal):
+                    value.forget()
         self._secret, self._answers, self._stage = secret, answers, stage
-        self._asked: Counter[str] = Counter()
+        self._requested: Counter[str] = Counter()
         self._one = asyncio.Lock()
 
     @property
@@ -64,7 +64,7 @@ class Replay:
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """Returns the judge's verdict. Raises AnswerPendingError if an answer is missing."""
         async with self._one:
-            self._asked.clear()
+            self._requested.clear()
             with ExitStack() as stack:
                 for model in self._models:
                     # start without learned capabilities and without cached replies, which would
@@ -82,11 +82,11 @@ class Replay:
 
     def _answer(self, endpoint: Endpoint, body: bytes) -> tuple[int, bytes]:
         id = request_id(body, endpoint.base_url)
-        self._asked[id] += 1
+        self._requested[id] += 1
         if (
-            self._asked[id] > 1
+            self._requested[id] > 1
         ):  # the same request again, because the first reply contained no verdict
-            id = f"{id}-{self._asked[id]}"
+            id = f"{id}-{self._requested[id]}"
         if (answer := self._answers.get(id)) is not None:
             return answer
         if self._answers.wants(id):

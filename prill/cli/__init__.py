@@ -37,16 +37,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    words = list(sys.argv[1:] if argv is None else argv)
-    if not words or words[0] in ("-h", "--help"):
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help"):
         print(overview())
-        return 0 if words else 2
+        return 0 if arguments else 2
     for length in (2, 1):  # some commands have a name of two words
-        if (name := " ".join(words[:length])) in COMMANDS:
-            return _run_command(name, words[length:])
-    if kinds := list_commands(words[0]):
-        return _print_kinds(words[0], kinds, words[1:])
-    command, rest = words[0], words[1:]
+        if (name := " ".join(arguments[:length])) in COMMANDS:
+            return _run_command(name, arguments[length:])
+    if kinds := list_commands(arguments[0]):
+        return _print_kinds(arguments[0], kinds, arguments[1:])
+    command, rest = arguments[0], arguments[1:]
     if command == "--version":
         from prill import __version__
 
@@ -71,18 +71,18 @@ def _run(argv: Sequence[str] | None) -> int:
     return 2
 
 
-def _complete(words: Sequence[str]) -> int:
+def _complete(arguments: Sequence[str]) -> int:
     """Runs `prill completion SHELL`."""
     from prill.cli.completing import SHELLS, completion
 
-    if len(words) != 1 or words[0] not in SHELLS:
+    if len(arguments) != 1 or arguments[0] not in SHELLS:
         print(
             f"prill completion: name a shell: prill completion {'|'.join(SHELLS)} > FILE",
             file=sys.stderr,
         )
         return 2
     try:
-        print(completion(words[0]))
+        print(completion(arguments[0]))
     except PrillError as error:
         print(f"prill completion: {error}", file=sys.stderr)
         return 2

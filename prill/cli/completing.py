@@ -96,10 +96,10 @@ def _describe(action: argparse.Action, flag: Flag | None, files: Any) -> None:
         )
 
 
-def _derived(name: str, command: Command, words: list[str]) -> Derived:
+def _derived(name: str, command: Command, arguments: list[str]) -> Derived:
     return derive(
         load_object(command.config),
-        words,
+        arguments,
         command.layout,
         prog=f"prill {name}",
         dry_run=command.dry_run,

@@ -593,11 +593,11 @@ def _with_names(
             continue
         for start in range(1, len(flag.path)):
             ends.setdefault(".".join(flag.path[start:]), []).append(flag)
-    whole = {".".join(flag.path) for flag in flags}
+    full_names = {".".join(flag.path) for flag in flags}
     short: dict[tuple[str, ...], list[str]] = {}
     ambiguous: dict[str, tuple[str, ...]] = {}
     for end, meant in ends.items():
-        if end in whole:
+        if end in full_names:
             continue
         own = [flag for flag in meant if not flag.shared] or meant
         least = min(len(flag.path) for flag in own)
@@ -621,8 +621,8 @@ def _with_names(
                 flag.dotted,
             )
         named.append(replace(flag, names=tuple(dict.fromkeys(names))))
-    taken = Counter(name for flag in named for name in flag.names)
-    assert not [name for name, count in taken.items() if count > 1], taken
+    counts = Counter(name for flag in named for name in flag.names)
+    assert not [name for name, count in counts.items() if count > 1], counts
     return named, ambiguous
 
 

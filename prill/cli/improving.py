@@ -101,11 +101,11 @@ def stage_bar() -> Iterator[Callable[[ReflexionProgress], None]]:
 
         def show(stage: ReflexionProgress) -> None:
             nonlocal shown
-            words = f"attempt {stage.attempt}: {_MOVES[stage.move]}"
-            if words != shown:
-                shown = words
+            text = f"attempt {stage.attempt}: {_MOVES[stage.move]}"
+            if text != shown:
+                shown = text
                 bar.reset(total=stage.total)
-                bar.set_description_str(words, refresh=False)
+                bar.set_description_str(text, refresh=False)
             bar.n = stage.done
             bar.update(0)
 
@@ -149,9 +149,9 @@ def _shown() -> Iterator[Audience]:
             bar.close()
         bars.clear()
 
-    def say(words: str) -> None:
+    def say(text: str) -> None:
         close()
-        print(words, file=sys.stderr)
+        print(text, file=sys.stderr)
 
     def judged(tally: Tally) -> None:
         bar = make_bar("judging", None)
@@ -207,8 +207,8 @@ def filter(config: FilterConfig, switches: Switches) -> int:
 
         result = run_filter(config, progress=progress)
     _print_filtered(result, as_json=switches.json)
-    for words in (*result.cautions, *_shortened([*result.broken, *result.exported.problems])):
-        print(f"prill filter: {printable(words)}", file=sys.stderr)
+    for message in (*result.cautions, *_shortened([*result.broken, *result.exported.problems])):
+        print(f"prill filter: {printable(message)}", file=sys.stderr)
     images = any(why == "missing or broken image" for why in result.exported.lost)
     return EXIT_SOME_WITHOUT if result.broken or images else EXIT_ALL
 
@@ -289,10 +289,10 @@ def train(config: TrainConfig, switches: Switches) -> int:
             try:
                 result = run_train(config, progress=progress, say=say)
             except KeyboardInterrupt as stop:
-                said = stop or (
+                message = stop or (
                     "interrupted; run the same command again to resume from the last checkpoint"
                 )
-                print(f"\nprill train: {said}", file=sys.stderr)
+                print(f"\nprill train: {message}", file=sys.stderr)
                 return EXIT_INTERRUPTED
     if not _is_first():
         return EXIT_ALL
@@ -330,7 +330,7 @@ def _format_preflight(facts: Preflight, spec: TrainSpec) -> str:
         "disk": f"about {_size(facts.disk_needed)}, of {_size(facts.disk_free)} free; {each}",
         "work": f"{facts.flops:.2e} floating point operations a step; {_time(facts)}",
     }
-    return "\n".join(f"{name:<9}{words}" for name, words in lines.items())
+    return "\n".join(f"{name:<9}{text}" for name, text in lines.items())
 
 
 def _size(count: int) -> str:

@@ -149,11 +149,11 @@ def _report(result: ScoreResult, *, as_json: bool) -> None:
 
 def _savings_line(saved: Savings) -> str:
     """Formats the savings of a cascade as text."""
-    words = f"cascade: the second judge was asked for {saved.escalated} of {saved.judged}"
+    text = f"cascade: the second judge was asked for {saved.escalated} of {saved.judged}"
     if saved.calls is None:
-        return words
+        return text
     usd = "" if not saved.usd else f" and ${saved.usd:.4f}"
-    return f"{words}; that saved about {saved.calls:.0f} of its calls{usd}"
+    return f"{text}; that saved about {saved.calls:.0f} of its calls{usd}"
 
 
 def serve(config: ServeConfig, switches: Switches) -> int:

@@ -133,17 +133,17 @@ def compare(config: CompareConfig, switches: Switches) -> int:
 def fit(config: FitConfig, switches: Switches) -> int:
     """Runs `prill fit`; returns 0 if all was read, 3 if some lines are broken."""
     result = fitting.fit(config)
-    words = message_stream(config.output, config.out_of_fold, config.learning_curve)
+    messages = message_stream(config.output, config.out_of_fold, config.learning_curve)
     card = result.stack.card if result.stack else result.model.card
-    print(encode(card).decode().rstrip() if switches.json else result, file=words)
+    print(encode(card).decode().rstrip() if switches.json else result, file=messages)
     return EXIT_SOME if result.broken else EXIT_ALL
 
 
 def calibrate(config: CalibrateConfig, switches: Switches) -> int:
     """Runs `prill calibrate`; returns 0."""
     result = fitting.calibrate(config)
-    words = message_stream(config.output, config.plot)
-    print(encode(result.figures).decode().rstrip() if switches.json else result, file=words)
+    messages = message_stream(config.output, config.plot)
+    print(encode(result.figures).decode().rstrip() if switches.json else result, file=messages)
     if switches.json and (
         caution := fitted_caution(result.calibration.evaluator.name, result.figures.fitted)
     ):

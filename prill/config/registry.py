@@ -226,25 +226,23 @@ def check_options(
     what: str,
     *,
     place: str = "",
-    parts: Mapping[Any, PartMaker] | None = None,
 ) -> None:
     """Checks options strictly, as `read_options` does, but does not require all of them.
 
-    Nested objects whose type is not in `parts` are not checked. Raises OptionError.
+    Nested objects are not checked. Raises OptionError.
     """
     options = list_options(maker)
     _refuse_unknown(given, options, what, place)
     for name, value in given.items():
-        _value(value, options[name], place, parts or {}, lax=False)
+        _value(value, options[name], place, {}, lax=False)
 
 
-def read_value(value: Any, option: Option, place: str = "", *, lax: bool = False) -> Any:
+def read_value(value: Any, option: Option, *, lax: bool = False) -> Any:
     """Returns one value converted to the type of its option.
 
-    `place` is the path before the option's name in messages. `lax` reads numbers and booleans from
-    text. Raises OptionError.
+    `lax` reads numbers and booleans from text. Raises OptionError.
     """
-    return _value(value, option, place, {}, lax)
+    return _value(value, option, "", {}, lax)
 
 
 def _refuse_unknown(

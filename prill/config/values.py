@@ -54,11 +54,11 @@ class PartConfig:
         if not isinstance(name, str) or not (name or self.may_be_nameless):
             raise OptionError(f"name: expected the name of a {self.kind}, got {name!r}", "name")
         object.__setattr__(self, "name", name)
-        said = {
+        set_options = {
             key.replace("-", "_"): str(value) if isinstance(value, Path) else value
             for key, value in options.items()
         }
-        object.__setattr__(self, "options", said)
+        object.__setattr__(self, "options", set_options)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(

@@ -27,7 +27,9 @@ from prill.models.transport import PATIENCE
 from prill.protocols import Abridging, E, Environment, Policy
 from prill.types import LabelRecord, Step, Task, Trajectory
 
-_LEAST = 5  # consecutive episodes that failed to start: fewer may be caused by their tasks
+_MIN_FAILED_STARTS = (
+    5  # consecutive episodes that failed to start: fewer may be caused by their tasks
+)
 
 
 class Pool(Generic[E]):
@@ -257,8 +259,8 @@ class _Run(Generic[E]):
         return self._counts
 
     async def _work(self) -> None:
-        while (taken := await self._take()) is not None:
-            episode, tried = taken
+        while (item := await self._take()) is not None:
+            episode, tried = item
             try:
                 if episode.id in self._folder:
                     self._count(skipped=1)
@@ -334,7 +336,7 @@ class _Run(Generic[E]):
         self._since = self._since if self._not_begun else now
         self._not_begun.add(id)
         count = len(self._not_begun)
-        if count >= _LEAST and (spent := now - self._since) >= self._settings.patience:
+        if count >= _MIN_FAILED_STARTS and (spent := now - self._since) >= self._settings.patience:
             raise EnvironmentFailedError(
                 f"no episode could start for {spent:.3g} s, {count} in a row; last error: {problem}"
             )

@@ -210,8 +210,8 @@ class Checksums:
             file = lock_file(self.path, flags)
             try:
                 if (size := os.fstat(file).st_size) and os.pread(file, 1, size - 1) != b"\n":
-                    with open(self.path, "rb") as whole:
-                        size = sum(len(raw) for raw in whole if raw.endswith(b"\n"))
+                    with open(self.path, "rb") as source:
+                        size = sum(len(raw) for raw in source if raw.endswith(b"\n"))
                     os.ftruncate(file, size)
                 if not size:
                     lines = (_Line(format=_FORMAT), *lines)

@@ -255,7 +255,7 @@ def _taken(value: Any, inner: Any, at: str, images: dict[str, str | bytes]) -> A
     if is_dataclass(inner) and isinstance(value, Mapping):
         type_ = cast(type, inner)
         names = {part.name for part in fields(type_)}
-        taken = {
+        files = {
             name: _taken(part, _inner(type_, name), f"{at}.{name}", images)
             if name in names
             else part
@@ -264,7 +264,7 @@ def _taken(value: Any, inner: Any, at: str, images: dict[str, str | bytes]) -> A
         # Fields that a record omits are null in a column.
         return {
             name: part
-            for name, part in taken.items()
+            for name, part in files.items()
             if part is not None or (name in names and _is_optional(type_, name))
         }
     if inner == _JSON:

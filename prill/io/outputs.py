@@ -221,8 +221,8 @@ def writing(path: _Path) -> Iterator[Writer]:
             with failures(path):
                 file.close()
     else:
-        with _replacing(path, Path(os.path.realpath(path))) as whole:
-            yield whole
+        with _replacing(path, Path(os.path.realpath(path))) as target:
+            yield target
 
 
 def write_output(path: _Path, data: bytes) -> None:

@@ -56,10 +56,10 @@ def schema(kind: Kind) -> str:
     """
     made = msgspec.json.schema(_RECORDS[kind])
     for definition in made["$defs"].values():
-        words = cleandoc(definition["description"])
+        docstring = cleandoc(definition["description"])
         # the other lines are about Python or single keys
-        definition["description"] = words.partition("\n")[0]
-        described = _arguments(words)
+        definition["description"] = docstring.partition("\n")[0]
+        described = _arguments(docstring)
         for name, part in definition["properties"].items():
             if name in described:
                 part["description"] = described[name]

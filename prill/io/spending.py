@@ -27,10 +27,10 @@ _FORMAT = "prill spending 1"
 _Usd = Annotated[float, msgspec.Meta(ge=0)]
 # The advance: a fraction of the budget, of the reserved amount, and, without a budget, of the
 # amount spent; and a minimum in US dollars.
-_OF_BUDGET, _OF_HELD, _OF_SPENT, _LEAST = 1 / 200, 1 / 8, 1 / 100, 0.01
-_TOO_MUCH = 4  # a larger advance than this factor is reduced, at most once a second
+_OF_BUDGET, _OF_RESERVED, _OF_SPENT, _MIN_ADVANCE = 1 / 200, 1 / 8, 1 / 100, 0.01
+_MAX_ADVANCE_RATIO = 4  # a larger advance than this factor is reduced, at most once a second
 _PAUSE = 1.0
-_NOT_LOCKED, _OF_ANOTHER, _NOT_MINE = -1, -2, -3
+_NOT_LOCKED, _OF_ANOTHER, _OTHER_PROCESS = -1, -2, -3
 
 
 class _Spending(msgspec.Struct, frozen=True):
@@ -72,14 +72,14 @@ class SpendingFile:
                 self._lock = locked(self._lock_path)
             except UsageError as error:
                 if not self._needed:
-                    self._lock = _NOT_MINE
+                    self._lock = _OTHER_PROCESS
                 elif isinstance(error, InUseError):
                     raise UsageError(
                         f"{self.path}: another process is already using the budget of this run"
                     ) from None
                 else:
                     raise
-        return self._lock != _NOT_MINE
+        return self._lock != _OTHER_PROCESS
 
     def unlock(self) -> None:
         """Releases the lock; safe to call twice."""
@@ -134,32 +134,32 @@ class SpendingFile:
             ) from None
         return found.spent_usd + found.held_usd
 
-    def keep(self, budget: float | None, spent: float, held: float, covered: float) -> float:
-        """Makes sure that the file covers `spent` and `held`.
+    def keep(self, budget: float | None, spent: float, reserved: float, covered: float) -> float:
+        """Makes sure that the file covers `spent` and `reserved`.
 
         `covered` is the amount that the file covers now. Returns the amount that it covers
         afterwards.
         """
-        needed = spent + held
+        needed = spent + reserved
         ahead = max(
-            held * _OF_HELD,
-            max(_LEAST, spent * _OF_SPENT) if budget is None else budget * _OF_BUDGET,
+            reserved * _OF_RESERVED,
+            max(_MIN_ADVANCE, spent * _OF_SPENT) if budget is None else budget * _OF_BUDGET,
         )
         if budget is not None:  # a crash must not use up the rest of the budget
             ahead = min(ahead, max((budget - needed) / 2, budget * _OF_BUDGET**2))
         now = time.monotonic()
         if needed <= covered and (
-            covered - needed <= _TOO_MUCH * ahead or now - self._written < _PAUSE
+            covered - needed <= _MAX_ADVANCE_RATIO * ahead or now - self._written < _PAUSE
         ):
             return covered
         self._written = now
-        self.write(spent, held + ahead)
+        self.write(spent, reserved + ahead)
         return needed + ahead
 
-    def write(self, spent: float, held: float) -> None:
+    def write(self, spent: float, reserved: float) -> None:
         """Writes the file, unless nothing was spent. Raises UsageError."""
-        if (spent or held or self.path.exists()) and self.lock():
-            record = _Spending(_FORMAT, max(0.0, spent), max(0.0, held))
+        if (spent or reserved or self.path.exists()) and self.lock():
+            record = _Spending(_FORMAT, max(0.0, spent), max(0.0, reserved))
             write_output(self.path, msgspec.json.encode(record) + b"\n")
 
     def clear(self) -> None:

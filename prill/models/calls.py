@@ -16,10 +16,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 import msgspec
-from msgspec import Meta
 
 from prill.errors import (
     AnswerPendingError,
@@ -54,7 +53,6 @@ _MAX_GOALS = 10_000
 # A waiting call keeps its screenshots in memory, half a megabyte each. The default equals a model's
 # default concurrency.
 _AT_ONCE = 16
-MaxTokensOption = Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")]
 
 
 async def gather_calls(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
@@ -105,11 +103,9 @@ def planned(messages: Sequence[Message], max_tokens: int) -> Usage:
     """
     parts = [part for message in messages for part in message.parts]
     sizes = [image_size(part.path) for part in parts if isinstance(part, Image)]
-    words = "".join(part for part in parts if isinstance(part, str))
+    text = "".join(part for part in parts if isinstance(part, str))
     pixels = sum(width * height for width, height in sizes)
-    return Usage(
-        1, estimate_tokens(words) + pixels // PIXELS_PER_TOKEN, max_tokens // 4, len(sizes)
-    )
+    return Usage(1, estimate_tokens(text) + pixels // PIXELS_PER_TOKEN, max_tokens // 4, len(sizes))
 
 
 class PerGoal(Generic[_T]):
@@ -150,8 +146,8 @@ class PerGoal(Generic[_T]):
             return self._keep(key, self._form.read(reply))
 
         read = partial(msgspec.json.decode, type=self._form.type_)
-        if self._cache is not None and (kept := self._cache.get(key, read)) is not None:
-            return self._keep(key, kept)
+        if self._cache is not None and (cached := self._cache.get(key, read)) is not None:
+            return self._keep(key, cached)
         return await self._in_flight.once(key, make)
 
     def _keep(self, key: str, record: _T) -> _T:

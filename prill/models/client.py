@@ -39,6 +39,21 @@ from prill.models.calls import (
 )
 from prill.models.in_flight import InFlight
 from prill.models.ledger import Booking, Ledger, Price, find_price
+from prill.models.options import (
+    AttemptTimeoutOption,
+    BudgetOption,
+    CacheOption,
+    ConcurrencyOption,
+    ImageDetail,
+    ImageFormat,
+    MaxPixelsOption,
+    ReasoningEffort,
+    RepetitionPenalty,
+    RetriesOption,
+    Temperature,
+    TopK,
+    TopP,
+)
 from prill.models.prompts import call_code, content_hash, estimate_tokens
 from prill.models.replies import (
     ChatMessage,
@@ -52,23 +67,10 @@ from prill.models.request import (
     INTERNAL_ERROR,
     PIXELS_PER_TOKEN,
     TOO_LARGE,
-    AttemptTimeoutOption,
-    BudgetOption,
-    CacheOption,
-    ConcurrencyOption,
     EncodedImage,
     EndpointCapabilities,
-    ImageDetail,
     ImageEncoder,
-    ImageFormat,
-    MaxPixelsOption,
-    ReasoningEffort,
-    RepetitionPenalty,
     RequestLimits,
-    RetriesOption,
-    Temperature,
-    TopK,
-    TopP,
     chat_messages,
     encode_body,
     estimate_size,
@@ -276,18 +278,18 @@ class OpenAIModel:
         if cache is None:
             return await self._answer(messages, images, form, max_tokens)
         key = self._key(messages, images, form, max_tokens, prompt)
-        asked = False
+        requested = False
 
         async def ask() -> Reply:
-            nonlocal asked
-            asked = True
+            nonlocal requested
+            requested = True
             reply = await self._answer(messages, images, form, max_tokens)
             cache.put(key, msgspec.json.encode(replace(reply, usage=Usage())))
             return reply
 
-        kept = cache.get(key, partial(msgspec.json.decode, type=Reply))
-        reply = await self._in_flight.once(key, ask) if kept is None else kept
-        if not asked and is_transcribed():
+        cached = cache.get(key, partial(msgspec.json.decode, type=Reply))
+        reply = await self._in_flight.once(key, ask) if cached is None else cached
+        if not requested and is_transcribed():
             request, _ = self._request(messages, form, max_tokens, UNKNOWN_CODE)
             note(
                 Call(
@@ -410,9 +412,9 @@ class OpenAIModel:
                     completion = await self.endpoint.send(body, booking, stats)
                     break
                 except RejectedError as refusal:
-                    told = RequestLimits.from_error(refusal.message)
-                    if self._smaller_reply(refusal, told, fields, request):
-                        tokens = told.tokens
+                    limits = RequestLimits.from_error(refusal.message)
+                    if self._smaller_reply(refusal, limits, fields, request):
+                        tokens = limits.tokens
                     elif not self._another_form(refusal, fields, request):
                         if refusal.fatal is not None:
                             raise refusal.fatal from None
@@ -451,7 +453,7 @@ class OpenAIModel:
         fields = self.capabilities.fields(form, max_tokens, self._sampling, self.reasoning_effort)
         ending = form.instructions(as_json="response_format" in fields) if form else ""
         request = with_detail(
-            worded(messages, ending, code), self.image_detail, taken=self.capabilities.detail
+            worded(messages, ending, code), self.image_detail, accepted=self.capabilities.detail
         )
         fields[self.capabilities.token_limit] = self.capabilities.room_for_reply(
             max_tokens, request, tokens
@@ -480,13 +482,13 @@ class OpenAIModel:
     def _smaller_reply(
         self,
         refusal: RejectedError,
-        told: RequestLimits,
+        limits: RequestLimits,
         fields: Mapping[str, Any],
         request: Sequence[Message],
     ) -> bool:
         """Stores the limits from an error; True if the request fits with a smaller reply limit."""
-        if told.reply and told.reply < _limit(fields):
-            self.capabilities.reply = told.reply
+        if limits.reply and limits.reply < _limit(fields):
+            self.capabilities.reply = limits.reply
             return True
         images = estimate_size(request)[1]
         if not isinstance(
@@ -495,11 +497,11 @@ class OpenAIModel:
             return False
         too_many = images > 1 and (too_many_images(refusal.message) or refusal.status == TOO_LARGE)
         self.capabilities.learn_sizes(
-            told, min(told.images or images, images - 1) if too_many else None
+            limits, min(limits.images or images, images - 1) if too_many else None
         )
-        if told.tokens is None or self.capabilities.window is None:
+        if limits.tokens is None or self.capabilities.window is None:
             return False
-        left = self.capabilities.window - told.tokens
+        left = self.capabilities.window - limits.tokens
         return least_reply(self.capabilities.limits, _limit(fields)) <= left < _limit(fields)
 
     def _another_form(
@@ -721,11 +723,11 @@ def _counts(
     """Returns the endpoint's token counts, or an estimate from text and images."""
     if completion.usage is not None:
         return completion.usage
-    words = "".join(part for message in messages for part in message.parts if isinstance(part, str))
+    text = "".join(part for message in messages for part in message.parts if isinstance(part, str))
     pixels = sum(image.width * image.height for image in images.values())
     message = completion.choices[0].message
     return TokenCounts(
-        estimate_tokens(words) + pixels // PIXELS_PER_TOKEN,
+        estimate_tokens(text) + pixels // PIXELS_PER_TOKEN,
         estimate_tokens((message.answer or "") + (message.thoughts or "")),
     )
 

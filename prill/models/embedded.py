@@ -25,15 +25,9 @@ from prill.errors import EndpointError, MissingExtraError, UnparsableError, Usag
 from prill.models.client import OpenAIModel
 from prill.models.ledger import Ledger, Price
 from prill.models.local.embedded_weights import adapter_gguf, bundled_gguf, eight_bit_gguf
+from prill.models.options import CacheOption, RepetitionPenalty, Temperature, TopK, TopP
 from prill.models.replies import GivenReply, ReplyFormat, WordFormat
-from prill.models.request import (
-    CacheOption,
-    RepetitionPenalty,
-    Temperature,
-    TopK,
-    TopP,
-    sampling_options,
-)
+from prill.models.request import sampling_options
 from prill.protocols import Form, Image, Limits, Message, Reply, SamplingLimits
 
 # SmolLM2 was trained for 8,192 tokens. Half of that is enough for a page and limits memory to about

@@ -143,11 +143,11 @@ class Budget:
         self._record = record
         self._lock = threading.Lock()
         self._covered = 0.0  # the amount that the record covers
-        self._spent, self._held, self._calls = (
+        self._spent, self._reserved, self._calls = (
             spent_usd,
             0.0,
             0,
-        )  # `_held` is reserved by `_calls` running calls
+        )  # `_reserved` is reserved by `_calls` running calls
         self._parts: dict[int, SpendingFile] = {}  # spending files of the shards, by number
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -180,7 +180,7 @@ class Budget:
         with self._lock:
             self._spent += sum(part.read() or 0.0 for part in self._parts.values())
             if self._record is not None and self._parts:
-                self._record.write(self._spent, self._held)
+                self._record.write(self._spent, self._reserved)
             for part in self._parts.values():
                 part.clear()
             self._parts.clear()
@@ -199,7 +199,7 @@ class Budget:
         with self._lock:
             spent = self._spent
             if self.usd is not None:
-                fits = spent + self._held + usd <= self.usd
+                fits = spent + self._reserved + usd <= self.usd
                 if spent >= self.usd or (self._is_strict and not fits and not self._calls):
                     part = "" if self._whole is None else f"this shard's part of ${self.usd:g} of "
                     whole = self.usd if self._whole is None else self._whole
@@ -209,7 +209,7 @@ class Budget:
                     )
                 if self._calls and not fits:
                     return False
-            self._held += usd
+            self._reserved += usd
             self._calls += 1
             self._note()
             return True
@@ -219,7 +219,7 @@ class Budget:
         with self._lock:
             self._spent += usd
             self._calls -= 1
-            self._held = self._held - held_usd if self._calls else 0.0
+            self._reserved = self._reserved - held_usd if self._calls else 0.0
             self._note()
 
     def spend(self, usd: float) -> None:
@@ -230,7 +230,7 @@ class Budget:
 
     def _note(self) -> None:
         if self._record is not None:
-            self._covered = self._record.keep(self.usd, self._spent, self._held, self._covered)
+            self._covered = self._record.keep(self.usd, self._spent, self._reserved, self._covered)
 
     def close(self) -> None:
         """Ends the run of this budget and stores its spending, including its shards.
@@ -241,7 +241,7 @@ class Budget:
         self.collect_shards()
         if self._record is not None:
             with self._lock:
-                self._record.write(self._spent + self._held, 0.0)
+                self._record.write(self._spent + self._reserved, 0.0)
             self._record.unlock()
 
 
@@ -337,12 +337,12 @@ class Booking:
     `settle`.
     """
 
-    __slots__ = ("_expected", "_held", "_ledger", "_most", "lost")
+    __slots__ = ("_expected", "_ledger", "_most", "_reserved", "lost")
 
     def __init__(self, ledger: Ledger, most: Callable[[], tuple[int, int, int]]) -> None:
         self._ledger, self._most = ledger, most
         self._expected = 0.0
-        self._held: float | None = None
+        self._reserved: float | None = None
         self.lost = Usage()
 
     async def reserve(self) -> None:
@@ -351,7 +351,7 @@ class Booking:
         Raises BudgetSpentError.
         """
         ledger = self._ledger
-        if self._held is not None:  # the outcome of the previous attempt is unknown
+        if self._reserved is not None:  # the outcome of the previous attempt is unknown
             self.lose()
         if not ledger.budgets or (usd := self._estimate()) is None:
             return
@@ -360,7 +360,7 @@ class Booking:
             await asyncio.sleep(look)
             look = min(2 * look, _LONGEST_LOOK)
             usd = self._estimate() or 0.0
-        self._held = usd
+        self._reserved = usd
 
     def _begin(self, usd: float) -> bool:
         """Reserves the amount in all budgets, or in none."""
@@ -396,7 +396,7 @@ class Booking:
         """Records the estimated cost of an attempt without an answer, which providers charge
         for.
         """
-        if (usd := self._estimate() if self._held is None else self._held) is None:
+        if (usd := self._estimate() if self._reserved is None else self._reserved) is None:
             return
         self._end(usd)
         lost = Usage(usd=usd, estimated_usd=usd)
@@ -411,7 +411,11 @@ class Booking:
             if ledger.price is None
             else ledger.price.usd(prompt_tokens, completion_tokens) * _share.get()
         )
-        if usd is not None and self._held is not None and usd > self._expected * ledger._scale > 0:
+        if (
+            usd is not None
+            and self._reserved is not None
+            and usd > self._expected * ledger._scale > 0
+        ):
             ledger._scale = min(usd / self._expected, _MAX_SCALE)
         self._end(usd or 0.0)
         usage = Usage(1, prompt_tokens, completion_tokens, images, usd)
@@ -420,10 +424,10 @@ class Booking:
         return usage
 
     def _end(self, usd: float) -> None:
-        held, self._held = self._held, None
+        reservation, self._reserved = self._reserved, None
         for budget in self._ledger.budgets:
-            if held is not None:
-                budget.end(held, usd)
+            if reservation is not None:
+                budget.end(reservation, usd)
             elif usd:
                 budget.spend(usd)
 

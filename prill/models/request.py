@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from msgspec import Meta
 
 from prill.errors import (
     ContextTooLongError,
@@ -25,7 +24,7 @@ from prill.errors import (
     UnscoredError,
     UsageError,
 )
-from prill.io.cache import BoundedCache, DiskCache
+from prill.io.cache import BoundedCache
 from prill.io.images import (
     DAMAGED,
     Version,
@@ -36,63 +35,14 @@ from prill.io.images import (
     read_image,
     remember_hash,
 )
+from prill.models.options import JPEG_QUALITY, ImageDetail, ImageFormat, ReasoningEffort
 from prill.models.prompts import NONCE
 from prill.protocols import Form, Image, Limits, Message, SamplingLimits
 
 if TYPE_CHECKING:
     from PIL import Image as Pictures
 
-# Values of OpenAI's `reasoning_effort`; models support different subsets.
-ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
-ImageDetail = Literal["low", "high", "auto"]
-BudgetOption = Annotated[
-    float | None,
-    Meta(
-        ge=0,
-        description="Budget in US dollars for all models together. No call is started beyond it.",
-    ),
-]
-ConcurrencyOption = Annotated[int, Meta(ge=1, description="Maximum number of concurrent calls.")]
-AttemptTimeoutOption = Annotated[
-    float, Meta(gt=0, description="Timeout of one attempt, in seconds.")
-]
-RetriesOption = Annotated[
-    int, Meta(ge=0, description="Maximum number of retries after the first attempt.")
-]
-MaxPixelsOption = Annotated[
-    int,
-    Meta(
-        ge=1,
-        description="Maximum number of pixels of a screenshot. Larger ones are scaled down.",
-    ),
-]
-CacheOption = Annotated[DiskCache | None, Meta(description="Folder that caches replies for reuse.")]
-AdapterOption = Annotated[
-    str | None, Meta(description="Folder with a LoRA adapter in PEFT's format.")
-]
-# Sampling options of every model, used unless a sample is requested.
-Temperature = Annotated[
-    float | None,
-    Meta(ge=0, description="Sampling temperature (default: 0, the most likely reply)."),
-]
-TopP = Annotated[
-    float | None,
-    Meta(
-        gt=0,
-        le=1,
-        description="Nucleus sampling: sample from the most likely tokens with this total "
-        "probability.",
-    ),
-]
-TopK = Annotated[
-    int | None, Meta(ge=0, description="Sample from this many most likely tokens; 0 for all.")
-]
-RepetitionPenalty = Annotated[
-    float | None,
-    Meta(gt=0, description="Penalty that divides the probability of repeated tokens; 1 for none."),
-]
-
-_WORDS = {
+_FIELD_PATTERNS = {
     "reasoning_effort": r"reasoning.?effort",
     "detail": r"image[^.]{0,60}\bdetail\b|[.'\"`]detail\b",
     "format": (
@@ -131,15 +81,19 @@ class Sampling:
         Without a seed there is no sampling: at temperature 0, `top_p` and `top_k` do not change the
         most likely token.
         """
-        words: dict[str, float | None] = {
+        parameters: dict[str, float | None] = {
             "temperature": self.temperature,
             "seed": self.seed,
             **self.limits,  # type: ignore[dict-item]
         }
         if self.temperature == 0 and self.seed is None:
-            words = {name: value for name, value in words.items() if name == "repetition_penalty"}
-        told = ", ".join(f"{name} {value:g}" for name, value in words.items() if value is not None)
-        return f" ({told})" if told else ""
+            parameters = {
+                name: value for name, value in parameters.items() if name == "repetition_penalty"
+            }
+        listed = ", ".join(
+            f"{name} {value:g}" for name, value in parameters.items() if value is not None
+        )
+        return f" ({listed})" if listed else ""
 
     def drawn(self, temperature: float, seed: int, limits: SamplingLimits) -> Sampling:
         """Returns parameters for a sample at another temperature; given limits override these."""
@@ -251,11 +205,11 @@ class EndpointCapabilities:
             wanted, max(least_reply(self.limits, max_tokens), self.window - guessed_tokens(request))
         )
 
-    def learn_sizes(self, told: RequestLimits, images: int | None) -> None:
+    def learn_sizes(self, limits: RequestLimits, images: int | None) -> None:
         """Stores the window from an error message, and `images` as the maximum number of images per
         request.
         """
-        self.window = _least(self.window, told.window)
+        self.window = _least(self.window, limits.window)
         self.images = _least(self.images, None if images is None else max(1, images))
 
     def think_longer(self, thinking: int) -> bool:
@@ -276,8 +230,8 @@ class EndpointCapabilities:
         every concurrent call is sent again.
         """
 
-        def about(what: str) -> bool:
-            return re.search(_WORDS[what], refusal, re.IGNORECASE) is not None
+        def about(field_name: str) -> bool:
+            return re.search(_FIELD_PATTERNS[field_name], refusal, re.IGNORECASE) is not None
 
         if "max_tokens" in sent and about("max_completion_tokens"):
             self.token_limit = "max_completion_tokens"
@@ -320,8 +274,8 @@ class EndpointCapabilities:
             self.structured = "json_object"
 
 
-def _least(known: int | None, told: int | None) -> int | None:
-    return min((count for count in (known, told) if count is not None), default=None)
+def _least(known: int | None, new: int | None) -> int | None:
+    return min((count for count in (known, new) if count is not None), default=None)
 
 
 def _without_bounds(schema: Any) -> Any:
@@ -574,17 +528,17 @@ def chat_messages(
 
 
 def with_detail(
-    messages: Sequence[Message], detail: ImageDetail | None, *, taken: bool
+    messages: Sequence[Message], detail: ImageDetail | None, *, accepted: bool
 ) -> tuple[Message, ...]:
     """Returns the messages with `detail` set for images without a detail level.
 
-    If the endpoint does not accept the field (`taken` is false), it is removed from all images.
+    If the endpoint does not accept the field (`accepted` is false), it is removed from all images.
     """
-    if taken and detail is None:
+    if accepted and detail is None:
         return tuple(messages)
 
     def image(part: Image) -> Image:
-        return Image(part.path, (part.detail or detail) if taken else None)
+        return Image(part.path, (part.detail or detail) if accepted else None)
 
     return tuple(
         Message(
@@ -618,15 +572,6 @@ def _image(image: Image, encoded: EncodedImage) -> dict[str, Any]:
 
 # Formats that every OpenAI-compatible endpoint accepts; others are re-encoded as PNG.
 _MIME = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
-# The format that every image is converted to.
-JPEG_QUALITY = 95  # without chroma subsampling (4:4:4), so that small text stays legible
-ImageFormat = Annotated[
-    Literal["jpeg"] | None,
-    Meta(
-        description=f"Send every image as JPEG (quality {JPEG_QUALITY}), for servers that "
-        "accept no other format."
-    ),
-]
 _CACHED, _CACHE_BYTES = 10_000, 32_000_000  # maximum number of cached images, and of their bytes
 _SMALL_BYTES = 1_000_000  # size of a file that is encoded in less than a millisecond
 
@@ -664,8 +609,8 @@ def encode_image(
     known. With an `image_format`, other formats are re-encoded.
     """
     image = open_image(BytesIO(data), path)
-    if whole := _as_it_is(image, data, path, max_pixels, sha256, image_format):
-        return whole
+    if unchanged := _encode_unchanged(image, data, path, max_pixels, sha256, image_format):
+        return unchanged
     width, height = image.size
     source = sha256 or hashlib.sha256(data).hexdigest(), len(data)
     mime = _sendable(image, image_format)
@@ -700,7 +645,7 @@ def _sendable(image: Pictures.Image, image_format: ImageFormat) -> str | None:
     return mime if image_format is None or mime == f"image/{image_format}" else None
 
 
-def _as_it_is(
+def _encode_unchanged(
     image: Pictures.Image,
     data: bytes,
     path: str,
@@ -715,7 +660,7 @@ def _as_it_is(
         not mime
         or width * height > max_pixels
         or _is_animated(image, path)
-        or not _ends_well(data, image.format or "")
+        or not _is_complete(data, image.format or "")
     ):
         return None
     return EncodedImage(
@@ -742,12 +687,12 @@ class ImageEncoder:
     def __call__(self, path: str) -> EncodedImage:
         """Returns the encoded image; blocks while reading and scaling. Raises InputError."""
         key = self._key(path)
-        if (entry := self._kept(key)) is not None:
+        if (entry := self._cached(key)) is not None:
             return entry
         encoded = encode_image(
             read_image(path), path, self.max_pixels, known_hash(key), self.image_format
         )
-        return self._keep(key, encoded)
+        return self._store(key, encoded)
 
     def at_once(self, path: str) -> EncodedImage | None:
         """Returns the encoded image if that is faster than starting a thread, else None.
@@ -755,12 +700,14 @@ class ImageEncoder:
         Large images and those that must be decoded return None.
         """
         key = self._key(path)
-        if (entry := self._kept(key)) is not None or key[2] > _SMALL_BYTES:
+        if (entry := self._cached(key)) is not None or key[2] > _SMALL_BYTES:
             return entry
         data = read_image(path)
         opened = open_image(BytesIO(data), path)
-        image = _as_it_is(opened, data, path, self.max_pixels, known_hash(key), self.image_format)
-        return image and self._keep(key, image)
+        image = _encode_unchanged(
+            opened, data, path, self.max_pixels, known_hash(key), self.image_format
+        )
+        return image and self._store(key, image)
 
     def _key(self, path: str) -> Version:
         try:
@@ -769,11 +716,11 @@ class ImageEncoder:
             read_image(path)
             raise
 
-    def _kept(self, key: Version) -> EncodedImage | None:
+    def _cached(self, key: Version) -> EncodedImage | None:
         with self._lock:
             return self._cache.get(key)
 
-    def _keep(self, key: Version, image: EncodedImage) -> EncodedImage:
+    def _store(self, key: Version, image: EncodedImage) -> EncodedImage:
         remember_hash(key, image.sha256)
         with self._lock:
             self._cache.put(key, image, len(image.literal))
@@ -787,7 +734,7 @@ def _is_animated(image: Pictures.Image, path: str) -> bool:
         raise InputError(f"image {path} is truncated or damaged ({error})") from None
 
 
-def _ends_well(data: bytes, format: str) -> bool:
+def _is_complete(data: bytes, format: str) -> bool:
     """Returns whether the file looks complete; if not, the image is decoded to verify it."""
     if format == "PNG":
         return data[-8:-4] == b"IEND"

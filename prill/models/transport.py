@@ -685,7 +685,7 @@ def _headers(url: SplitResult, key: str) -> Mapping[str, str]:
     """
     from multidict import CIMultiDict
 
-    said = {
+    values = {
         "Authorization": f"Bearer {key}",
         "Accept": "application/json",
         "Content-Type": "application/json",
@@ -694,7 +694,7 @@ def _headers(url: SplitResult, key: str) -> Mapping[str, str]:
         "OpenAI-Organization": os.environ.get("OPENAI_ORG_ID"),
         "OpenAI-Project": os.environ.get("OPENAI_PROJECT_ID"),
     }
-    headers = CIMultiDict({name: value for name, value in said.items() if value is not None})
+    headers = CIMultiDict({name: value for name, value in values.items() if value is not None})
     own = (line.partition(":") for line in os.environ.get("OPENAI_CUSTOM_HEADERS", "").splitlines())
     headers.update({name.strip(): value.strip() for name, colon, value in own if colon})
     return headers

@@ -39,8 +39,7 @@ from prill.models.client import PIXEL_BUDGET, OpenAIModel
 from prill.models.devices import expect_room, fit_together, register_server, register_user
 from prill.models.ledger import Booking, Price, queued
 from prill.models.local.trained import expect_model, expect_trained
-from prill.models.replies import Completion
-from prill.models.request import (
+from prill.models.options import (
     AdapterOption,
     AttemptTimeoutOption,
     CacheOption,
@@ -53,6 +52,7 @@ from prill.models.request import (
     TopK,
     TopP,
 )
+from prill.models.replies import Completion
 from prill.models.transport import Endpoint, RequestStats
 
 _HOST = "127.0.0.1"

@@ -461,8 +461,8 @@ def _upgrade_judge(described: Mapping[str, Any]) -> dict[str, Any]:
             f"the batch was written with unknown options: {', '.join(sorted(others))}; "
             "write a new batch"
         )
-    for words in described.get("set", ()):
-        key, _, value = words.partition("=")
+    for setting in described.get("set", ()):
+        key, _, value = setting.partition("=")
         judge[key.strip().replace("-", "_")] = _value(value)
     if prompts := described.get("prompt"):
         several = len(prompts) > 1 or "=" in prompts[0]

@@ -22,8 +22,8 @@ from prill.errors import UsageError
 from prill.io.outputs import expect_file
 from prill.io.store import copy_image
 from prill.io.tables import data_frame
+from prill.models.options import BudgetOption, ConcurrencyOption
 from prill.models.registry import ModelConfig, model_options
-from prill.models.request import BudgetOption, ConcurrencyOption
 from prill.protocols import Captioner, Engine
 from prill.runs.base import (
     FormatOption,

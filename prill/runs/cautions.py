@@ -75,7 +75,7 @@ def hard_scores(judge: Evaluator, tally: Tally) -> list[str]:
 
 def left_out(judge: Evaluator, tally: Tally) -> list[str]:
     """Returns a warning for each model option that the endpoint rejected."""
-    return list(dict.fromkeys([*unsupported_params(judge), *tally.lessons]))
+    return list(dict.fromkeys([*unsupported_params(judge), *tally.unsupported_params]))
 
 
 def weaker_second(judge: Evaluator) -> list[str]:

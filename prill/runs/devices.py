@@ -76,14 +76,14 @@ async def devices_async(config: DevicesConfig) -> DevicesResult:
     Returns:
         The tools of each platform, found or missing.
     """
-    asked = {
+    lookups = {
         "web": web_tools,
         "android": lambda: android_tools(config.appium_url),
         "ios": ios_tools,
     }
     names = list(config.platforms or PLATFORMS)
     return DevicesResult(
-        dict(zip(names, await asyncio.gather(*(asked[name]() for name in names)), strict=True))
+        dict(zip(names, await asyncio.gather(*(lookups[name]() for name in names)), strict=True))
     )
 
 

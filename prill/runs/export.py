@@ -144,10 +144,10 @@ def export(config: ExportConfig) -> ExportResult:
             f"none of the {len(by_id)} verdicts belongs to {kind}; name the log that was judged",
             parameters=("recording",),
         )
-    taken = [verdict for id in found for verdict in by_id[id]]
-    unscored = sum(verdict.unscored is not None for verdict in taken)
+    exported = [verdict for id in found for verdict in by_id[id]]
+    unscored = sum(verdict.unscored is not None for verdict in exported)
     return ExportResult(
-        str(config.output), len(taken), unscored, tuple(id for id in by_id if id not in found)
+        str(config.output), len(exported), unscored, tuple(id for id in by_id if id not in found)
     )
 
 
@@ -168,12 +168,12 @@ def _file(config: ExportConfig, by_id: Mapping[str, list[Verdict]]) -> Sequence[
     metadata = _metadata(config)
     identity = trace_id if config.to == "openinference" else run_id
     ids = [id for id in by_id if identity(id, metadata.get(id, {})) is not None]
-    taken = [verdict for id in ids for verdict in by_id[id]]
-    if taken:
+    own_verdicts = [verdict for id in ids for verdict in by_id[id]]
+    if own_verdicts:
         lines = (
-            langsmith(taken, metadata)
+            langsmith(own_verdicts, metadata)
             if config.to == "langsmith"
-            else openinference(taken, metadata, now=time.time_ns())
+            else openinference(own_verdicts, metadata, now=time.time_ns())
         )
         with writing(config.output) as file:
             for line in lines:

@@ -22,8 +22,8 @@ from prill.episodes.record import RecordTally
 from prill.errors import UsageError
 from prill.io.outputs import expect_file
 from prill.io.tables import data_frame
+from prill.models.options import BudgetOption
 from prill.models.registry import asks_a_model, model_options
-from prill.models.request import BudgetOption
 from prill.policies.registry import POLICIES, PolicyConfig, PolicyLike, make_policy
 from prill.protocols import Demonstrator, Evaluator
 from prill.refine.filtered_bc import (
@@ -404,8 +404,8 @@ class Rollouts:
         name, model = self._taught.name, self._taught.options.get("model")
         maker = POLICIES.maker(name)
         own = list_options(maker)
-        asked = set(model_options(model)) - own.keys() if asks_a_model(maker) else set()
-        if "adapter" not in own and "adapter" not in asked:
+        model_names = set(model_options(model)) - own.keys() if asks_a_model(maker) else set()
+        if "adapter" not in own and "adapter" not in model_names:
             what = (
                 f"calls {get_name(model)}, which cannot load an adapter"
                 if asks_a_model(maker) and model
@@ -500,15 +500,15 @@ class Rollouts:
         table, player, environment = _parted(episodes, place)
         texts: dict[str, Any] = {}
         if not _uses_other_policy(self._study, episodes):
-            said = {**self._taught.options, **player}
+            options = {**self._taught.options, **player}
             own = list_options(POLICIES.maker(self._taught.name))
             texts = {
-                key if key in own else f"model.{key}": _text(said[key])
-                for key in said
+                key if key in own else f"model.{key}": _text(options[key])
+                for key in options
                 if key not in ("model", "name")
             }
             more = {} if adapter is None else {"adapter": str(adapter.resolve())}
-            player = {**_values(said), "name": self._taught.name, **more}
+            player = {**_values(options), "name": self._taught.name, **more}
         where = {
             key: _text(value)
             for key, value in environment.items()
@@ -596,9 +596,9 @@ def _parted(episodes: Table, place: str) -> tuple[dict[str, Any], dict[str, Any]
         EnvironmentConfig.options_named(environment["name"]),
         config_options(RolloutConfig),
     )
-    said = table.pop("set", ())
-    for words in said if isinstance(said, list | tuple) else [said]:
-        _set(words, names, environment, policy, f"{place}.set")
+    settings = table.pop("set", ())
+    for setting in settings if isinstance(settings, list | tuple) else [settings]:
+        _set(setting, names, environment, policy, f"{place}.set")
     for key in list(table):
         if key in names and key not in fields:
             environment[key] = table.pop(key)
@@ -623,16 +623,16 @@ def _described(part: Any, place: str) -> dict[str, Any]:
 
 
 def _set(
-    words: Any,
+    setting: Any,
     names: Mapping[str, object],
     environment: dict[str, Any],
     policy: dict[str, Any],
     place: str,
 ) -> None:
     """Applies a KEY=VALUE entry of an older file to its table. Raises OptionError."""
-    name, equals, value = str(words).partition("=")
+    name, equals, value = str(setting).partition("=")
     if not equals:
-        raise OptionError(f"{place}: expected KEY=VALUE, got {words!r}", "set")
+        raise OptionError(f"{place}: expected KEY=VALUE, got {setting!r}", "set")
     kind, _, key = name.strip().replace("-", "_").rpartition(".")
     if kind not in ("", "policy", "environment", "model"):
         raise OptionError(

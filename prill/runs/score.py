@@ -28,8 +28,8 @@ from prill.io.outputs import check_output, is_stdout
 from prill.io.shards import Shard
 from prill.io.store import Item, read_verdicts
 from prill.io.tables import Verdicts
+from prill.models.options import BudgetOption, ConcurrencyOption
 from prill.models.registry import ModelConfig, ModelLike
-from prill.models.request import BudgetOption, ConcurrencyOption
 from prill.protocols import Evaluator
 from prill.runs.base import (
     FormatOption,

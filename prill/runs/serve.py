@@ -10,7 +10,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from prill.evaluators.registry import make_run_judge
-from prill.models.request import BudgetOption
+from prill.models.options import BudgetOption
 from prill.refine.rewards.reward import Reward, RewardConfig
 from prill.refine.rewards.watch.live import make_watch
 from prill.runs.base import JudgeModelOption, run_budget

@@ -238,8 +238,8 @@ def _trajectory(id: str, files: Iterable[str]) -> Trajectory | None:
 
 
 def _nearest(id: str, ids: Iterable[str]) -> str:
-    near = difflib.get_close_matches(id, list(ids), n=3, cutoff=0.4)
-    return f"; the nearest: {', '.join(map(repr, near))}" if near else ""
+    matches = difflib.get_close_matches(id, list(ids), n=3, cutoff=0.4)
+    return f"; the nearest: {', '.join(map(repr, matches))}" if matches else ""
 
 
 def _trajectory_lines(trajectory: Trajectory) -> Iterator[str]:
@@ -340,8 +340,8 @@ def _finding_lines(findings: Findings) -> Iterator[str]:
         value = json.dumps(answer.value, ensure_ascii=False)
         yield printable(f"  {answer.question} {value}{state} ({answer.reason})")
     if findings.official_label is not UNSET:
-        words = {True: "success", False: "failure", None: "none"}[findings.official_label]
-        yield f"  by the authors' own rule: {words}"
+        outcomes = {True: "success", False: "failure", None: "none"}[findings.official_label]
+        yield f"  by the authors' own rule: {outcomes}"
     for citation in findings.citations or ():
         status = citation.status.replace("_", " ")
         yield printable(f"  cites {citation.text}: {_step(citation.step)}, {status}")

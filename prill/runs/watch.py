@@ -120,7 +120,7 @@ def watch(
     if config.output:
         check_output(config.output, "a page of a watch", [*logs, *students, config.reference])
     problems: list[str] = []
-    opinions = {id: said for path in students for id, said in _opinions(path, problems)}
+    opinions = {id: opinion for path in students for id, opinion in _opinions(path, problems)}
     reports = tuple((path, _report(path, config, opinions, problems, progress)) for path in logs)
     if not any(report.verdicts or report.rounds for _, report in reports):
         nothing = "; ".join(problems[:3]) if problems else "these files are empty"

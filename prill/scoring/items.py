@@ -137,7 +137,7 @@ class JudgeFaults:
     """
 
     def __init__(self) -> None:
-        self._told: set[tuple[type[Exception], str, int]] = set()
+        self._reported: set[tuple[type[Exception], str, int]] = set()
 
     def verdict(self, info: EvaluatorInfo, trajectory: Trajectory, bug: Exception) -> Verdict:
         """Returns an unscored verdict with the exception's name.
@@ -153,8 +153,8 @@ class JudgeFaults:
             if traceback is None
             else (traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
         )
-        if (type(bug), *place) not in self._told:
-            self._told.add((type(bug), *place))
+        if (type(bug), *place) not in self._reported:
+            self._reported.add((type(bug), *place))
             _log.error(
                 "the judge %r raised %s for %r, which is unscored (parse); further errors "
                 "of this kind are not logged",

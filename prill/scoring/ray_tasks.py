@@ -150,16 +150,16 @@ class _Driver:
         """Returns the error for a lost driver; Ray's output is kept in a file."""
         with suppress(TimeoutExpired):
             self.child.process.wait(1)  # its pipe closes before the process has ended
-        with tempfile.NamedTemporaryFile(prefix="prill-ray-", suffix=".log", delete=False) as kept:
+        with tempfile.NamedTemporaryFile(prefix="prill-ray-", suffix=".log", delete=False) as log:
             self._log.seek(0)
-            shutil.copyfileobj(self._log, kept)
+            shutil.copyfileobj(self._log, log)
         what = (
             "was lost: one of its servers was killed, or could not be reached"
             if self.is_ready
             else "did not start"
         )
         return PrillError(
-            f"Ray {what}; its output is in {kept.name}. Run the same command again to resume"
+            f"Ray {what}; its output is in {log.name}. Run the same command again to resume"
         )
 
 

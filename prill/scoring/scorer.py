@@ -74,8 +74,8 @@ class Tally(RunTally):
     the file, and `soft` scores that are neither 0 nor 1. `untranscribed` counts the verdicts whose
     transcript could not be written. `pending` counts trajectories whose batch answers are pending.
     `fitted` counts verdicts by what the judge was fitted on. At the end, `unknown_keys` counts
-    unknown keys of the input, and `lessons` contains the parameters that models in other processes
-    rejected.
+    unknown keys of the input, and `unsupported_params` has the parameters that models in other
+    processes rejected.
     """
 
     read: int = 0
@@ -87,7 +87,7 @@ class Tally(RunTally):
     untranscribed: int = 0
     unknown_keys: Counter[str] = field(default_factory=Counter)
     pending: int = 0
-    lessons: list[str] = field(default_factory=list)
+    unsupported_params: list[str] = field(default_factory=list)
 
     def add(self, verdict: Verdict) -> None:
         """Counts a verdict; the first reasons for unscored verdicts are stored for display."""
@@ -347,7 +347,7 @@ class _FileRun:
         """Takes over the results of an interrupted run in shards."""
         assert isinstance(self.log, VerdictLog)
         shards = Shards(self.log.path, self.evaluator.info)
-        if is_sharded or shards.is_there():
+        if is_sharded or shards.exists():
             gather_leftover(self.log, shards, self.calls, resume=resume)
             if not is_sharded:
                 shards.end()
@@ -411,7 +411,9 @@ class _FileRun:
             tally.untranscribed += end.untranscribed
             tally.pending += end.pending
             tally.unknown_keys.update(end.unknown)
-            tally.lessons = list(dict.fromkeys([*tally.lessons, *end.lessons]))
+            tally.unsupported_params = list(
+                dict.fromkeys([*tally.unsupported_params, *end.unsupported_params])
+            )
 
         self.reader.unknown.clear()  # the shards count them
         await run.run_shards(work, gather, note, skipped, streams=streams)
@@ -457,16 +459,16 @@ async def _stream(
     ready: asyncio.Queue[tuple[int, Verdict] | None] = asyncio.Queue()
     stop, faults = asyncio.Event(), JudgeFaults()
     # Backpressure: the input is read only as fast as the verdicts are consumed.
-    room, held = asyncio.Semaphore(2 * concurrency), 0
+    room, pending = asyncio.Semaphore(2 * concurrency), 0
 
     async def judge(trajectory: Trajectory) -> Verdict:
-        nonlocal held
+        nonlocal pending
         await room.acquire()
         with ExitStack() as without_verdict:
             without_verdict.callback(room.release)
             verdict = await keyed_verdict(evaluator, trajectory, faults=faults)
             without_verdict.pop_all()
-        held += 1
+        pending += 1
         return verdict
 
     def record(place: int, verdict: Verdict) -> None:
@@ -481,8 +483,8 @@ async def _stream(
     running = asyncio.create_task(run())
     try:
         while (entry := await ready.get()) is not None:
-            if held:  # invalid lines are not judged
-                held -= 1
+            if pending:  # invalid lines are not judged
+                pending -= 1
                 room.release()
             yield entry
         await running

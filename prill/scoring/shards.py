@@ -96,7 +96,7 @@ class ShardResult:
     unknown: dict[str, int] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
-    lessons: list[str] = field(default_factory=list)
+    unsupported_params: list[str] = field(default_factory=list)
     error: bytes = b""
 
     def fail(self, error: Exception, folder: str) -> None:
@@ -139,7 +139,7 @@ def pack(thing: Any, name: str, packing: Packing) -> Setup:
 
 
 @lru_cache(4)
-def unpacked(setup: Setup) -> Any:
+def unpack(setup: Setup) -> Any:
     """Unpickles a judge or captioner.
 
     This happens once per worker, so that its shards share connections and limits. Raises
@@ -202,7 +202,7 @@ class Shards:
             )
         return sorted(shard for shard in self.folder.glob("*.jsonl") if shard.stat().st_size)
 
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Returns whether an earlier run left a folder.
 
         Other files of that name only prevent runs in shards.
@@ -396,7 +396,7 @@ class JudgeShard:
         return msgspec.msgpack.encode(ended)
 
     async def _judge(self, todo: ShardTask, ended: ShardResult) -> None:
-        judge: Evaluator = unpacked(todo.setup)
+        judge: Evaluator = unpack(todo.setup)
         path, at_once = shard_path(self.folder, todo.number), todo.shard.share(self.concurrency)
         with ExitStack() as stack:
             known = stack.enter_context(
@@ -430,7 +430,7 @@ class JudgeShard:
                 judge, iter(reader), at_a_time, StopFile(self.folder), record, is_done, calls, later
             )
             ended.untranscribed, ended.unknown = calls.lost if calls else 0, dict(reader.unknown)
-        ended.lessons = unsupported_params(judge)
+        ended.unsupported_params = unsupported_params(judge)
 
 
 def gather_leftover(

@@ -132,10 +132,16 @@ def scored(answer: Answer) -> Scored:
     )
 
 
-def unscored(id: str, code: UnscoredReason, words: str) -> Scored:
+def unscored(id: str, code: UnscoredReason, reason_text: str) -> Scored:
     """Makes the result of a trajectory that never reached the judge."""
     return Scored(
-        id=id, abstained=True, reward=None, success=None, score=None, unscored=code, reason=words
+        id=id,
+        abstained=True,
+        reward=None,
+        success=None,
+        score=None,
+        unscored=code,
+        reason=reason_text,
     )
 
 
@@ -147,7 +153,7 @@ class _Job:
     """
 
     items: int
-    held: Reservation
+    reservation: Reservation
     finished: int = 0
     task: asyncio.Task[None] | None = None
     results: list[Scored] | None = None
@@ -171,29 +177,33 @@ class Judging:
     async def read(
         self,
         data: bytes,
-        held: Reservation,
+        reservation: Reservation,
         work: Callable[[bytes, RequestParser], _T],
-        kept: Callable[[_T], Iterable[Trajectory]] | None = None,
+        trajectories_of: Callable[[_T], Iterable[Trajectory]] | None = None,
     ) -> _T:
         """Parses a request's body with `work`, in a thread if the body is large or names files.
 
         While parsing, the request reserves the memory that the decoded body may take; afterwards,
-        that of the trajectories that `kept` returns, whose images are files. Raises InputError and
-        BusyError.
+        that of the trajectories that `trajectories_of` returns, whose images are files. Raises
+        InputError and BusyError.
         """
         parser = self.parser.for_request()
         if len(data) <= INLINE:
-            _grow(held, check_values(data, self.max_values))
+            _grow(reservation, check_values(data, self.max_values))
             return (
                 await off_loop(lambda: work(data, parser))
                 if parser.media_root
                 else work(data, parser)
             )
-        _grow(held, await off_loop(lambda: check_values(data, self.max_values), is_large=True))
+        _grow(
+            reservation, await off_loop(lambda: check_values(data, self.max_values), is_large=True)
+        )
         value = await off_loop(lambda: work(data, parser), is_large=True)
-        if kept is not None:
-            held.resize(
-                await off_loop(lambda: sum(map(trajectory_bytes, kept(value))), is_large=True)
+        if trajectories_of is not None:
+            reservation.resize(
+                await off_loop(
+                    lambda: sum(map(trajectory_bytes, trajectories_of(value))), is_large=True
+                )
             )
         return value
 
@@ -222,15 +232,15 @@ class Judging:
                 raise answer
         return [answer.result for answer in answers if isinstance(answer, Answer)]
 
-    async def score(self, data: bytes, held: Reservation, deadline: float) -> list[Scored]:
+    async def score(self, data: bytes, reservation: Reservation, deadline: float) -> list[Scored]:
         """Returns the results of a request; an error of one item affects only that item.
 
         Raises BusyError, JudgeError if nothing could be judged, and InputError for a request that
         is too large.
         """
-        is_large, items = len(data) > INLINE, await self._items(data, held)
+        is_large, items = len(data) > INLINE, await self._items(data, reservation)
         del data  # the trajectories have been parsed
-        outcomes = await self._outcomes(items, held.client, deadline, is_large=is_large)
+        outcomes = await self._outcomes(items, reservation.client, deadline, is_large=is_large)
         for outcome in outcomes:
             if isinstance(outcome, BusyError):
                 raise outcome
@@ -239,19 +249,21 @@ class Judging:
             raise broken[0]
         return _worded(items, outcomes)
 
-    async def begin(self, data: bytes, held: Reservation) -> JobStatus:
+    async def begin(self, data: bytes, reservation: Reservation) -> JobStatus:
         """Starts a job.
 
         Raises BusyError if there are too many jobs or they hold too much memory, and InputError as
         `score` does.
         """
-        is_large, items = len(data) > INLINE, await self._items(data, held)
-        self._make_room(held.size)
+        is_large, items = len(data) > INLINE, await self._items(data, reservation)
+        self._make_room(reservation.size)
         id = secrets.token_urlsafe(12)
         # From now on the job holds the request's reservation.
-        job = self._jobs[id] = _Job(len(items), self.budget.reserve(held.client, held.size))
+        job = self._jobs[id] = _Job(
+            len(items), self.budget.reserve(reservation.client, reservation.size)
+        )
         job.task = asyncio.create_task(self._run(job, items, is_large))
-        held.release()
+        reservation.release()
         return self.job(id)
 
     def job(self, id: str) -> JobStatus:
@@ -278,7 +290,7 @@ class Judging:
         if items > self.max_items:
             raise InputError(f"{items} items; the limit is {self.max_items} per request")
 
-    async def _items(self, data: bytes, held: Reservation) -> list[Item]:
+    async def _items(self, data: bytes, reservation: Reservation) -> list[Item]:
         def read(data: bytes, parser: RequestParser) -> list[Item]:
             request = decode(data, ScoreRequest)
             if not request.items:
@@ -287,7 +299,10 @@ class Judging:
             return [_item(item, place, parser) for place, item in enumerate(request.items)]
 
         return await self.read(
-            data, held, read, lambda items: [item.trajectory for item in items if item.trajectory]
+            data,
+            reservation,
+            read,
+            lambda items: [item.trajectory for item in items if item.trajectory],
         )
 
     async def _outcomes(
@@ -327,7 +342,7 @@ class Judging:
         running = [job for job in self._jobs.values() if job.results is None]
         if len(running) >= self.max_jobs:
             raise BusyError(f"{self.max_jobs} jobs are already in progress", 10)
-        if running and sum(job.held.size for job in running) + size > self.budget.limit / 2:
+        if running and sum(job.reservation.size for job in running) + size > self.budget.limit / 2:
             raise BusyError("the jobs in progress use all the memory for jobs", 10)
         if len(self._jobs) >= self.max_jobs:
             del self._jobs[next(id for id, job in self._jobs.items() if job.results is not None)]
@@ -336,12 +351,12 @@ class Judging:
         def finished() -> None:
             job.finished += 1
 
-        client, forever = job.held.client, float("inf")
+        client, forever = job.reservation.client, float("inf")
         outcomes = await self._outcomes(
             items, client, forever, is_large=is_large, finished=finished
         )
         job.results = _worded(items, outcomes)
-        job.held.release()
+        job.reservation.release()
         job.size = len(msgspec.json.encode(job.results))
         self._forget_results(job)
 
@@ -368,11 +383,11 @@ def decode(data: bytes | msgspec.Raw, kind: type[_T]) -> _T:
         raise InputError(f"the request does not have the expected form: {error}") from None
 
 
-def _grow(held: Reservation, size: int) -> None:
-    size = max(size, held.size)
-    if not held.can_grow(size):
+def _grow(reservation: Reservation, size: int) -> None:
+    size = max(size, reservation.size)
+    if not reservation.can_grow(size):
         raise BusyError("other requests use all the memory; send fewer trajectories at once", 2)
-    held.resize(size)
+    reservation.resize(size)
 
 
 def _item(data: msgspec.Raw, place: int, parser: RequestParser) -> Item:

@@ -126,9 +126,9 @@ def nemo_answer(row: dict[str, Any], result: RewardResult) -> dict[str, Any]:
     return {**judged, "reward": result.reward, "reward_components": result.numbers}
 
 
-def nemo_failure(row: dict[str, Any], words: str) -> dict[str, Any]:
+def nemo_failure(row: dict[str, Any], reason: str) -> dict[str, Any]:
     """Returns the row with NeMo-Gym's marker for a failed judge."""
-    return {**row, "reward": 0.0, _CLASS: "judge_failed", _ERROR: words}
+    return {**row, "reward": 0.0, _CLASS: "judge_failed", _ERROR: reason}
 
 
 @dataclass(slots=True)
@@ -141,8 +141,8 @@ class _Responses:
     parser: RequestParser
     images: int = 0
 
-    def trajectory(self, asked: dict[str, Any], response: dict[str, Any]) -> Trajectory:
-        given, items = asked.get("input"), response.get("output")
+    def trajectory(self, request: dict[str, Any], response: dict[str, Any]) -> Trajectory:
+        given, items = request.get("input"), response.get("output")
         if not isinstance(items, list):
             raise InputError("response.output: expected the list of items that the model produced")
         turns = [{"role": "user", "content": given}] if isinstance(given, str) else _objects(given)
@@ -181,19 +181,19 @@ class _Responses:
                 seen = self._seen(item.get("output"), seen)
             elif kind == "message" and (text := get_text(item)):
                 answer.append(text)
-        words = answer[-1] if answer else None
-        if words is not None or not steps:
+        final_answer = answer[-1] if answer else None
+        if final_answer is not None or not steps:
             steps.append(
-                Step(seen, Action("answer", value=words or ""), "\n".join(thoughts) or None)
+                Step(seen, Action("answer", value=final_answer or ""), "\n".join(thoughts) or None)
             )
         platform: Platform = (
             "web" if any(item.get("type") == COMPUTER for item in _objects(items)) else "other"
         )
         digest = compute_digest((goal, items))
-        final = seen if words is None and steps else None
+        final = seen if final_answer is None and steps else None
         task = Task(goal=goal, platform=platform)
         return Trajectory(
-            id=f"response-{digest}", task=task, steps=tuple(steps), final=final, answer=words
+            id=f"response-{digest}", task=task, steps=tuple(steps), final=final, answer=final_answer
         )
 
     def _actions(self, item: dict[str, Any], seen: Observation) -> list[Action]:

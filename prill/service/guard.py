@@ -50,7 +50,7 @@ class RequestContext:
 
     client: str
     deadline: float
-    held: Reservation
+    reservation: Reservation
     _body: bytes = b""
 
     def take(self) -> bytes:
@@ -167,11 +167,11 @@ class Guard:
             return
         size = self._checked_size(request.headers)
         client, deadline = self._client(request, token), loop.time() + timeout
-        async with self.admission.admitted(client, deadline, size) as held:
+        async with self.admission.admitted(client, deadline, size) as reservation:
             try:
                 async with asyncio.timeout(self.spec.body_timeout):
                     scope[CONTEXT] = RequestContext(
-                        client, deadline, held, await self._body(request, held)
+                        client, deadline, reservation, await self._body(request, reservation)
                     )
             except TimeoutError:
                 raise _RefusedError(
@@ -288,16 +288,16 @@ class Guard:
             f"the request has more than {self.spec.max_body:,} bytes, which is the limit",
         )
 
-    async def _body(self, request: Request, held: Reservation) -> bytes:
+    async def _body(self, request: Request, reservation: Reservation) -> bytes:
         parts, size = [], 0
         async for part in request.stream():
             size += len(part)
             if size > self.spec.max_body:
                 raise self._too_large()
-            if size > held.size:  # it declared no length
-                if not held.can_grow(size):
+            if size > reservation.size:  # it declared no length
+                if not reservation.can_grow(size):
                     raise BusyError("other requests use all the memory for requests", 2)
-                held.resize(size)
+                reservation.resize(size)
             parts.append(part)
         return b"".join(parts)
 
@@ -317,8 +317,8 @@ def find_network(address: str) -> str:
 def _check_framing(headers: Headers) -> None:
     """Rejects a body with two declared lengths, which allows request smuggling."""
     if "content-length" in headers and "transfer-encoding" in headers:
-        words = "Content-Length together with Transfer-Encoding; a request body has one length"
-        raise _RefusedError(400, "http", words, closes=True)
+        problem = "Content-Length together with Transfer-Encoding; a request body has one length"
+        raise _RefusedError(400, "http", problem, closes=True)
 
 
 async def _no_body() -> Message:

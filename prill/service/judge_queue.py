@@ -27,7 +27,7 @@ Source = Literal["judged", "shared", "remembered"]
 MAX_REMEMBERED, MAX_REMEMBERED_BYTES = 4096, 16_000_000
 # Judgements that timed out but are still running, per slot; beyond this number none is started.
 MAX_HUNG = 4
-MAX_WORDS = 1000  # characters of an error message
+MAX_MESSAGE = 1000  # characters of an error message
 ENDING = "the service is shutting down"
 _JUDGE_SECONDS = 600.0
 
@@ -50,7 +50,7 @@ class _Work:
     since: float = field(default_factory=time.monotonic)
     began: float = 0.0
     limit: asyncio.TimerHandle | None = None
-    held: Reservation | None = None  # set once no request waits for it
+    reservation: Reservation | None = None  # set once no request waits for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +184,8 @@ class JudgeQueue:
         self._queue.remove(work.client, work)
         if len(self._queue) < before:
             self._under_way.pop(work.key, None)
-        elif work.held is None:
-            work.held = self._budget.reserve(work.client, trajectory_bytes(work.trajectory))
+        elif work.reservation is None:
+            work.reservation = self._budget.reserve(work.client, trajectory_bytes(work.trajectory))
 
     @property
     def _is_stuck(self) -> bool:
@@ -206,8 +206,8 @@ class JudgeQueue:
                 continue
             task = asyncio.create_task(_outcome(self._judge(work.trajectory)))
             self._running[task] = work
-            words = f"no verdict within {self.judge_seconds:g} s"
-            work.limit = loop.call_later(self.judge_seconds, self._too_long, task, words)
+            reason = f"no verdict within {self.judge_seconds:g} s"
+            work.limit = loop.call_later(self.judge_seconds, self._too_long, task, reason)
             task.add_done_callback(self._end)
 
     async def _judge(self, trajectory: Trajectory) -> RewardResult:
@@ -216,8 +216,8 @@ class JudgeQueue:
         return result
 
     def _end(self, task: asyncio.Task[RewardResult | BaseException]) -> None:
-        if (held := self._hung.pop(task, None)) is not None:  # it was abandoned before
-            held.release()
+        if (reservation := self._hung.pop(task, None)) is not None:  # it was abandoned before
+            reservation.release()
             return
         work = self._running.pop(task)
         self._settle(
@@ -225,9 +225,9 @@ class JudgeQueue:
         )
         self._begin()
 
-    def _too_long(self, task: asyncio.Task[RewardResult | BaseException], words: str) -> None:
+    def _too_long(self, task: asyncio.Task[RewardResult | BaseException], reason: str) -> None:
         if task in self._running and not task.done():
-            self._give_up(task, self._timed_out(self._running[task], words))
+            self._give_up(task, self._timed_out(self._running[task], reason))
             self._begin()
 
     def _give_up(
@@ -238,8 +238,8 @@ class JudgeQueue:
         task.cancel()  # a judge may ignore the cancellation
         self._settle(work, outcome)
 
-    def _timed_out(self, work: _Work, words: str) -> RewardResult:
-        return self.reward.unscored(work.trajectory, "timeout", words)
+    def _timed_out(self, work: _Work, reason: str) -> RewardResult:
+        return self.reward.unscored(work.trajectory, "timeout", reason)
 
     def _settle(self, work: _Work, outcome: RewardResult | BaseException) -> None:
         """Passes the outcome of a judgement to all waiters."""
@@ -247,8 +247,8 @@ class JudgeQueue:
         self._under_way.pop(work.key, None)
         if work.limit is not None:
             work.limit.cancel()
-        if work.held is not None:
-            work.held.release()
+        if work.reservation is not None:
+            work.reservation.release()
         waited, took = (work.began or now) - work.since, now - (work.began or now)
         self._paces.append(took)
         if isinstance(outcome, RewardResult):
@@ -289,9 +289,9 @@ def _describe_error(error: BaseException) -> str:
 
     Other packages' errors are reduced to their type, because their messages may quote a page.
     """
-    words = (
+    text = (
         str(error)
         if isinstance(error, PrillError | JudgeError)
         else f"the judge raised {type(error).__name__}"
     )
-    return words[:MAX_WORDS].encode("utf-8", "replace").decode()
+    return text[:MAX_MESSAGE].encode("utf-8", "replace").decode()

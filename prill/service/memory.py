@@ -64,8 +64,8 @@ class ByteBudget:
 
     def within_share(self, client: str, size: int) -> bool:
         """Returns whether this client may hold so many more; one that holds nothing may."""
-        held = self._by_client.get(client, 0)
-        return not held or held + size <= self.limit * CLIENT_SHARE
+        reserved = self._by_client.get(client, 0)
+        return not reserved or reserved + size <= self.limit * CLIENT_SHARE
 
     def reserve(self, client: str, size: int) -> Reservation:
         """Reserves so many bytes, even beyond the limit."""

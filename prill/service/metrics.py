@@ -102,14 +102,14 @@ class Probe:
     """Checks whether the judge's endpoint can be reached, at most once per interval."""
 
     def __init__(self, judge: Evaluator) -> None:
-        self._judge, self._asking = judge, asyncio.Lock()
+        self._judge, self._lock = judge, asyncio.Lock()
         self._asked_at, self._trouble = float("-inf"), ""
 
     async def trouble(self) -> str:
         """Returns why the endpoint is unreachable; empty if it is reachable or its state is
         unknown.
         """
-        async with self._asking:
+        async with self._lock:
             if time.monotonic() - self._asked_at > _PROBE_EVERY:
                 try:
                     async with asyncio.timeout(_PROBE_SECONDS):
@@ -131,11 +131,13 @@ class Metrics:
         self.gauges: list[tuple[str, Callable[[], float]]] = []  # current values
         self.registry = registry = CollectorRegistry()
 
-        def counter(name: str, words: str, *labels: str) -> Counter:
-            return Counter(f"prill_{name}", words, labels, registry=registry)
+        def counter(name: str, description: str, *labels: str) -> Counter:
+            return Counter(f"prill_{name}", description, labels, registry=registry)
 
-        def times(name: str, words: str) -> Histogram:
-            return Histogram(f"prill_{name}_seconds", words, buckets=_SECONDS, registry=registry)
+        def times(name: str, description: str) -> Histogram:
+            return Histogram(
+                f"prill_{name}_seconds", description, buckets=_SECONDS, registry=registry
+            )
 
         self.requests = counter("requests", "Requests answered", "path", "status")
         self.verdicts = counter("verdicts", "Verdicts made", "outcome")
@@ -150,10 +152,10 @@ class Metrics:
         )
         registry.register(_Spending(self))
 
-    def gauge(self, name: str, words: str, value: Callable[[], float]) -> None:
+    def gauge(self, name: str, description: str, value: Callable[[], float]) -> None:
         """Adds a gauge whose value is computed when metrics are collected."""
-        Gauge(f"prill_{name}", words, registry=self.registry).set_function(value)
-        self.gauges.append((words, value))
+        Gauge(f"prill_{name}", description, registry=self.registry).set_function(value)
+        self.gauges.append((description, value))
 
     def request(self, path: str, status: int, seconds: float) -> None:
         """Counts an answered request."""

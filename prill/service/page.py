@@ -46,7 +46,7 @@ def status_page(
         judge=judge,
         refresh=refresh,
         notices=[*notices, *([f"{trouble}."] if trouble else [])],
-        now=[(f"{value():g}", words.lower()) for words, value in metrics.gauges],
+        now=[(f"{value():g}", description.lower()) for description, value in metrics.gauges],
         totals=(
             (f"{metrics.health.rate():.1f}", "judged per second, over the last minute"),
             (f"{made:,.0f}", "judged"),

@@ -164,7 +164,7 @@ class RequestParser:
     ) -> Trajectory:
         count = 0
         # an image lives as long as an observation that names it; its bytes are not kept
-        kept: dict[str, Observation] = {}
+        images: dict[str, Observation] = {}
 
         def load(path: str, at: str) -> str:
             nonlocal count
@@ -173,12 +173,12 @@ class RequestParser:
                 raise InputError(
                     f"more than {self.max_images} images, which is the limit - at `{at}`"
                 )
-            if path not in kept:
+            if path not in images:
                 content = inline.get(os.path.basename(path))
                 data = self._read(path, root, at) if content is None else _decoded(content, at)
                 self.check(data, at)
-                kept[path] = Observation(data)
-            return kept[path].screenshot or ""
+                images[path] = Observation(data)
+            return images[path].screenshot or ""
 
         return with_screenshots(trajectory, load)
 

@@ -135,12 +135,12 @@ class _Scores:
 
     async def score(self, request: Request) -> Response:
         context = _context(request)
-        results = await self._judging.score(context.take(), context.held, context.deadline)
+        results = await self._judging.score(context.take(), context.reservation, context.deadline)
         return _reply(totals(results, self._judge))
 
     async def begin_job(self, request: Request) -> Response:
         context = _context(request)
-        return _reply(await self._judging.begin(context.take(), context.held), 202)
+        return _reply(await self._judging.begin(context.take(), context.reservation), 202)
 
     async def job(self, request: Request) -> Response:
         try:
@@ -185,7 +185,7 @@ class _Trainers:
         context = _context(request)
         data = context.take()
         is_large = len(data) > INLINE
-        trajectory, row = await self._judging.read(data, context.held, both)
+        trajectory, row = await self._judging.read(data, context.reservation, both)
         del data
         try:
             [result] = await self._judging.results(
@@ -201,7 +201,7 @@ class _Trainers:
     ) -> list[RewardResult]:
         data = context.take()
         is_large = len(data) > INLINE
-        trajectories = await self._judging.read(data, context.held, work, lambda made: made)
+        trajectories = await self._judging.read(data, context.reservation, work, lambda made: made)
         del data
         return await self._judging.results(
             trajectories, context.client, context.deadline, is_large=is_large

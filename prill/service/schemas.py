@@ -172,7 +172,7 @@ def describe(
     busy: bool = False,
 ) -> dict[str, Any]:
     """Returns an operation for the document."""
-    title, words = _WORDS[name]
+    title, summary = _WORDS[name]
     schema = {"$ref": f"#/components/schemas/{answer.__name__}"} if answer else _ANSWERS[name]
     responses: dict[str, Any] = {
         str(status): {
@@ -194,7 +194,7 @@ def describe(
         }
     described: dict[str, Any] = {
         "summary": title,
-        "description": words,
+        "description": summary,
         "operationId": name,
         "responses": responses,
     }

@@ -17,7 +17,7 @@ from prill.refine.rewards.reward import Reward
 if TYPE_CHECKING:
     from art import TrajectoryGroup
 
-LEAST = 2  # an advantage needs another trajectory of the group to compare with
+MIN_GROUP = 2  # an advantage needs another trajectory of the group to compare with
 
 
 def group_scorer(
@@ -44,7 +44,7 @@ def group_scorer(
             )
             for i, one in enumerate(group.trajectories)
         ]
-        kept = []
+        scored = []
         results = await reward.results(items)
         for one, result in zip(group.trajectories, results, strict=True):
             if result.reward is None:
@@ -52,9 +52,9 @@ def group_scorer(
                 continue
             one.reward = result.reward
             one.metrics.update({f"prill/{name}": value for name, value in result.numbers.items()})
-            kept.append(one)
+            scored.append(one)
         group.metrics["prill/unscored"] = sum(bool(result.problem) for result in results)
-        group.trajectories = kept
-        return group if len(kept) >= LEAST else None
+        group.trajectories = scored
+        return group if len(scored) >= MIN_GROUP else None
 
     return score

@@ -352,12 +352,14 @@ def _record(record: Mapping[str, Any], root: Path | None) -> Trajectory:
     path, id = record.get("path"), record.get("id")
     if "task" not in record and isinstance(path, str) and isinstance(id, str):
         return _referred(path, id, root)
-    held: list[Observation] = []  # images in memory live as long as an observation that uses them
+    observations: list[
+        Observation
+    ] = []  # images in memory live as long as an observation that uses them
 
     def place(path: str, at: str) -> str:
         if path.startswith(_DATA_URL):
-            held.append(Observation(_bytes(path, at)))
-            return held[-1].screenshot or ""
+            observations.append(Observation(_bytes(path, at)))
+            return observations[-1].screenshot or ""
         if root is None:
             raise InputError(
                 f"the image {path[:_SHOWN]!r} is a path; set the folder of the images - at `{at}`"

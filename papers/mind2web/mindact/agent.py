@@ -336,12 +336,12 @@ class MindAct(PaperAgent):
             UnparsableError: The step has no candidates.
         """
         if self._prompted and self.spec.prompted is None:
-            return self._taught.demonstrate(trajectory, index, draw=draw)
+            return self._training_agent.demonstrate(trajectory, index, draw=draw)
         step, spec = trajectory.steps[index], self.spec
         state = build_state(step.observation.text)
         page = read_page(state.page)
         random = self._random(trajectory.task, index, f"draw {spec.draw if draw is None else draw}")
-        positives, others = _told_apart(page, state, (step.action.target or "").split())
+        positives, others = _split_candidates(page, state, (step.action.target or "").split())
         without = random.random() < spec.neg_ratio
         chosen = None if without or not positives else random.choice(positives)
         view = self._cut(page, _drawn(random, chosen, others, spec.group))
@@ -357,7 +357,7 @@ class MindAct(PaperAgent):
             )
             return self._messages(history, self._passage(view.text, task.goal, state, view.choices))
 
-        return _outside(asked()), answer
+        return _run_in_thread(asked()), answer
 
     async def _restated(self, task: Task) -> Task:
         """Returns the task with a standalone instruction if that replaces the earlier turns."""
@@ -390,7 +390,7 @@ class MindAct(PaperAgent):
         """Returns an earlier step: its page cut around candidates, and the recorded answer."""
         spec, state = self.spec, snippet.state()
         page = read_page(state.page)
-        positives, others = _told_apart(page, state, snippet.positives)
+        positives, others = _split_candidates(page, state, snippet.positives)
         chosen = random.choice(positives) if positives else None
         # Training draws candidates of any rank, because Self-MAP's code sets no cut there.
         best = (
@@ -401,7 +401,11 @@ class MindAct(PaperAgent):
         drawn = _drawn(random, chosen, best, spec.group)
         # Without simplification the page is cut around all candidates, but only a few of them get
         # letters.
-        view = self._cut(page, drawn) if spec.simplification else self._whole(state, chosen, others)
+        view = (
+            self._cut(page, drawn)
+            if spec.simplification
+            else self._full_page(state, chosen, others)
+        )
         choices = [choice for choice in view.choices if choice.id in drawn]
         why = None
         if self._refines:
@@ -439,7 +443,7 @@ class MindAct(PaperAgent):
         )
 
     @cached_property
-    def _taught(self) -> MindAct:
+    def _training_agent(self) -> MindAct:
         """Returns the agent that makes training examples, in the form for trained models."""
         other = copy.copy(self)
         other.spec = replace(self.spec, prompted=False)
@@ -462,15 +466,17 @@ class MindAct(PaperAgent):
     def _cut(self, page: RecordedPage, around: Sequence[str]) -> CandidateView:
         return page.view(around, brackets=self._brackets, ids=self._ids)
 
-    def _whole(self, state: PageState, chosen: str | None, others: Sequence[str]) -> CandidateView:
+    def _full_page(
+        self, state: PageState, chosen: str | None, others: Sequence[str]
+    ) -> CandidateView:
         """Returns the page cut around all candidates, the same at every step."""
         around = (*([] if chosen is None else [chosen]), *others)
         return _view(state.page, around, self._brackets, self._ids)
 
     def _random(self, task: Task, place: int, *more: str) -> Random:
         """Returns the random generator of one step, independent of concurrent episodes."""
-        words = "\0".join([str(self.spec.seed), task.id, str(place), *more])
-        return Random(hashlib.sha256(words.encode("utf-8", "surrogatepass")).digest())
+        key = "\0".join([str(self.spec.seed), task.id, str(place), *more])
+        return Random(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest())
 
 
 class SelfMAP(MindAct):
@@ -509,7 +515,7 @@ def _view(page: str, around: tuple[str, ...], brackets: Brackets, ids: Ids) -> C
     return read_page(page).view(around, brackets=brackets, ids=ids)
 
 
-def _told_apart(
+def _split_candidates(
     page: RecordedPage, state: PageState, positives: Sequence[str]
 ) -> tuple[list[str], list[str]]:
     """Returns the right candidates that the page has, and all others by rank."""
@@ -528,7 +534,7 @@ def _within(ids: Sequence[str], best: Sequence[str]) -> list[str]:
     return [one for one in ids if one in among]
 
 
-def _outside(asked: Coroutine[Any, Any, _T]) -> _T:
+def _run_in_thread(asked: Coroutine[Any, Any, _T]) -> _T:
     """Runs a coroutine in a thread, inside or outside an event loop."""
     with ThreadPoolExecutor(1) as worker:
         return worker.submit(contextvars.copy_context().run, asyncio.run, asked).result()

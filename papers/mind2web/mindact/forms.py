@@ -110,17 +110,17 @@ def read_chat(text: str) -> ChatAnswer:
     )
 
 
-def letter_in(said: str) -> str:
+def letter_in(answer: str) -> str:
     """Returns the letter of a choice, in upper case. Raises UnreadableReplyError."""
-    found = _CHAT_LETTER.match(said)
+    found = _CHAT_LETTER.match(answer)
     if found is None:
-        raise UnreadableReplyError(f"{excerpt(said)} is not the letter of a choice")
+        raise UnreadableReplyError(f"{excerpt(answer)} is not the letter of a choice")
     return found[1].upper()
 
 
-def says_none(said: str) -> bool:
+def says_none(answer: str) -> bool:
     """Returns whether the text means "none of the choices"."""
-    return _CHAT_NONE.fullmatch(said) is not None
+    return _CHAT_NONE.fullmatch(answer) is not None
 
 
 def _flat(value: Any) -> dict[str, Any]:
@@ -156,7 +156,7 @@ _ELEMENT = re.compile(r"Element: *(.*?) *(?=Action: |\n|$)")
 _ACTION = re.compile(r"Action: *(CLICK|SELECT|TYPE)")
 _VALUE = re.compile(r"Value: *([^\n]*)")
 _ID = re.compile(r"\s?\bid=(\d+)")
-_MIN_ALIKE = 0.5  # minimum similarity of a chat model's element and the best choice
+_MIN_SIMILARITY = 0.5  # minimum similarity of a chat model's element and the best choice
 _NOBODY = CandidateChoice("", "none of them")
 _MARK, _FENCE = "###", "'''"  # separators of the trained form
 
@@ -228,13 +228,13 @@ class Wording:
         self, task: str, past: Sequence[str] | None, choices: Sequence[CandidateChoice] | None
     ) -> str:
         """Formats the question about a page. Without choices it omits the reply instructions."""
-        told = ""
+        previous = ""
         if past is not None:
-            told = f"Previous actions:\n{self._lines('actions', past) if past else _NONE}\n"
+            previous = f"Previous actions:\n{self._lines('actions', past) if past else _NONE}\n"
         return load_prompt(PACKAGE, "question").fill(
             {
                 "task": _line(task),
-                "previous": told,
+                "previous": previous,
                 "choices": "" if choices is None else self._choices(choices),
             }
         )["user"]
@@ -295,8 +295,11 @@ class Wording:
                 else _lettered(text, choices)
             )
             operation, value = _ACTION.search(text), _VALUE.search(text)
-            said = operation[1] if operation else "", value[1].strip() if value else ""
-            return None if choice is None else Picked(choice.id, *said)
+            operation_and_value = (
+                operation[1] if operation else "",
+                value[1].strip() if value else "",
+            )
+            return None if choice is None else Picked(choice.id, *operation_and_value)
         reply = read_chat(text)
         found = [self._chosen(one, choices) for one in reply.answers]
         if (chosen := one_answer(found, lambda one: one.text)) is None:
@@ -305,20 +308,22 @@ class Wording:
             )
         return None if chosen is _NOBODY else Picked(chosen.id, reply.operation, reply.value)
 
-    def _chosen(self, said: str, choices: Sequence[CandidateChoice]) -> CandidateChoice:
+    def _chosen(self, element: str, choices: Sequence[CandidateChoice]) -> CandidateChoice:
         """Returns the choice that a chat model names. Raises UnreadableReplyError."""
-        if says_none(said):
+        if says_none(element):
             return _NOBODY
         if self.form == "choice":
-            return _by_letter(letter_in(said), excerpt(said), choices) or _NOBODY
-        bare = re.fullmatch(r"\W*(?:id\W*)?(\d+)\W*", said)
-        number = (_ID.search(said) or bare) if self.numbers else None
+            return _by_letter(letter_in(element), excerpt(element), choices) or _NOBODY
+        bare = re.fullmatch(r"\W*(?:id\W*)?(\d+)\W*", element)
+        number = (_ID.search(element) or bare) if self.numbers else None
         if number and int(number[1]) < len(choices):
             return choices[int(number[1])]
-        near = [(_alike(said, choice.text), -i) for i, choice in enumerate(choices)]
-        if not near or max(near)[0] < _MIN_ALIKE:
-            raise UnreadableReplyError(f"{excerpt(said)} is none of the elements that are offered")
-        return choices[-max(near)[1]]
+        similarities = [(_similarity(element, choice.text), -i) for i, choice in enumerate(choices)]
+        if not similarities or max(similarities)[0] < _MIN_SIMILARITY:
+            raise UnreadableReplyError(
+                f"{excerpt(element)} is none of the elements that are offered"
+            )
+        return choices[-max(similarities)[1]]
 
     def example(self, example: FormExample) -> Passage:
         """Formats a worked step in this form."""
@@ -331,9 +336,11 @@ class Wording:
         return self.passage(page, example.task, example.past, choices, answer)
 
 
-def _alike(said: str, text: str) -> float:
+def _similarity(element: str, text: str) -> float:
     """Returns the similarity of two elements' words, without punctuation."""
-    one, other = (" ".join(re.findall(r"\w+", _ID.sub("", each).lower())) for each in (said, text))
+    one, other = (
+        " ".join(re.findall(r"\w+", _ID.sub("", each).lower())) for each in (element, text)
+    )
     if one and f" {one} " in f" {other} ":
         return 1.0
     return SequenceMatcher(None, one, other, autojunk=False).ratio()
@@ -359,12 +366,12 @@ def _lettered(text: str, choices: Sequence[CandidateChoice]) -> CandidateChoice 
 
 
 def _by_letter(
-    letter: str, said: str, choices: Sequence[CandidateChoice]
+    letter: str, quotation: str, choices: Sequence[CandidateChoice]
 ) -> CandidateChoice | None:
     place = ord(letter) - ord("B")
     if place >= len(choices):
         raise UnreadableReplyError(
-            f"{said} is none of the choices A to {chr(ord('A') + len(choices))}"
+            f"{quotation} is none of the choices A to {chr(ord('A') + len(choices))}"
         )
     return None if place < 0 else choices[place]
 

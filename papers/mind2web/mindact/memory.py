@@ -114,15 +114,15 @@ class Recall:
         """Returns all snippets of the nearest groups. Equal texts form one group."""
         groups: dict[str, list[int]] = {}
         for i, snippet in enumerate(memory):
-            words = self._words(
+            text = self._describe(
                 snippet.instruction,
                 [snippet.action.text],
                 snippet.state if self.page_text else None,
             )
-            groups.setdefault(words, []).append(i)
-        query = self._words(task.goal, state.past, lambda: state)
+            groups.setdefault(text, []).append(i)
+        query = self._describe(task.goal, state.past, lambda: state)
         nearest = (await self._nearest(query, list(groups)))[: self.most]
-        return self._ordered(memory, [groups[words] for words in nearest])
+        return self._ordered(memory, [groups[text] for text in nearest])
 
     async def _turns(self, memory: Sequence[Snippet], task: Task) -> Sequence[Snippet]:
         """Returns all steps of the turns with the nearest instructions."""
@@ -131,32 +131,34 @@ class Recall:
             turns.setdefault(snippet.turn, []).append(i)
         if len(turns) <= self.most:
             return memory
-        said: dict[str, list[int]] = {}
+        by_instruction: dict[str, list[int]] = {}
         for turn, places in turns.items():
-            said.setdefault(memory[places[0]].instruction, []).append(turn)
+            by_instruction.setdefault(memory[places[0]].instruction, []).append(turn)
         nearest = [
-            turn for words in await self._nearest(task.goal, list(said)) for turn in said[words]
+            turn
+            for instruction in await self._nearest(task.goal, list(by_instruction))
+            for turn in by_instruction[instruction]
         ]
         return self._ordered(memory, [turns[turn] for turn in nearest[: self.most]])
 
-    def _words(
+    def _describe(
         self, instruction: str, actions: Sequence[str], state: Callable[[], PageState] | None
     ) -> str:
-        words = f"Task: {instruction}\nActions: {'; '.join(actions)}"
+        text = f"Task: {instruction}\nActions: {'; '.join(actions)}"
         return (
-            words
+            text
             if self.page_text is None or state is None
-            else f"{words}\n{self.page_text(state())}"
+            else f"{text}\n{self.page_text(state())}"
         )
 
     async def _nearest(self, query: str, texts: list[str]) -> list[str]:
         """Returns the texts by similarity, the most similar first. Ties keep their order."""
         if isinstance(self.embedder, Fitted):
             self.embedder.fit([query, *texts])
-            asked, *others = await self.embedder.embed([query, *texts])
+            target, *others = await self.embedder.embed([query, *texts])
         else:
-            asked, *others = await self._embedded([query, *texts])
-        likeness = [round(float(one @ asked), 6) for one in others]
+            target, *others = await self._embedded([query, *texts])
+        likeness = [round(float(one @ target), 6) for one in others]
         return [texts[i] for i in sorted(range(len(texts)), key=lambda i: -likeness[i])]
 
     async def _embedded(self, texts: Sequence[str]) -> Sequence[Vector]:
@@ -193,8 +195,8 @@ class Sentences:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._kept: dict[str, str] = {}
-        self._asking: dict[str, asyncio.Lock] = {}
+        self._cached: dict[str, str] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
         self._ends = b""
         if path is not None and path.exists():
             self._read(path)
@@ -208,30 +210,30 @@ class Sentences:
             if not line.strip():
                 continue
             try:
-                kept = msgspec.json.decode(line, type=_Line)
+                entry = msgspec.json.decode(line, type=_Line)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 if number == len(lines):  # incomplete line of an interrupted run
                     break
                 raise UsageError(
                     f'{path}, line {number}: {error}; each line is {{"key": …, "text": …}}'
                 ) from None
-            self._kept[kept.key] = kept.text
+            self._cached[entry.key] = entry.text
         self._ends = b"\n" if lines[-1] else b""
 
     async def get(
         self, key: str, model: LanguageModel | None, what: str, ask: Callable[[], Awaitable[str]]
     ) -> str:
         """Returns the sentence for a key, and requests it if new. Raises NoEvidenceError."""
-        if key not in self._kept:
-            async with self._asking.setdefault(key, asyncio.Lock()):
-                if key not in self._kept:
+        if key not in self._cached:
+            async with self._locks.setdefault(key, asyncio.Lock()):
+                if key not in self._cached:
                     if model is None:
                         raise NoEvidenceError(
                             f"{self._path} has no {what} for {key}; name a model to write it"
                         )
                     self._keep(_Line(key, await ask(), model.name))
-            self._asking.pop(key, None)
-        return self._kept[key]
+            self._locks.pop(key, None)
+        return self._cached[key]
 
     def _keep(self, line: _Line) -> None:
         if self._path is not None:
@@ -242,7 +244,7 @@ class Sentences:
             except OSError as error:
                 raise UsageError(f"{self._path}: {error.strerror}") from None
             self._ends = b""
-        self._kept[line.key] = line.text
+        self._cached[line.key] = line.text
 
 
 @cache
@@ -260,7 +262,7 @@ async def rationale(
     positive: str,
     page: str,
     model: LanguageModel | None,
-    kept: Sentences,
+    cache: Sentences,
     prompt: str,
 ) -> str:
     """Returns why a recorded action was right. `page` is the page cut around its element."""
@@ -274,10 +276,10 @@ async def rationale(
         }
         return await _complete(model, "rationale", values, prompt)
 
-    return await kept.get(f"{snippet.key}_{positive}", model, "rationale", ask)
+    return await cache.get(f"{snippet.key}_{positive}", model, "rationale", ask)
 
 
-async def rewritten(task: Task, model: LanguageModel | None, kept: Sentences, prompt: str) -> str:
+async def rewritten(task: Task, model: LanguageModel | None, cache: Sentences, prompt: str) -> str:
     """Returns the instruction of a turn, rewritten to be standalone unless it is the first."""
     if not task.earlier:
         return task.goal
@@ -293,13 +295,13 @@ async def rewritten(task: Task, model: LanguageModel | None, kept: Sentences, pr
         )
 
     key = task.id or content_hash(task.goal, *(run.task.goal for run in task.earlier))
-    return await kept.get(key, model, "instruction", ask)
+    return await cache.get(key, model, "instruction", ask)
 
 
 async def _complete(model: LanguageModel, name: str, values: dict[str, str], prompt: str) -> str:
     messages = fill_prompt(PACKAGE, name, values)
-    said = await complete_text(model, messages, max_tokens=_MAX_TOKENS, prompt=prompt)
-    if not (sentence := " ".join(clean(said.rpartition("</think>")[2]).split())):
+    reply = await complete_text(model, messages, max_tokens=_MAX_TOKENS, prompt=prompt)
+    if not (sentence := " ".join(clean(reply.rpartition("</think>")[2]).split())):
         raise UnparsableError(
             f"{model.name} did not write the {'sentence' if name == 'rationale' else 'instruction'}"
         )

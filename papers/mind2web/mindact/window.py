@@ -153,9 +153,11 @@ class Window:
         head, _, body = passage.page.partition("\n")
         body, _, tail = body.rpartition("\n")
         text = self._cut(f"{head}\n", body, f"\n{tail}\n") + self._cut("", passage.question, "")
-        asked = Message("user", (text,))
+        question = Message("user", (text,))
         return (
-            [asked] if passage.answer is None else [asked, Message("assistant", (passage.answer,))]
+            [question]
+            if passage.answer is None
+            else [question, Message("assistant", (passage.answer,))]
         )
 
     def _cut(self, before: str, text: str, after: str) -> str:
@@ -171,7 +173,7 @@ class Window:
 
     def _latest(self, steps: Sequence[_T], sizes: Sequence[int], room: int) -> Sequence[_T]:
         """Returns the latest steps that fit together."""
-        kept = len(steps)
-        while kept and (room := room - sizes[kept - 1]) >= 0:
-            kept -= 1
-        return steps[kept:]
+        start = len(steps)
+        while start and (room := room - sizes[start - 1]) >= 0:
+            start -= 1
+        return steps[start:]

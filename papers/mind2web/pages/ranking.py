@@ -569,7 +569,7 @@ class RankResult:
             "MRR": f"{found.mrr:.3f}",
             "recall": "  ".join(f"@{most} {share:.1%}" for most, share in found.recall.items()),
         }
-        return "\n".join(f"{name:<9} {words}" for name, words in lines.items())
+        return "\n".join(f"{name:<9} {text}" for name, text in lines.items())
 
 
 async def rank_async(

@@ -239,7 +239,7 @@ def _ordered(step: Step, scores: Mapping[str, float] | None) -> Step:
 Scheme = Literal["generation", "multi-choice", "synapse"]
 Match = Literal["parsed", "exact_text"]
 TOP = 50  # candidates that an agent may choose among: Mind2Web, arXiv 2306.06070, section 4.1
-_SAID = re.compile(r"(?:(?<!\S)(CLICK|SELECT|TYPE) )?\[([^\]]*)\](?: \[([^\]]+)\])?")
+_OPERATION = re.compile(r"(?:(?<!\S)(CLICK|SELECT|TYPE) )?\[([^\]]*)\](?: \[([^\]]+)\])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,9 +316,9 @@ class Marking:
         operation = "" if done.kind == "none" else done.kind.upper()
         element = float(done.target in positives)
         # even for a click: MindAct's evaluators count a superfluous value
-        words = f"{operation} {done.value or ''}"
+        text = f"{operation} {done.value or ''}"
         f1 = word_f1(
-            words, _words(asked.operation, asked.value), punctuation=self.scheme == "multi-choice"
+            text, _words(asked.operation, asked.value), punctuation=self.scheme == "multi-choice"
         )
         return StepScore(element, f1, element == 1 and f1 == 1)
 
@@ -373,7 +373,7 @@ def format_action(operation: str, id: str, value: str | None) -> str:
 
 def parse_action(text: str) -> tuple[str | None, str | None, str | None]:
     """Parses operation, id and value from Synapse's form. A missing part is None."""
-    found = _SAID.search(text)
+    found = _OPERATION.search(text)
     return (found[1], found[2], found[3]) if found else (None, None, None)
 
 

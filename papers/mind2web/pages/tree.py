@@ -105,9 +105,9 @@ class RecordedPage:
         Returns:
             The text, and the candidates in the order of the document.
         """
-        asked = {node for id in candidates if (node := self._nodes.get(id)) is not None}
-        cut = self._pruned(asked)
-        offered = [node for node in sorted(asked) if not self._is_text(node)]
+        nodes = {node for id in candidates if (node := self._nodes.get(id)) is not None}
+        cut = self._pruned(nodes)
+        offered = [node for node in sorted(nodes) if not self._is_text(node)]
         shown = () if ids == "none" else offered
         names = {
             node: str(k) if ids == "short" else self._elements[node].get(_ID)
@@ -150,13 +150,13 @@ class RecordedPage:
         while known:
             element, parent = known.pop()
             node = len(self._parents)
-            words = isinstance(element, str)
-            text = words or element.tag == _TEXT
+            is_string = isinstance(element, str)
+            text = is_string or element.tag == _TEXT
             self._elements.append(element)
             self._parents.append(parent)
             self._words.append(text)
             (self._texts if text else self._inner).setdefault(parent, []).append(node)
-            if words:
+            if is_string:
                 continue
             if (id := element.get(_ID)) is not None:
                 self._nodes.setdefault(id, node)
@@ -294,7 +294,7 @@ def ranker_query(goal: str, past: Sequence[str]) -> str:
 
 def attribute_summary(attributes: Any) -> str:
     """Summarizes an element's attributes: at most 5 short words of each, 20 in all."""
-    said: list[str] = []
+    values: list[str] = []
     for name in _ATTRIBUTES:
         value = attributes.get(name)
         if value is None:
@@ -302,10 +302,12 @@ def attribute_summary(attributes: Any) -> str:
         value = value.lower()
         if value in _EMPTY_VALUES or value.startswith("http"):
             continue
-        words = " ".join([word for word in value.split() if len(word) < _LONG_WORD][:_VALUE_WORDS])
-        if words and words not in said:
-            said.append(words)
-    return _first(" ".join(said), _WORDS).replace('"', " ")
+        value_text = " ".join(
+            [word for word in value.split() if len(word) < _LONG_WORD][:_VALUE_WORDS]
+        )
+        if value_text and value_text not in values:
+            values.append(value_text)
+    return _first(" ".join(values), _WORDS).replace('"', " ")
 
 
 def _parsed(html: str) -> etree._Element:
@@ -333,12 +335,12 @@ def _parsed(html: str) -> etree._Element:
 
 
 def _words(element: etree._Element | str) -> str:
-    words = element if isinstance(element, str) else " ".join(element.itertext(tag=None))
-    return words.replace('"', " ")
+    text = element if isinstance(element, str) else " ".join(element.itertext(tag=None))
+    return text.replace('"', " ")
 
 
-def _first(text: str, words: int) -> str:
-    return " ".join(text.split()[:words])
+def _first(text: str, count: int) -> str:
+    return " ".join(text.split()[:count])
 
 
 def _decoded(text: str) -> str:

@@ -33,9 +33,9 @@ class Command:
     dry_run: bool = False
 
 
-def names(words: str, part: str = "") -> frozenset[str]:
+def names(text: str, part: str = "") -> frozenset[str]:
     """Returns the words of a text, each prefixed with `part`."""
-    return frozenset(part + name for name in words.split())
+    return frozenset(part + name for name in text.split())
 
 
 # Options that work but are not listed in `--help`, because few users need them.

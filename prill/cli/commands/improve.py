@@ -62,7 +62,7 @@ def _training(
                 **(metavars or {}),
             },
         ),
-        tuple(f"prill train {kind} {words}" for words in examples),
+        tuple(f"prill train {kind} {arguments}" for arguments in examples),
         "Settings that are not given come from the preset. Exit codes: 0 trained, 2 "
         "training is not possible, 130 stopped with a checkpoint.",
         dry_run=True,

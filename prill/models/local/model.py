@@ -38,21 +38,18 @@ from prill.models.local.weights import (
     load,
     read_window,
 )
-from prill.models.prompts import call_code
-from prill.models.replies import GivenReply, excerpt
-from prill.models.request import (
-    TOP_LOGPROBS,
+from prill.models.options import (
     AdapterOption,
-    ImageEncoder,
     ImageFormat,
     MaxPixelsOption,
     RepetitionPenalty,
     Temperature,
     TopK,
     TopP,
-    sampling_options,
-    worded,
 )
+from prill.models.prompts import call_code
+from prill.models.replies import GivenReply, excerpt
+from prill.models.request import TOP_LOGPROBS, ImageEncoder, sampling_options, worded
 from prill.protocols import Form, Image, Limits, Message, Reply, SamplingLimits
 from prill.types import Usage
 

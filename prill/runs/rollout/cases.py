@@ -38,8 +38,8 @@ class Case:
         if self.behaviour is None:
             return f"{self.task}-s{self.seed}-a{self.attempt}-{settings}"
         more = f" {self.attempt} {settings}" if self.attempt or settings else ""
-        words = f"{self.task} {self.seed} {self.behaviour}{more}"
-        return f"{environment}-{hashlib.sha256(words.encode()).hexdigest()[:10]}"
+        key = f"{self.task} {self.seed} {self.behaviour}{more}"
+        return f"{environment}-{hashlib.sha256(key.encode()).hexdigest()[:10]}"
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ def cases(
 ) -> tuple[Case, ...]:
     """Returns every combination once, task by task. Raises UsageError if there are too many."""
     if (count := len(tasks) * len(seeds) * len(attempts) * len(behaviours)) > MAX_EPISODES:
-        words = (
+        problem = (
             f"{len(tasks):,} tasks, {len(seeds):,} seeds and {len(attempts):,} attempts are "
             f"{count:,} episodes"
         )
         raise UsageError(
-            f"{words}; a run may have at most {MAX_EPISODES:,}",
+            f"{problem}; a run may have at most {MAX_EPISODES:,}",
             parameters=("tasks", "seeds", "attempts"),
         )
     every = (Case(t, s, a, b) for t in tasks for s in seeds for a in attempts for b in behaviours)

@@ -27,8 +27,8 @@ from prill.episodes.record import Episode, Pool, RecordTally, record
 from prill.errors import UsageError
 from prill.evaluators.labels import TEMPLATE
 from prill.models.devices import used_together
+from prill.models.options import BudgetOption
 from prill.models.registry import ModelLike
-from prill.models.request import BudgetOption
 from prill.models.transport import PATIENCE
 from prill.policies.registry import (
     POLICIES,
@@ -325,12 +325,12 @@ def _in_force(
     values.
     """
     own = config_options(type(environment))
-    held = {
+    in_force = {
         key: getattr(environment, key) if key in own else value
         for key, value in usual.items()
         if key not in limits
     }
-    return {**limits, **held}
+    return {**limits, **in_force}
 
 
 def _calls(config: EpisodesConfig) -> int:
@@ -355,18 +355,18 @@ def _cases(
     who: PolicyPlan,
     tasks: Sequence[str],
     plays: Sequence[int],
-    said: tuple[str, ...],
+    names: tuple[str, ...],
 ) -> tuple[Case, ...]:
     behaviours: Sequence[Behaviour | None] = (None,)
     if who.name == "scripted":
         try:
-            behaviours = msgspec.convert(said or ("solve",), list[Behaviour])
+            behaviours = msgspec.convert(names or ("solve",), list[Behaviour])
         except msgspec.ValidationError:
             raise UsageError(
-                f"behaviour {','.join(said)!r}: expected {', '.join(BEHAVIOURS)}",
+                f"behaviour {','.join(names)!r}: expected {', '.join(BEHAVIOURS)}",
                 parameters=("behaviour",),
             ) from None
-    elif said:
+    elif names:
         raise UsageError(
             "behaviour: only for the policy `scripted`", parameters=("behaviour", "policy")
         )
@@ -467,10 +467,10 @@ class EpisodePlan:
         done = f", {self.done} done" if self.done else ""
         what = f"{self.episodes} episodes of {self.tasks} tasks{often}{done}"
         usual = {key: value for key, value in self.settings.items() if key != "max_steps"}
-        held = f", {settings_text(usual)}" if usual else ""
+        shown = f", {settings_text(usual)}" if usual else ""
         return (
             f"play {what}, in {self.environment} by {self.agent}; at most {self.max_steps} "
-            f"actions each{held}"
+            f"actions each{shown}"
         )
 
     def run_plan(self) -> RunPlan:

@@ -112,7 +112,7 @@ def plan_policy(
             )
         if (scripts := environment.scripts()) is not None:
             return _plan_scripts(scripts, behaviours)
-    shown, asked = _get_model(own, options, model, concurrency) if asks else (None, None)
+    shown, called = _get_model(own, options, model, concurrency) if asks else (None, None)
     options = {**_run_options(name, own, given, asks, environment), **options}
     # A policy that samples by itself samples again for each seed and attempt.
     drawn = [key for key in ("seed", "attempt") if key in own and key not in options]
@@ -123,7 +123,9 @@ def plan_policy(
         of_case: dict[str, Any] = {key: getattr(case, key) for key in drawn}
         if case.behaviour is not None:
             of_case["behaviour"] = case.behaviour
-        model: dict[str, Any] = {} if asked is None else {"model": _drawn(temperature, asked, case)}
+        model: dict[str, Any] = (
+            {} if called is None else {"model": _drawn(temperature, called, case)}
+        )
         return make_policy(name, **options, **of_case, **model)
 
     try:
@@ -140,7 +142,7 @@ def plan_policy(
         for key, value in options.items()
         if key != "trajectories"
     }
-    if asked is not None and shown is not None:
+    if called is not None and shown is not None:
         # A policy that samples by itself has its own default.
         degrees = (
             options.get("temperature", own["temperature"].default)
@@ -154,13 +156,13 @@ def plan_policy(
     last = name.rpartition(":")[2]
     return PolicyPlan(
         name,
-        last if asked is None else f"{last}/{asked.name}",
+        last if called is None else f"{last}/{called.name}",
         make,
         fingerprint,
         getattr(one, "plays", None),
         getattr(one, "page_text", None),
         getattr(one, "marking", None),
-        asked is not None,
+        called is not None,
         one.usual_settings(environment.name) if isinstance(one, PublishedAgent) else {},
         {key: as_text(value) for key, value in given_options.items()},
     )

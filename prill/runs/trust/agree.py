@@ -192,8 +192,8 @@ class AgreeConfig(Config):
                 f"{wrong[0]}: only for verdicts; with metric aitw both files hold trajectories",
                 parameters=(wrong[0],),
             )
-        kept = ("trajectories", "source", "truth")
-        wrong = [name for name in given if name in _OF_VERDICTS and name not in kept]
+        names = ("trajectories", "source", "truth")
+        wrong = [name for name in given if name in _OF_VERDICTS and name not in names]
         if self.metric == "answers" and wrong:
             raise UsageError(
                 f"{wrong[0]}: only for the outcome of runs, not for answers",
@@ -684,7 +684,7 @@ def _matched(result: ActionMatching) -> Iterator[str]:
         yield figure_row(figure, _ACTION_FIGURES[figure.name])
     yield ""
     yield from about_intervals(result.figures, result.clusters, "task")
-    told = {
+    counts = {
         "recorded episodes without a prediction, left out": result.not_predicted,
         "predicted episodes without a recording, left out": result.not_recorded,
         "incomplete predictions, left out": result.broken_off,
@@ -692,4 +692,4 @@ def _matched(result: ActionMatching) -> Iterator[str]:
         "predictions after the last recorded step, ignored": result.further_predictions,
         "episodes without bounding boxes, whose taps match by distance only": result.without_boxes,
     }
-    yield from (f"{count} {what}" for what, count in told.items() if count)
+    yield from (f"{count} {what}" for what, count in counts.items() if count)

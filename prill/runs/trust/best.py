@@ -43,8 +43,8 @@ from prill.io.tables import Table, Tabular, printable
 from prill.io.truth import SourceOption, TruthOption, gold_labels
 from prill.io.verdict_log import RETRIED
 from prill.models.calls import Transcript, transcribed
+from prill.models.options import BudgetOption, ConcurrencyOption
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
-from prill.models.request import BudgetOption, ConcurrencyOption
 from prill.runs.base import kept_transcripts, preformatted, result_dict, run_budget, synchronous
 from prill.runs.plan import RunPlan, compute_cost
 from prill.runs.trust.agree import read_runs
@@ -344,9 +344,9 @@ def _gathered(
         task = task_of.get(run.id)
         if task is None:
             continue
-        held = waiting.setdefault(task, {})
-        held[run.id] = run
-        if len(held) == len(tasks[task]):
+        runs = waiting.setdefault(task, {})
+        runs[run.id] = run
+        if len(runs) == len(tasks[task]):
             yield task, list(waiting.pop(task).values())
 
 
@@ -436,16 +436,16 @@ def _lasting_keys(config: BestConfig) -> dict[str, str]:
     if not path.exists():
         return {}
     read = msgspec.json.Decoder(ComparedAttempts).decode
-    kept: dict[str, str] = {}
+    keys: dict[str, str] = {}
     for line in read_lines(path):
         try:
             one = read(line.data)
         except msgspec.MsgspecError:
             continue  # the run refuses the file, or removes an incomplete line
-        kept.pop(one.id, None)
+        keys.pop(one.id, None)
         if one.unscored is None or not (config.retry_unscored or one.unscored in RETRIED):
-            kept[one.id] = one.key
-    return kept
+            keys[one.id] = one.key
+    return keys
 
 
 @dataclass

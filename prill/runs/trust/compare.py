@@ -472,8 +472,8 @@ def _task_runs(
     b: Callable[[str], tuple[bool, ...]],
 ) -> list[TaskRuns]:
     return [
-        TaskRuns(name[1], [a(id) for id in mine], [b(id) for id in theirs])
-        for name, (mine, theirs) in sorted(tasks.items())
+        TaskRuns(name[1], [a(id) for id in runs_a], [b(id) for id in runs_b])
+        for name, (runs_a, runs_b) in sorted(tasks.items())
     ]
 
 
@@ -506,8 +506,8 @@ def _judge_error(tasks: Iterable[tuple[bool, str]], a: _Side, b: _Side) -> Figur
             for side in (a, b)
         ]
         if all(errors):
-            mine, theirs = (sum(values) / len(values) for values in errors)
-            found.append(theirs - mine)
+            mean_a, mean_b = (sum(values) / len(values) for values in errors)
+            found.append(mean_b - mean_a)
     return mean_difference(found, "judge's error in B - A") if found else None
 
 
@@ -641,12 +641,12 @@ def _describe_run(run: ComparedRun) -> str:
     """Formats a run as one line."""
     share = run.success or 0.0
     what = {1.0: "success", 0.0: "failure"}.get(share, f"success {share:.2f}")
-    words = [
+    parts = [
         f"{run.id}: {run.unscored or what}" + ("." if run.reason else ""),
         run.reason,
         run.link,
     ]
-    return printable(" ".join(word for word in words if word))
+    return printable(" ".join(word for word in parts if word))
 
 
 def _noise(main: AgentDifference) -> Iterator[str]:
@@ -667,8 +667,8 @@ def _components(noise: Noise, what: str, difference: str) -> Iterator[str]:
         + ")": noise.agent,
         "tasks {}": noise.task,
     }
-    told = [text.format(f"{value:.4f}") for text, value in parts.items() if value is not None]
-    yield f"Variance of a {what}: {', '.join(told)}"
+    listed = [text.format(f"{value:.4f}") for text, value in parts.items() if value is not None]
+    yield f"Variance of a {what}: {', '.join(listed)}"
     shares = {"the judge": noise.judge_share, "runs of a task": noise.agent_share}
     if known := [f"{name} {share:.0%}" for name, share in shares.items() if share is not None]:
         yield f"Share in the variance of {difference}: {', '.join(known)}"

@@ -184,12 +184,14 @@ def _page(result: FailuresResult) -> Iterator[str]:
         return
     yield ""
     yield "Similar reasons, by their words: count, stability from 0 to 1, the most central reason"
-    for near in result.reasons:
-        words = " ".join(near.medoid.reason.split())
-        words = words if len(words) <= _REASON else f"{words[: _REASON - 1]}…"
-        mark = " " if near.is_stable else "!"
-        yield printable(f"{near.count:>6}  {near.stability:.2f}{mark} {near.medoid.id}: {words}")
-    if not all(near.is_stable for near in result.reasons):
+    for similar in result.reasons:
+        reason = " ".join(similar.medoid.reason.split())
+        reason = reason if len(reason) <= _REASON else f"{reason[: _REASON - 1]}…"
+        mark = " " if similar.is_stable else "!"
+        yield printable(
+            f"{similar.count:>6}  {similar.stability:.2f}{mark} {similar.medoid.id}: {reason}"
+        )
+    if not all(similar.is_stable for similar in result.reasons):
         yield f"! stability below {STABLE:g}: the group may be chance"
 
 

@@ -32,8 +32,8 @@ from prill.io.outputs import Content, check_output, expect_file, write_output
 from prill.io.store import TrajectoryReader, encode, read_labels, read_verdicts
 from prill.io.tables import Table, Tabular, printable
 from prill.io.truth import SourceOption, TruthOption, collect_labels
+from prill.models.options import BudgetOption, ConcurrencyOption
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
-from prill.models.request import BudgetOption, ConcurrencyOption
 from prill.protocols import LanguageModel
 from prill.runs.base import (
     FormatOption,
@@ -191,8 +191,10 @@ class ProtocolsResult(Tabular):
         if not self.with_labels:
             return Table(tuple(_COLUMNS), tuple(rows), _COLUMNS)
         types = {**_COLUMNS, **_LABEL_COLUMNS}
-        told = [(one.judged, *_ends(one.accuracy), *_ends(one.kappa)) for one in self.with_labels]
-        joined = ((*row, *more) for row, more in zip(rows, told, strict=True))
+        figures = [
+            (one.judged, *_ends(one.accuracy), *_ends(one.kappa)) for one in self.with_labels
+        ]
+        joined = ((*row, *more) for row, more in zip(rows, figures, strict=True))
         return Table(tuple(types), tuple(joined), types)
 
     def agreement_table(self) -> Table:
@@ -324,7 +326,7 @@ def plan_protocols(config: ProtocolsConfig) -> RunPlan:
             again += counted.known
         if again:
             lines.append(f"{again} calls are shared: another protocol or run already made them")
-        whole = JudgingPlan(
+        total = JudgingPlan(
             sum(plan.todo for plan in plans),
             sum(plan.done for plan in plans),
             total_usage(plan.usage for plan in plans),
@@ -333,10 +335,10 @@ def plan_protocols(config: ProtocolsConfig) -> RunPlan:
         )
         lines.append(f"would be written to {config.output}")
         runs = plans[0].todo + plans[0].done
-        run_plan = whole.run_plan(*lines, verdicts=whole.todo, shared=again)
+        run_plan = total.run_plan(*lines, verdicts=total.todo, shared=again)
         first = (
-            f"{runs} runs x {len(plans)} protocols: {whole.todo} verdicts to make, {whole.done} "
-            f"done; {len(whole.problems)} inputs that cannot be used"
+            f"{runs} runs x {len(plans)} protocols: {total.todo} verdicts to make, {total.done} "
+            f"done; {len(total.problems)} inputs that cannot be used"
         )
         counts = {**run_plan.counts, "trajectories": runs}
         return replace(run_plan, work=(first, *lines), counts=counts)
@@ -606,9 +608,9 @@ def _markdown(result: ProtocolsResult) -> Iterator[str]:
         sources = f"Source: {', '.join(rate.source)}."
         yield from ("", f"## {rate.protocol}", "", _escaped(rate.citation), "")
         yield from (_escaped(sources), "", "Differences:", "")
-        yield from (f"* {_escaped(words)}" for words in rate.differences)
+        yield from (f"* {_escaped(difference)}" for difference in rate.differences)
     yield from ("", "## All protocols", "", "Differences:", "")
-    yield from (f"* {words}" for words in COMMON_DIFFERENCES)
+    yield from (f"* {difference}" for difference in COMMON_DIFFERENCES)
 
 
 def _escaped(text: str) -> str:

@@ -33,7 +33,7 @@ from prill.io.outputs import Content, check_output, expect_file, write_output
 from prill.io.store import encode
 from prill.io.tables import Table, Tabular
 from prill.io.truth import SourceOption, TruthOption
-from prill.models.request import BudgetOption, ConcurrencyOption
+from prill.models.options import BudgetOption, ConcurrencyOption
 from prill.protocols import Evaluator
 from prill.runs.base import (
     FormatOption,
@@ -283,8 +283,8 @@ def _planned(config: RedteamConfig, trajectories: Sequence[str]) -> RunPlan:
         else:
             plan = fresh  # an attack never makes a trajectory that was not seen before shorter
         todo, done, usages = todo + plan.todo, done + plan.done, [*usages, plan.usage]
-    whole = JudgingPlan(todo, done, total_usage(usages), len(selection) > 0, plan.problems)
-    return whole.run_plan(
+    total = JudgingPlan(todo, done, total_usage(usages), len(selection) > 0, plan.problems)
+    return total.run_plan(
         f"{len(selection)} attacks and the unattacked runs; would be written to {config.output}"
     )
 
@@ -432,7 +432,7 @@ def _left_out(effects: Sequence[AttackEffect]) -> list[str]:
             attacks.setdefault(f"Unscored, which counts as no success: {abstained}", []).append(
                 effect.attack
             )
-    return [f"{words} ({', '.join(names)})." for words, names in attacks.items()]
+    return [f"{why} ({', '.join(names)})." for why, names in attacks.items()]
 
 
 def _row(effect: AttackEffect) -> tuple[str, ...]:

@@ -36,8 +36,8 @@ def stack_card(model: StackModel) -> Iterator[str]:
     )
     yield ""
     unit = "US dollars" if card.unit == "usd" else "tokens"
-    asked = "share of runs that each judge is asked about"
-    yield f"{'band':>6}{f'{unit} a run':>18}{'kappa':>8}   {'95 % interval':<18}{asked}"
+    legend = "share of runs that each judge is asked about"
+    yield f"{'band':>6}{f'{unit} a run':>18}{'kappa':>8}   {'95 % interval':<18}{legend}"
     for point in card.plan:
         kappa = "-" if point.kappa is None else f"{point.kappa:.3f}"
         ends = "" if point.interval is None else "[{:.3f}, {:.3f}]".format(*point.interval)

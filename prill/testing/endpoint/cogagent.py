@@ -51,13 +51,13 @@ def restate(generation: Generation, record: dict[str, Any], prompt: Prompt) -> d
     counts.
     """
     record["model"] = MODELS[generation]
-    choice, asked = record["choices"][0], _tokens(prompt)
+    choice, prompt_tokens = record["choices"][0], _tokens(prompt)
     total = 0 if generation == "18b" else record["usage"]["completion_tokens"]
     message = {"role": "assistant", "content": choice["message"]["content"], "name": None}
     record["choices"] = [{"index": 0, "message": message}]
     record["usage"] = {
-        "prompt_tokens": asked,
-        "completion_tokens": total - asked,
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": total - prompt_tokens,
         "total_tokens": total,
     }
     return record

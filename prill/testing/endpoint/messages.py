@@ -149,8 +149,8 @@ class MessagesDesk:
                 "invalid_request_error" if status < 500 else "api_error", answer["error"]["message"]
             )
         choice, usage = answer["choices"][0], answer["usage"]
-        said = choice["message"]
-        content, refused = said["content"], said.get("refusal") is not None
+        reply = choice["message"]
+        content, refused = reply["content"], reply.get("refusal") is not None
         message = {
             "id": "msg_1",
             "type": "message",

@@ -450,8 +450,8 @@ def grammar_reply(user_text: str, word: str) -> str | None:
         return None
     last = user_text.rstrip().rpartition("\n")[2]
     why = THOUGHTS["success" if word == "success" else "failure"]
-    for words, (success, failure) in GRAMMARS.items():
-        if words in last:
+    for marker, (success, failure) in GRAMMARS.items():
+        if marker in last:
             return (success if word == "success" else failure).format(why=why)
     tag = _TAGGED.fullmatch(last)
     choices = tag[2].split(" or ") if tag else []

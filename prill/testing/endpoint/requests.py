@@ -186,14 +186,14 @@ def key_rejection(
 ) -> Rejection | None:
     """Returns the error for a client without access; None if it has access."""
     if faults.refuse_key:
-        words = (
+        message = (
             "Incorrect API key provided. You can find your API key at the place that you got "
             "it from."
         )
-        return Rejection(401, "refuse_key", problem(words, code="invalid_api_key"))
+        return Rejection(401, "refuse_key", problem(message, code="invalid_api_key"))
     if faults.no_credit:
-        words = "Insufficient credits. Add more and retry the request."
-        return Rejection(402, "no_credit", problem(words, code="402"))
+        message = "Insufficient credits. Add more and retry the request."
+        return Rejection(402, "no_credit", problem(message, code="402"))
     if faults.api_key_header and "api-version" not in query:
         return Rejection(404, "no_version", problem("Resource not found", code="404"))
     if faults.api_key_header and "api-key" not in headers:
@@ -213,8 +213,8 @@ def find_rejection(faults: Faults, request: Request, prompt: Prompt) -> Rejectio
 
     form = (request.response_format or {}).get("type")
     if faults.unknown_model:
-        words = f"The model `{request.model}` does not exist or you do not have access to it."
-        return Rejection(404, "unknown_model", problem(words, code="model_not_found"))
+        text = f"The model `{request.model}` does not exist or you do not have access to it."
+        return Rejection(404, "unknown_model", problem(text, code="model_not_found"))
     if faults.no_images and prompt.images:
         return bad("no_images", NO_IMAGES[int(prompt.hash, 16) % len(NO_IMAGES)])
     for name, rejection in (
@@ -222,40 +222,40 @@ def find_rejection(faults: Faults, request: Request, prompt: Prompt) -> Rejectio
         ("json_object", faults.no_json_object),
     ):
         if rejection and form == name:
-            words = (
+            text = (
                 f"Invalid parameter: 'response_format' of type '{name}' is not supported with "
                 "this model."
             )
-            return bad(f"no_{name}", words, "response_format")
+            return bad(f"no_{name}", text, "response_format")
     if faults.no_temperature and request.temperature not in (None, 1):
-        words = (
+        text = (
             f"Unsupported value: 'temperature' does not support {request.temperature:g} with "
             "this model: only 1, its default."
         )
-        return bad("no_temperature", words, "temperature", "unsupported_value")
+        return bad("no_temperature", text, "temperature", "unsupported_value")
     if faults.no_max_tokens and request.max_tokens is not None:
-        words = (
+        text = (
             "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
             "'max_completion_tokens' instead."
         )
-        return bad("no_max_tokens", words, "max_tokens", "unsupported_parameter")
+        return bad("no_max_tokens", text, "max_tokens", "unsupported_parameter")
     if faults.no_logprobs and request.logprobs:
-        words = "'logprobs' is not supported with this model."
+        text = "'logprobs' is not supported with this model."
         if faults.logprobs_status == 403:
-            words = "You are not allowed to request logprobs from this model."
-        body = problem(words, param="logprobs", code="unsupported_parameter")
+            text = "You are not allowed to request logprobs from this model."
+        body = problem(text, param="logprobs", code="unsupported_parameter")
         return Rejection(faults.logprobs_status, "no_logprobs", body)
     if 0 < faults.most_logprobs < (request.top_logprobs or 0):
-        words = (
+        text = (
             f"Requested sample logprobs of {request.top_logprobs}, which is greater than max "
             f"allowed: {faults.most_logprobs}"
         )
-        return bad("most_logprobs", words)
+        return bad("most_logprobs", text)
     if faults.no_system and prompt.has_system:
         return bad("no_system", "System role not supported")
     if faults.no_reasoning_effort and request.reasoning_effort:
-        words = "Unsupported parameter: 'reasoning_effort' is not supported with this model."
-        return bad("no_reasoning_effort", words, "reasoning_effort", "unsupported_parameter")
+        text = "Unsupported parameter: 'reasoning_effort' is not supported with this model."
+        return bad("no_reasoning_effort", text, "reasoning_effort", "unsupported_parameter")
     if faults.no_detail and prompt.has_detail:
         return bad(
             "no_detail",
@@ -263,11 +263,11 @@ def find_rejection(faults: Faults, request: Request, prompt: Prompt) -> Rejectio
             code="unknown_parameter",
         )
     if faults.no_bounds and _BOUND.search(_encode(request.response_format)):
-        words = (
+        text = (
             "Invalid schema for response_format 'verdict': In context=('properties',), "
             "'maxLength' is not permitted."
         )
-        return bad("no_bounds", words, "response_format")
+        return bad("no_bounds", text, "response_format")
     if 0 < faults.most_images < prompt.images:
         return bad(
             "most_images", f"At most {faults.most_images} image(s) may be provided in one request."

@@ -221,13 +221,13 @@ class Watch:
                 self._open_or_warn()
                 opinions = await asyncio.gather(*map(self._second_opinion, batch))
                 for seen, student in zip(batch, opinions, strict=True):
-                    said = to_opinion(seen.verdict, self._name)
+                    verdict = to_opinion(seen.verdict, self._name)
                     self._note(
                         WatchRecord(
                             kind="verdict",
                             at=_now(),
                             id=seen.verdict.id,
-                            verdict=said,
+                            verdict=verdict,
                             student=student,
                         )
                     )
@@ -255,13 +255,13 @@ class Watch:
     async def _canary_round(self, number: int) -> None:
         with without_disk_cache():
             for trajectory, label in self._canaries:
-                said = await _ask(self.judge, trajectory, self._name)
+                verdict = await _ask(self.judge, trajectory, self._name)
                 self._note(
                     WatchRecord(
                         kind="canary",
                         at=_now(),
                         id=trajectory.id,
-                        verdict=said,
+                        verdict=verdict,
                         label=label,
                         round=number,
                     )
@@ -289,13 +289,13 @@ class Watch:
         except (UsageError, InputError) as error:
             self._warn_of_trouble(str(error))
 
-    def _warn_of_trouble(self, words: str) -> None:
+    def _warn_of_trouble(self, message: str) -> None:
         if not self._trouble:
-            self._warn(f"observations cannot be written: {words}")
-        self._trouble = words
+            self._warn(f"observations cannot be written: {message}")
+        self._trouble = message
 
-    def _warn(self, words: str) -> None:
-        _log.warning("%s", words)
+    def _warn(self, message: str) -> None:
+        _log.warning("%s", message)
 
 
 async def _ask(judge: Evaluator, trajectory: Trajectory, name: str) -> Opinion:

@@ -101,8 +101,8 @@ def _plots(report: WatchReport) -> list[Markup]:
         ]
     shares = [_Line("unscored", course("unscored_share"))]
     shares += (
-        [_Line("judges differ", apart, first("disagreement_first"))]
-        if (apart := course("disagreement"))
+        [_Line("judges differ", rates, first("disagreement_first"))]
+        if (rates := course("disagreement"))
         else []
     )
     rounds = [one for one in report.rounds if one.right + one.wrong]
@@ -171,9 +171,9 @@ def _drawn(line: _Line, kind: str, last: int, place: int, marks: bool) -> list[M
     parts = []
     if line.level is not None:
         y = _y(line.level)
-        words = el("title", f"{line.name}: {line.level:.3f} at first")
+        title = el("title", f"{line.name}: {line.level:.3f} at first")
         parts.append(
-            el("line", words, x1=_LEFT, y1=y, x2=_LEFT + _WIDTH, y2=y, class_=f"line level {kind}")
+            el("line", title, x1=_LEFT, y1=y, x2=_LEFT + _WIDTH, y2=y, class_=f"line level {kind}")
         )
     after, share = line.points[-1]
     parts.append(

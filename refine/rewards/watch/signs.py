@@ -332,7 +332,7 @@ class WatchTally:
             if lost or won
             else "quiet"
         )
-        words = (
+        text = (
             f"{right} of {len(both)} are right, by the latest verdict of each; since the first "
             f"round {lost} turned wrong and {won} right{missing}"
         )
@@ -342,7 +342,7 @@ class WatchTally:
             "canaries_turned_right": won,
             "canaries_unscored": unscored,
         }
-        return Sign("canaries", state, words, figures)
+        return Sign("canaries", state, text, figures)
 
     def _unscored_sign(self) -> Sign:
         count, total = sum(self._unscored), len(self._unscored)
@@ -351,8 +351,8 @@ class WatchTally:
         limit = self._spec.unscored_limit
         lowest, _ = wilson(count / total, total)
         state: State = "alarm" if lowest > limit else "quiet"
-        words = f"{count} of the latest {total} verdicts are unscored; {limit:.0%} may be"
-        return Sign("unscored", state, words, {"unscored_share": count / total})
+        text = f"{count} of the latest {total} verdicts are unscored; {limit:.0%} may be"
+        return Sign("unscored", state, text, {"unscored_share": count / total})
 
     def _drift_sign(self) -> Sign:
         first, latest = self._first, self._latest
@@ -361,7 +361,7 @@ class WatchTally:
         distance, chance = kolmogorov_smirnov(first, latest)
         drifted: State = "alarm" if self._spec.drift_alarm else "notice"
         mean, mean_before = fmean(latest), fmean(first)
-        words = (
+        text = (
             f"scores went from {mean_before:.2f} to {mean:.2f} in the mean; Kolmogorov–Smirnov "
             f"distance {distance:.2f}, by chance {_probability(chance)}"
         )
@@ -371,7 +371,7 @@ class WatchTally:
             "score_mean": mean,
             "score_mean_first": mean_before,
         }
-        return Sign("drift", drifted if chance < self._spec.chance else "quiet", words, figures)
+        return Sign("drift", drifted if chance < self._spec.chance else "quiet", text, figures)
 
     def _disagreement_sign(self) -> Sign:
         first, latest = self._first_pairs, self._pairs
@@ -381,14 +381,14 @@ class WatchTally:
             return Sign("disagreement", "unknown", _too_few(len(latest)), {})
         before, now = sum(differ for _, _, differ in first), sum(differ for _, _, differ in latest)
         chance = share_rose((before, len(first)), (now, len(latest)))
-        words = (
+        text = (
             f"the second judge says otherwise of {now / len(latest):.0%} of the latest "
             f"{len(latest)}, and did of "
             f"{before / len(first):.0%} at first; by chance {_probability(chance)}"
         )
         figures = {"disagreement": now / len(latest), "disagreement_first": before / len(first)}
         return Sign(
-            "disagreement", "alarm" if chance < self._spec.chance else "quiet", words, figures
+            "disagreement", "alarm" if chance < self._spec.chance else "quiet", text, figures
         )
 
     def _hacking_sign(self) -> Sign:
@@ -407,7 +407,7 @@ class WatchTally:
             mean_rose(theirs_now, theirs) < _DIRECTION,
         )
         state: State = "alarm" if gap < self._spec.chance and rose and fell else "quiet"
-        words = (
+        text = (
             f"the judge's mean went from {fmean(ours):.2f} to {fmean(ours_now):.2f}, the second "
             f"judge's on the same from {fmean(theirs):.2f} to {fmean(theirs_now):.2f}; a gap so "
             f"much wider comes by chance {_probability(gap)}"
@@ -418,7 +418,7 @@ class WatchTally:
             "student_mean": fmean(theirs_now),
             "student_mean_first": fmean(theirs),
         }
-        return Sign("hacking", state, words, figures)
+        return Sign("hacking", state, text, figures)
 
 
 def _value(opinion: Opinion) -> float | None:

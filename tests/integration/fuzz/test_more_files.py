@@ -27,7 +27,7 @@ from prill.papers.mind2web.pages.ranking import _About, _done, _open_log
 from prill.papers.mind2web.pages.state import read_scores
 from prill.papers.mind2web.training import GoldTurns
 from prill.papers.synapse.memory import ABSTRACTIONS, EXEMPLARS, ExemplarMemory
-from prill.refine.filtered_bc import Audience, Study, _claim
+from prill.refine.filtered_bc import Audience, Study, _record_study
 from prill.refine.outcomes import FORMAT, read_lessons, read_results
 from prill.refine.retries import Lesson
 from prill.refine.rewards import make_reward
@@ -320,4 +320,4 @@ def test_batch_folder_is_read_or_refused(tmp_path: Path, change: bytes) -> None:
 def test_study_is_taken_up_or_refused(tmp_path: Path, change: bytes) -> None:
     study, file = Study.load(ROOT / "examples/filtered_bc/short.toml"), tmp_path / "study.json"
     file.write_bytes(edited_json(json.loads(msgspec.json.encode(study)), change))
-    attempt(lambda: _claim(study, tmp_path, Audience()))
+    attempt(lambda: _record_study(study, tmp_path, Audience()))

@@ -68,16 +68,16 @@ class DeskRequest:
     wrong: str = ""
 
     @property
-    def held(self) -> FlightBooking:
+    def booking(self) -> FlightBooking:
         """The booking with this code. Raises LookupError."""
         return self.state.bookings[self.code.upper()]
 
     @property
-    def kept(self) -> FlightBooking:
+    def active_booking(self) -> FlightBooking:
         """The booking with this code, if it is not cancelled; else it is shown."""
-        if self.held.cancelled:
-            raise DeskRedirect(f"/bookings/{self.held.code}")
-        return self.held
+        if self.booking.cancelled:
+            raise DeskRedirect(f"/bookings/{self.booking.code}")
+        return self.booking
 
     def entered(self, name: str) -> str:
         """Returns a field without spaces around it."""
@@ -123,23 +123,23 @@ def _find(request: DeskRequest) -> str:
 
 
 def _booking(request: DeskRequest, dialog: bool = False) -> str:
-    held = request.held
-    request.state.seen.add(("booking", held.code))
-    who = held.passenger
+    booking = request.booking
+    request.state.seen.add(("booking", booking.code))
+    who = booking.passenger
     facts = {
-        "Status": "Cancelled" if held.cancelled else "Confirmed",
-        "Outbound": f"{held.outward.day} {held.outward.row}",
-        "Return": f"{held.back.day} {held.back.row}",
+        "Status": "Cancelled" if booking.cancelled else "Confirmed",
+        "Outbound": f"{booking.outward.day} {booking.outward.row}",
+        "Return": f"{booking.back.day} {booking.back.row}",
         "Passenger": f"{who.title} {who.firstname} {who.lastname}",
         "Gender": who.gender,
         "Date of birth": who.dob,
         "Email": who.email,
     }
     return _page(
-        f"Booking {held.code}",
+        f"Booking {booking.code}",
         template="booking.html",
         said=_SAID.get(request.form.get("said", ""), ""),
-        held=held,
+        held=booking,
         facts=facts,
         dialog=dialog,
         problem=request.wrong,
@@ -148,29 +148,32 @@ def _booking(request: DeskRequest, dialog: bool = False) -> str:
 
 
 def _cancel_dialog(request: DeskRequest) -> str:
-    request.state.seen.add(("cancel", request.kept.code))
+    request.state.seen.add(("cancel", request.active_booking.code))
     return _booking(request, dialog=True)
 
 
 def _cancel(request: DeskRequest) -> str:
-    if request.entered("code").upper() != request.held.code:
+    if request.entered("code").upper() != request.booking.code:
         raise DeskError("This is not the confirmation code of this booking.")
-    request.state.bookings[request.held.code] = replace(request.held, cancelled=True)
-    raise DeskRedirect(f"/bookings/{request.held.code}?said=cancelled")
+    request.state.bookings[request.booking.code] = replace(request.booking, cancelled=True)
+    raise DeskRedirect(f"/bookings/{request.booking.code}?said=cancelled")
 
 
 def _modify_form(request: DeskRequest) -> str:
-    code = request.kept.code
+    code = request.active_booking.code
     request.state.seen.add(("passenger", code))
-    fields, address = _passenger_fields(request.held.passenger, request), f"/bookings/{code}/modify"
+    fields, address = (
+        _passenger_fields(request.booking.passenger, request),
+        f"/bookings/{code}/modify",
+    )
     return _form(f"Modify booking {code}", address, "Save changes", fields, request.wrong)
 
 
 def _modify(request: DeskRequest) -> str:
-    held = request.kept
-    passenger = changed(held.passenger, _read_passenger(request))
-    request.state.bookings[held.code] = replace(held, passenger=passenger)
-    raise DeskRedirect(f"/bookings/{held.code}?said=saved")
+    booking = request.active_booking
+    passenger = changed(booking.passenger, _read_passenger(request))
+    request.state.bookings[booking.code] = replace(booking, passenger=passenger)
+    raise DeskRedirect(f"/bookings/{booking.code}?said=saved")
 
 
 def _flights(request: DeskRequest) -> str:
@@ -327,12 +330,12 @@ def _sorts(day: str) -> str:
     return day[6:] + day[:5]
 
 
-def _passenger_fields(held: Passenger | None, request: DeskRequest) -> list[FormField]:
+def _passenger_fields(passenger: Passenger | None, request: DeskRequest) -> list[FormField]:
     """Returns the passenger's fields with the submitted values, else the saved ones."""
     choices = {"title": TITLES, "gender": GENDERS}
     found = []
     for name, label in PASSENGER_LABELS.items():
-        value = request.form.get(name, getattr(held, name, ""))
+        value = request.form.get(name, getattr(passenger, name, ""))
         hint = _DAY if name == "dob" else ""
         found.append(FormField(label, name, value, hint, choices.get(name, ())))
     return found

@@ -119,9 +119,9 @@ def scenario(task: str, number: int, seed: int = 0) -> Scenario:
             f"with 0 to {SCENARIOS - 1}"
         )
     random = Random(f"{seed} {task} {number}")
-    held = list(bookings(seed).values())
-    Random(f"{seed} {task}").shuffle(held)
-    booking, details = held[number], dict[str, Any]()
+    booked = list(bookings(seed).values())
+    Random(f"{seed} {task}").shuffle(booked)
+    booking, details = booked[number], dict[str, Any]()
     if task in ("TASK_FIND_BOOKING", "TASK_CANCEL_FLIGHT", "TASK_UPDATE_PASSENGER_DETAILS"):
         details["confirmation-code"] = booking.code
     if task == "TASK_UPDATE_PASSENGER_DETAILS":
@@ -172,13 +172,13 @@ def wanted_flights(trip: dict[str, str], seed: int = 0) -> tuple[Flight, Flight]
 
 def bookings(seed: int = 0) -> dict[str, FlightBooking]:
     """Returns the initial bookings by confirmation code."""
-    random, held = Random(f"{seed} bookings"), dict[str, FlightBooking]()
-    while len(held) < _BOOKINGS:
+    random, made = Random(f"{seed} bookings"), dict[str, FlightBooking]()
+    while len(made) < _BOOKINGS:
         code = "".join(random.choices(_LETTERS, k=6))
         passenger = _passenger(random)
         outward, back = _trip(random, seed)
-        held[code] = FlightBooking(code, outward, back, passenger, _payment(random, passenger))
-    return held
+        made[code] = FlightBooking(code, outward, back, passenger, _payment(random, passenger))
+    return made
 
 
 def flights(origin: str, destination: str, day: str, seed: int = 0) -> tuple[Flight, ...]:

@@ -18,7 +18,7 @@ from prill.papers.mind2web.multi_turn import (
     ConversationTally,
     conversations,
     even_runs,
-    in_words,
+    instruction_from_action,
     make_conversations,
     read_runs,
 )
@@ -99,9 +99,11 @@ def test_proposal_may_stand_in_a_fence() -> None:
 
 
 def test_actions_are_put_into_words() -> None:
-    assert in_words("[textbox]  Zip code -> TYPE: 10203") == "type 10203 into Zip code"
-    assert in_words("[combobox]  Guests -> SELECT: 2") == "select 2 in Guests"
-    assert in_words("[button]   -> CLICK") == "click the button"
+    assert (
+        instruction_from_action("[textbox]  Zip code -> TYPE: 10203") == "type 10203 into Zip code"
+    )
+    assert instruction_from_action("[combobox]  Guests -> SELECT: 2") == "select 2 in Guests"
+    assert instruction_from_action("[button]   -> CLICK") == "click the button"
 
 
 def test_tasks_of_a_site_that_share_words_meet(tmp_path: Path) -> None:
