@@ -1,7 +1,7 @@
 """A small language model in this process: llama.cpp with a GGUF file; no key, no network.
 
-The bundled SmolLM2-135M only shows that the pipeline works. It is far too small for useful
-verdicts.
+The bundled SmolLM2-135M is far too small for useful verdicts, unless an adapter was trained for
+such runs (`prill train judge`).
 """
 
 from __future__ import annotations
