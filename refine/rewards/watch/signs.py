@@ -409,8 +409,8 @@ class WatchTally:
         state: State = "alarm" if gap < self._spec.chance and rose and fell else "quiet"
         text = (
             f"the judge's mean went from {fmean(rewards):.2f} to {fmean(rewards_now):.2f}, the "
-            f"second judge's on the same from {fmean(others):.2f} to {fmean(others_now):.2f}; a gap so "
-            f"much wider comes by chance {_probability(gap)}"
+            f"second judge's on the same from {fmean(others):.2f} to {fmean(others_now):.2f}; "
+            f"a gap so much wider comes by chance {_probability(gap)}"
         )
         figures = {
             "judge_mean": fmean(rewards_now),
