@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from prill.datasets.formats import agentrewardbench_webjudge as webjudge_runs
-from prill.evaluators.claim_check import check_claims, plain_words, unseen_claims
+from prill.evaluators.claim_check import check_claims, normalize_text, unseen_claims
 from prill.evaluators.labels import gold_labels
 from prill.io.store import BadLine
 from prill.types import CheckedClaim, Trajectory
@@ -76,7 +76,7 @@ def counts(run: Trajectory, labelled: list[dict[str, Any]]) -> list[int]:
 
 def likeness(claim: CheckedClaim, label: dict[str, Any]) -> float:
     """How much of the same span of text two claims are; 0: they are different ones."""
-    one, other = sorted((plain_words(claim.text), plain_words(label["text"])), key=len)
+    one, other = sorted((normalize_text(claim.text), normalize_text(label["text"])), key=len)
     share = len(one) / max(1, len(other))
     same_kind = (claim.kind == "action") == (label["kind"] == "action")
     return share if same_kind and f" {one} " in f" {other} " and share > LEAST_OVERLAP else 0.0

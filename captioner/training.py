@@ -158,21 +158,21 @@ async def training_data(
         check_output(root / CAPTIONS, "captions", paths, continued=options.get("resume", True))
         make_folder(root / CAPTIONS)
         sieve, stop, progress = _Sieve(spec), options.get("stop"), options.get("progress")
-        kept: list[ScreenshotFile] = []
+        screenshots: list[ScreenshotFile] = []
         for picture in pictures():
             if stop is not None and stop.is_set():
                 break
             if await asyncio.to_thread(sieve.passes, picture):
-                kept.append(picture)
+                screenshots.append(picture)
             else:
                 tally.passed += 1
                 tally.seen += 1
                 if progress is not None:
                     progress(tally)
-        await caption_pictures(iter(kept), captioner, root / CAPTIONS, tally, **options)
+        await caption_pictures(iter(screenshots), captioner, root / CAPTIONS, tally, **options)
     result = TrainingTally(tally)
     if not tally.stopped:
-        await _write_rows(root, [picture.path for picture in kept], captioner, sieve, result)
+        await _write_rows(root, [picture.path for picture in screenshots], captioner, sieve, result)
     return result
 
 
@@ -194,11 +194,11 @@ async def _write_rows(
             text = sieve.get_text(caption, decision)
             if isinstance(text, str):
                 ocr = await captioner.read(path) if isinstance(captioner, VLMCaptioner) else ""
-                place = await asyncio.to_thread(copy_image, path, root / "images")
-                images[place.relative_to(root).as_posix()] = None
+                copy = await asyncio.to_thread(copy_image, path, root / "images")
+                images[copy.relative_to(root).as_posix()] = None
                 rows.write(
                     encode(
-                        _row(place.relative_to(root).as_posix(), id, sieve.spec.request, ocr, text)
+                        _row(copy.relative_to(root).as_posix(), id, sieve.spec.request, ocr, text)
                     )
                 )
                 tally.rows += 1
@@ -357,8 +357,8 @@ def image_hashes(path: str) -> NDArray[uint64]:
     import numpy
 
     grey = open_checked(path).convert("L").resize((17, 16))
-    places = numpy.asarray(grey, dtype=numpy.int16)
-    return numpy.packbits(places[:, 1:] > places[:, :-1]).view(numpy.uint64)
+    pixels = numpy.asarray(grey, dtype=numpy.int16)
+    return numpy.packbits(pixels[:, 1:] > pixels[:, :-1]).view(numpy.uint64)
 
 
 # Frequent words that distinguish languages, without words that several of them share.

@@ -121,8 +121,8 @@ class PageRecorder:
     def _before(self, page: Any, method: str, element: Any, params: dict[str, Any]) -> Steps:
         self.page = page
         seen = yield from self._look(page)
-        place, size = yield from self._place(page, element, params)
-        action = page_action(PageCall(0.0, method, params, place), size)
+        point, size = yield from self._place(page, element, params)
+        action = page_action(PageCall(0.0, method, params, point), size)
         value, target = (text and valid_unicode(text) for text in (action.value, action.target))
         action = replace(action, text=valid_unicode(action.text), value=value, target=target)
         self._note(seen, action)

@@ -154,8 +154,8 @@ def _pale_changes(pair: tuple[Image.Image, Image.Image], strong: Mask) -> Mask:
 
     difference = ImageChops.difference(*(one.reduce(8) for one in pair))
     touched = np.asarray(Image.fromarray(strong).convert("L").reduce(8)) > 0
-    near = binary_dilation(touched, np.ones((5, 5)))  # colour is stored per 16 by 16 pixels
-    pale = (np.asarray(difference).max(2) > _MEAN_LEVELS) & ~near
+    surroundings = binary_dilation(touched, np.ones((5, 5)))  # colour is stored per 16 by 16 pixels
+    pale = (np.asarray(difference).max(2) > _MEAN_LEVELS) & ~surroundings
     blocks: Mask = pale
     return blocks.repeat(8, 0).repeat(8, 1)[: strong.shape[0], : strong.shape[1]]
 

@@ -118,12 +118,12 @@ class ChecklistJudge(GoalCriteria, ModelJudge):
             raise NoEvidenceError("the last state cannot be read, so its progress is unknown")
         rubric = await self._criteria(trajectory)
         known = [i for i, text in enumerate(texts) if text]
-        places = [(i, item.text) for i in known for item in rubric.criteria]
+        items = [(i, item.text) for i in known for item in rubric.criteria]
         values = await gather_calls(
-            [self._item(trajectory, i, texts[i] or "", item) for i, item in places]
+            [self._item(trajectory, i, texts[i] or "", item) for i, item in items]
         )
         of_state: dict[int, list[float]] = {}
-        for (i, _), value in zip(places, values, strict=True):
+        for (i, _), value in zip(items, values, strict=True):
             of_state.setdefault(i, []).append(value)
         progress = _progress(rubric, of_state, len(texts))
         return self._judgement(trajectory, rubric, of_state, progress)

@@ -78,7 +78,7 @@ def find_citations(text: str, steps: int | None = None) -> list[tuple[str, int]]
     for match in _STEPS.finditer(text):
         numbers = _expand(match["one"] or match["many"])
         found += [(match.start(), match[0], i) for i in numbers]
-    return [(words, i) for _, words, i in sorted(found, key=lambda one: one[0])]
+    return [(citation, i) for _, citation, i in sorted(found, key=lambda one: one[0])]
 
 
 def _expand(text: str) -> list[int]:

@@ -178,6 +178,18 @@ def unseen_claims(claims: Iterable[CheckedClaim]) -> tuple[CheckedClaim, ...]:
     return tuple(claim for claim in claims if claim.status in ("never_seen", "contradicted"))
 
 
+def normalize_text(text: str) -> str:
+    """Normalises a text for comparison: lower case, no punctuation, single spaces.
+
+    Args:
+        text: The text.
+
+    Returns:
+        Its words.
+    """
+    return _Text(text).words.strip()
+
+
 @dataclass(frozen=True)
 class _Claim:
     """A claim in the answer: its text, the text before it, and how to find it in a page."""
@@ -418,9 +430,9 @@ def _name_finder(text: str) -> Callable[[_Text], bool]:
 
 def _follows(tokens: Sequence[str], at: int, words: Sequence[str]) -> bool:
     for word in words:
-        near = tokens[at + 1 : at + 2 + _GAP_WORDS]
-        gap = near.index(word) if word in near else None
-        if gap is None or any(mark in ",;:|\n()" for mark in near[:gap]):
+        following = tokens[at + 1 : at + 2 + _GAP_WORDS]
+        gap = following.index(word) if word in following else None
+        if gap is None or any(mark in ",;:|\n()" for mark in following[:gap]):
             return False
         at += 1 + gap
     return True
@@ -479,10 +491,10 @@ def _number_finder(
     )
 
 
-def _after(label: str, page: _Text, places: Iterable[tuple[int, int]]) -> Iterator[str]:
+def _after(label: str, page: _Text, spans: Iterable[tuple[int, int]]) -> Iterator[str]:
     """Yields the values that follow a label on the same line of a page."""
     ends = [m.end() for m in re.finditer(re.escape(label), page.plain)]
-    for start, end in places:
+    for start, end in spans:
         if any(
             0 <= start - at <= _LABEL_GAP
             and not re.search(r"[^\W\d_]{3}|\n\s*\n", page.plain[at:start])
@@ -613,7 +625,7 @@ def _checked_deed(made: CheckedClaim, verb: str, record: _Record) -> CheckedClai
     """Checks a claimed deed against the last action that could have performed it."""
     kinds = _kinds(verb) or frozenset()
     if (
-        place := next((i for i, action in reversed(record.actions) if action.kind in kinds), None)
+        index := next((i for i, action in reversed(record.actions) if action.kind in kinds), None)
     ) is not None:
-        return replace(made, status="seen", step=place, reason="an action that can have done it")
+        return replace(made, status="seen", step=index, reason="an action that can have done it")
     return replace(made, status="never_seen", reason="no action can have done it")

@@ -297,7 +297,7 @@ class ComparativeJudge:
         return sum((planned(messages, most) for messages in calls), start=Usage())
 
     async def __call__(self, task: str, attempts: Sequence[Trajectory]) -> ComparedAttempts:
-        """Returns which attempt is the best; unscored, with a reason, if that cannot be told.
+        """Returns which attempt is the best; unscored, with a reason, if that cannot be determined.
 
         Args:
             task: The task's name.
@@ -423,7 +423,9 @@ class ComparativeJudge:
             if self.captioner is not None or state is None or not state.screenshot:
                 shown = _NOT_RECORDED if self.captioner is None else text or _NOT_RECORDED
                 return f"{title}\n{quoted(name, shorten(shown, share))}"
-            if room.images == 1 and name == "before":  # the state after the action tells more
+            if (
+                room.images == 1 and name == "before"
+            ):  # the state after the action is more informative
                 return f"{title} (left out)"
             images.append(Image(state.screenshot))
             return f"{title} image {len(images)}"
@@ -506,7 +508,7 @@ def _lines(attempt: _Attempt, facts: _Facts, most: int) -> list[str]:
             description = "; ".join(facts[one.key])
         else:
             description = _ENDED if step.action.is_final else _NOT_DESCRIBED
-        # the answer is quoted apart, as a claim
+        # the answer is quoted separately, as a claim
         action = "" if step.action.is_final else one.action if one else step.action.text
         text = f"{' '.join(action.split())}: {description}" if action else description
         lines.append(f"{i}: {shorten(text, max(_MIN_LINE_CHARS, most))}")

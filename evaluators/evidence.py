@@ -289,13 +289,13 @@ def endings(trajectory: Trajectory) -> frozenset[int]:
     the user. If the state after the last action was not recorded, they are the last two recorded
     states.
     """
-    place = count = len(trajectory.steps)
-    places = {count} if trajectory.final is not None else {count - 1, count - 2}
-    while place and trajectory.steps[place - 1].action.kind in _SPEECH:
-        place -= 1
-        places.add(place)
+    index = count = len(trajectory.steps)
+    endings_found = {count} if trajectory.final is not None else {count - 1, count - 2}
+    while index and trajectory.steps[index - 1].action.kind in _SPEECH:
+        index -= 1
+        endings_found.add(index)
     states = len(trajectory.observations)
-    return frozenset(i for i in places if 0 <= i < states)
+    return frozenset(i for i in endings_found if 0 <= i < states)
 
 
 def select_frames(
@@ -316,10 +316,10 @@ def select_frames(
     platform = trajectory.task.platform if distinct == "region" else None
     if count is not None:
         return _distinct([every[i] for i in frames], platform, count)
-    places = {frames[0], *frames[-2:]}
-    if len(places) < len(frames) and (submission := _submission(trajectory)) in frames:
-        places.add(submission)
-    return _distinct([every[i] for i in sorted(places)], platform)
+    indices = {frames[0], *frames[-2:]}
+    if len(indices) < len(frames) and (submission := _submission(trajectory)) in frames:
+        indices.add(submission)
+    return _distinct([every[i] for i in sorted(indices)], platform)
 
 
 def fewer(frames: Sequence[_T], most: int | None) -> list[_T]:
@@ -347,11 +347,11 @@ def _submission(trajectory: Trajectory) -> int | None:
     Without such an action, it is the last action after which the page's URL or text changed. None:
     there is no such action either.
     """
-    places = range(len(trajectory.steps) - 1, -1, -1)
-    if (place := next((i for i in places if _submits(trajectory, i)), None)) is not None:
-        return place
+    indices = range(len(trajectory.steps) - 1, -1, -1)
+    if (index := next((i for i in indices if _submits(trajectory, i)), None)) is not None:
+        return index
     pages = [(state.url, state.text) for state in trajectory.observations]
-    return next((i for i in places if i + 1 < len(pages) and pages[i] != pages[i + 1]), None)
+    return next((i for i in indices if i + 1 < len(pages) and pages[i] != pages[i + 1]), None)
 
 
 def _submits(trajectory: Trajectory, i: int) -> bool:
@@ -372,8 +372,8 @@ def _distinct(
     selected: list[State] = []
     after: Observation | None = None
     for frame in reversed(frames):
-        alike = platform and after is not None and _same_screen(frame[1], after, platform)
-        if not alike and not any(_same_picture(frame[1], other[1]) for other in selected):
+        is_similar = platform and after is not None and _same_screen(frame[1], after, platform)
+        if not is_similar and not any(_same_picture(frame[1], other[1]) for other in selected):
             if len(selected) == most:
                 break
             selected.insert(0, frame)

@@ -157,17 +157,17 @@ def judged_cause(verdict: Verdict) -> Cause | None:
 def rule_cause(trajectory: Trajectory) -> Cause | None:
     """Returns the first rule of `RULES` that applies to a run that failed; None: no rule does."""
     states, steps = trajectory.observations, trajectory.steps
-    texts = {place: _read(states[place]) for place in sorted(endings(trajectory), reverse=True)}
-    folded = {place: text.casefold() for place, text in texts.items()}
+    texts = {index: _read(states[index]) for index in sorted(endings(trajectory), reverse=True)}
+    folded = {index: text.casefold() for index, text in texts.items()}
     for code, pattern, words in _SHOWN:
-        for place, text in texts.items():
-            if not any(word in folded[place] for word in words):
+        for index, text in texts.items():
+            if not any(word in folded[index] for word in words):
                 continue
             if (match := pattern.search(text)) is None:
                 continue
             if code == "login_wall" and not _asks_for_login(trajectory, text):
                 continue
-            return Cause(code, "rule", place, match[0])
+            return Cause(code, "rule", index, match[0])
     stop = EarlyStop()
     for i in range(1, len(steps) + 1):
         if (why := stop(steps[:i])) is not None:
@@ -333,17 +333,17 @@ def _similarities(texts: Sequence[str]) -> NDArray[np.float64]:
 
 
 def _medoids(
-    similarities: NDArray[np.float64], places: Sequence[int], wanted: int
+    similarities: NDArray[np.float64], indices: Sequence[int], wanted: int
 ) -> dict[int, list[int]]:
     """Returns the members by medoid among the given indices; the initial medoids are the farthest
     apart.
     """
     import numpy as np
 
-    is_all = list(places) == list(range(len(similarities)))
-    own = similarities if is_all else similarities[np.ix_(places, places)]
+    is_all = list(indices) == list(range(len(similarities)))
+    own = similarities if is_all else similarities[np.ix_(indices, indices)]
     medoids = [int(own.sum(axis=1).argmax())]
-    while len(medoids) < min(wanted, len(places)):
+    while len(medoids) < min(wanted, len(indices)):
         farthest = own[:, medoids].max(axis=1)
         farthest[medoids] = np.inf
         if farthest.min() > 1 - 1e-9:  # all others say what a medoid says
@@ -360,6 +360,6 @@ def _medoids(
             break
         medoids = moved
     return {
-        places[medoid]: [places[int(i)] for i in np.flatnonzero(nearest == k)]
+        indices[medoid]: [indices[int(i)] for i in np.flatnonzero(nearest == k)]
         for k, medoid in enumerate(medoids)
     }

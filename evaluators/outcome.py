@@ -411,9 +411,9 @@ class CaptionJudge(OutcomeJudge):
     def estimate(self, trajectory: Trajectory) -> Usage:
         """Returns the usage of the call, without making captions."""
         every = trajectory.observations
-        places = [*range(len(every))[-self.spec.frames :], *self._others(trajectory)]
+        indices = [*range(len(every))[-self.spec.frames :], *self._others(trajectory)]
         texts = dict(
-            zip(places, planned_captions([every[i] for i in places], self.captioner), strict=True)
+            zip(indices, planned_captions([every[i] for i in indices], self.captioner), strict=True)
         )
         captioned = self._shown(trajectory, texts)
         return (
@@ -459,10 +459,12 @@ class CaptionJudge(OutcomeJudge):
         last = range(len(every))[-self.spec.frames :]
         error = NoEvidenceError("the last state cannot be read, so the outcome is not visible")
         texts: dict[int, str | None] = {}
-        for places in (last, *([i] for i in self._others(trajectory))):
+        for indices in (last, *([i] for i in self._others(trajectory))):
             try:
                 texts |= zip(
-                    places, await captions([every[i] for i in places], self.captioner), strict=True
+                    indices,
+                    await captions([every[i] for i in indices], self.captioner),
+                    strict=True,
                 )
             except NoEvidenceError as failure:
                 error = failure

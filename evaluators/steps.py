@@ -293,13 +293,13 @@ def kept_steps(
             f"the verdict on {verdict.id} by {verdict.evaluator.name} has no labels of "
             "steps; use the judge `steps`"
         )
-    places = []
+    indices = []
     for step in sorted(verdict.steps, key=lambda step: step.index):
         if step.reward >= threshold:
-            places.append(step.index)
+            indices.append(step.index)
         if stop_at_reached and step.label == "reached":
             break
-    return tuple(places)
+    return tuple(indices)
 
 
 def outcome_rewards(verdict: Verdict, trajectory: Trajectory) -> tuple[float, ...] | None:

@@ -233,9 +233,9 @@ def _owner(element: PageElement, above: dict[int, PageElement]) -> PageElement |
 
 
 def _label(element: PageElement) -> str:
-    place = _PLACE.search(element.target)
+    match = _PLACE.search(element.target)
     return _plain(
-        " ".join(filter(None, (element.role, _short(element.name), place[1] if place else "")))
+        " ".join(filter(None, (element.role, _short(element.name), match[1] if match else "")))
     )
 
 

@@ -61,10 +61,10 @@ def missing_image(path: str) -> str | None:
     folder, name = os.path.split(path)
     try:
         with os.scandir(folder or ".") as entries:
-            near = nearest(name, [entry.name for entry in islice(entries, _MAX_NAMES)])
+            suggestion = nearest(name, [entry.name for entry in islice(entries, _MAX_NAMES)])
     except OSError:
-        near = ""
-    return f"expected an image file; there is none at {path!r}{near}"
+        suggestion = ""
+    return f"expected an image file; there is none at {path!r}{suggestion}"
 
 
 def expect_judge(judge: object) -> None:
@@ -125,24 +125,24 @@ def checked_trajectories(items: Iterable[_T], *passed: type) -> Iterable[_T]:
     """
     items = expect_several(items, "trajectories")
     if isinstance(items, Sequence):
-        for place, item in enumerate(items):
-            _check_item(item, place, passed)
+        for index, item in enumerate(items):
+            _check_item(item, index, passed)
         return items
     return _each_checked(items, passed)
 
 
 def _each_checked(items: Iterable[_T], passed: tuple[type, ...]) -> Iterator[_T]:
-    for place, item in enumerate(items):
-        _check_item(item, place, passed)
+    for index, item in enumerate(items):
+        _check_item(item, index, passed)
         yield item
 
 
-def _check_item(item: object, place: int, passed: tuple[type, ...]) -> None:
+def _check_item(item: object, index: int, passed: tuple[type, ...]) -> None:
     if isinstance(item, Trajectory):
         check_record(item)
     elif not isinstance(item, passed):
         raise UsageError(
-            f"item {place} of the trajectories is a {type(item).__name__}, not a "
+            f"item {index} of the trajectories is a {type(item).__name__}, not a "
             "prill.Trajectory; read files with prill.read_trajectories"
         )
 
@@ -291,9 +291,9 @@ def _check_several(check: _Check, count: int | None) -> _Check:
     def check_all(value: object) -> _Fault | None:
         if not isinstance(value, tuple | list) or (count is not None and len(value) != count):
             return "", what, value
-        for place, part in enumerate(value):
+        for index, part in enumerate(value):
             if (fault := check(part)) is not None:
-                return f"[{place}]{fault[0]}", fault[1], fault[2]
+                return f"[{index}]{fault[0]}", fault[1], fault[2]
         return None
 
     return check_all

@@ -435,8 +435,8 @@ def _threshold_for(precision: float, probabilities: Sequence[float]) -> float:
 def _expect_same(trajectory: Trajectory, verdict: Verdict) -> None:
     """Raises UsageError if the verdict is on another recording with the same id."""
     count = len(trajectory.steps)
-    places = [step.index for step in verdict.steps or ()]
-    judged = max(len(verdict.rewards or ()), max(places, default=-1) + 1)
+    indices = [step.index for step in verdict.steps or ()]
+    judged = max(len(verdict.rewards or ()), max(indices, default=-1) + 1)
     if judged > count or (verdict.rewards and len(verdict.rewards) != count):
         raise UsageError(
             f"the verdict on {trajectory.id} judges {judged} steps, but the trajectory has "

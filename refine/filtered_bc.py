@@ -85,7 +85,7 @@ _PACKAGES = (
 # file system.
 _NAME = r"^\w[\w.-]{0,59}\Z"
 Table = Mapping[str, Any]
-# Keys of the table `evaluation` that say who decides success if the environment has no oracle.
+# Keys of the table `evaluation` that determine the grader if the environment has no oracle.
 _GRADING = ("judge", "annotated")
 _DESCRIBED = ("episodes", "attempts", "evaluation", "filter", "training")
 
@@ -660,8 +660,8 @@ def round_folder(out: Path, seed: int, arm: str, number: int) -> Path:
 
 
 def check_folder(study: Study, out: Path) -> bool:
-    """Whether the folder holds this study already, possibly with fewer arms. Raises UsageError if
-    it holds other files.
+    """Returns whether the folder already holds this study, possibly with fewer arms. Raises
+    UsageError if it holds other files.
     """
     file = out / STUDY
     with failures(out):
@@ -700,8 +700,8 @@ def _record_study(study: Study, out: Path, audience: Audience) -> None:
 
 @contextmanager
 def _exclusive(folder: Path, audience: Audience, *, wait: bool = True) -> Iterator[bool]:
-    """A lock for one process at a time. Other processes wait, or get False. The lock of a process
-    that dies is released.
+    """Locks a folder for one process; others wait, or get False. The lock of a dead process is
+    released.
     """
     with failures(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -143,12 +143,12 @@ def read_results(path: str | os.PathLike[str]) -> ReflexionResults:
     Raises:
         UsageError: The file cannot be read, was changed, or has another version.
     """
-    place = Path(path) / RESULTS if os.path.isdir(path) else Path(path)
-    expect_unchanged(place)
-    results = read_json(place, ReflexionResults, "not results of retries", "run the retries again")
+    file = Path(path) / RESULTS if os.path.isdir(path) else Path(path)
+    expect_unchanged(file)
+    results = read_json(file, ReflexionResults, "not results of retries", "run the retries again")
     if results.format != FORMAT:
         raise UsageError(
-            f"{place}: results of another version ({results.format}); run the retries again"
+            f"{file}: results of another version ({results.format}); run the retries again"
         )
     return results
 

@@ -352,7 +352,7 @@ class _Run(Generic[E]):
         }
 
     def expect_same(self, settings: Mapping[str, Any]) -> bool:
-        """Whether the folder holds a run already. Raises UsageError if its settings differ."""
+        """Returns whether the folder holds a run. Raises UsageError if its settings differ."""
         path = self._out / SETTINGS
         if not path.exists():
             return False

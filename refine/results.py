@@ -42,9 +42,9 @@ RESULTS, TABLES = "results.json", "results.md"
 BY_ROUND, BY_PRECISION = "success-by-round.svg", "success-by-precision.svg"
 _REMEDY = "restore the file"
 _JUDGED = (
-    "**A judge's figures, not the truth.** Nobody grades what is done in this environment: a "
-    "success below is what the judge {} calls one, with its errors. How far it can be trusted is "
-    "known from labels only (`prill agree`)."
+    "**A judge's figures, not the truth.** This environment has no oracle: a success "
+    "below is what the judge {} calls a success, including its errors. Only labels show how far it "
+    "can be trusted (`prill agree`)."
 )
 # Fewer clusters than this cannot reach p = 0.05: with five, the least two-sided p is 2 / 2**5.
 _FEWEST_TASKS = 6
@@ -454,28 +454,28 @@ def results_text(results: StudyResults) -> str:
     parts = [
         "# Filtered behavioural cloning",
         *(() if results.judged_by is None else (_JUDGED.format(results.judged_by),)),
-        "Successes on the episodes held out, with 95 % Wilson intervals. Training seeds play the "
-        "same episodes, so the interval of all of them together is as wide as that of one.",
+        "Successes on the held-out episodes, with 95 % Wilson intervals. All training seeds play "
+        "the same episodes, so the interval over all seeds is as wide as that of one seed.",
         _table(
             "arm|training seed|round|successes|share|interval|without a label"
             if results.judged_by is None
             else "arm|training seed|round|judged successful|share|interval|without a verdict",
             _score_rows(results.scores),
         ),
-        "The same episodes side by side: how many only the one arm solved (or more often, over all "
-        "seeds), the difference with its 95 % interval when episodes are redrawn, and exact "
-        "two-sided tests that swap the arms by episode (with one seed that is McNemar's test) and "
-        "by task. Training seeds are not redrawn.",
+        "Paired comparison on the same episodes: the episodes that only one arm solved (over all "
+        "seeds: solved more often), the difference with its 95 % bootstrap interval over episodes, "
+        "and exact two-sided permutation tests that swap the arms by episode (with one seed, "
+        "McNemar's test) and by task. Training seeds are not resampled.",
         _table(
             "arm|against|training seed|round|episodes|only it|only the "
             "other|difference|interval|p|p by task",
             map(_difference_cells, results.differences),
         ),
-        "What was learnt from, by the oracle's labels: how right the judge was about all attempts, "
-        "and the attempts that rows were made of.",
+        "Training attempts, by the oracle's labels: precision and recall of the judge on all "
+        "attempts, and of the attempts with training rows.",
         _table(
-            "arm|training seed|round|attempts|true successes|judge|its precision|its "
-            "recall|learnt from|of them successes|precision|recall|rows",
+            "arm|training seed|round|attempts|true successes|judge|judge precision|judge "
+            "recall|trained on|of them successes|precision|recall|rows",
             map(_judge_cells, results.judges),
         ),
         *ended,
@@ -593,7 +593,7 @@ def by_round(results: StudyResults) -> str:
             PlotLine(arm, [_point(number, scores) for number, scores in sorted(rounds.items())])
         )
     by = "" if results.judged_by is None else f", by the judge {results.judged_by}"
-    return line_chart(f"Success on the episodes held out{by}", "round", lines, whole=True)
+    return line_chart(f"Success on the held-out episodes{by}", "round", lines, whole=True)
 
 
 def by_precision(results: StudyResults) -> str:
@@ -631,10 +631,10 @@ def by_precision(results: StudyResults) -> str:
         ),
         None,
     )
-    across = "share of the attempts learnt from that truly succeeded"
+    across = "share of the training attempts that truly succeeded"
     by = "" if results.judged_by is None else f" (successes: {results.judged_by})"
     return line_chart(
-        f"Success after training, by how right the judge was{by}",
+        f"Success after training, by precision of the training attempts{by}",
         across,
         lines,
         level=untrained,

@@ -27,8 +27,8 @@ End = Literal[
     "accepted",  # the judge called the last attempt a success
     "attempts",  # there are no attempts left
     "repeated_lesson",  # the lesson repeats an earlier one, so a retry would not differ
-    "unscored",  # the judge gave no verdict: not a failure, and no feedback to learn from
-    "no_lesson",  # the model gave no lesson
+    "unscored",  # no verdict: this is not a failure, and gives no feedback to learn from
+    "no_lesson",  # the model returned no lesson
     "broken",  # the environment or the agent's model failed during the attempt
     "not_begun",  # the environment could not start the episode
 ]
@@ -136,7 +136,7 @@ class Attempt:
 
     @property
     def is_unjudged(self) -> bool:
-        """Whether the attempt still needs a verdict; one that broke off does not."""
+        """Whether the attempt still needs a verdict; an aborted one does not."""
         return self.verdict is None and self.broken is None
 
 
@@ -180,11 +180,11 @@ def answer_among(
     Without `keep_best`, the answer is the last complete attempt. With it, the answer is the one
     with the highest score, the earliest on a tie; the last one if none has a score.
     """
-    places = [i for i, has_ended in enumerate(ended) if has_ended]
-    scored = [(score, -i) for i in places if (score := scores[i]) is not None]
+    indices = [i for i, has_ended in enumerate(ended) if has_ended]
+    scored = [(score, -i) for i in indices if (score := scores[i]) is not None]
     if keep_best and scored:
         return -max(scored)[1]
-    return places[-1] if places else None
+    return indices[-1] if indices else None
 
 
 def decided(verdict: Verdict, threshold: float | None) -> Verdict:

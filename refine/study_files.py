@@ -131,8 +131,8 @@ def _expect_hashes(file: Path, manifest: Mapping[str, Any]) -> None:
     folder, expected = file.parent, dict[Path, Any]()
     for name in _RECORDINGS:
         part = manifest.get(name) or {}
-        place = folder / part.get("folder", name)
-        expected |= {place / one: digest for one, digest in (part.get("sha256") or {}).items()}
+        location = folder / part.get("folder", name)
+        expected |= {location / one: digest for one, digest in (part.get("sha256") or {}).items()}
     expected |= {
         folder / ADAPTER / one: digest for one, digest in (manifest.get("adapter") or {}).items()
     }

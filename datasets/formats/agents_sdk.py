@@ -90,7 +90,7 @@ def looks_like(value: object) -> bool:
 
 def recognise(source: Source) -> bool:
     """Returns whether the first record's `object` is that of the SDK."""
-    return source.has(_is_ours, *_PATTERNS)
+    return source.has(_matches_format, *_PATTERNS)
 
 
 def load(
@@ -107,7 +107,7 @@ def load(
 
 
 def _traces(source: str | PathLike[str]) -> Iterator[Trace | BadLine]:
-    for document in read_documents(source, _is_ours, *_PATTERNS):
+    for document in read_documents(source, _matches_format, *_PATTERNS):
         if isinstance(document, BadLine):
             yield document
             continue
@@ -117,7 +117,7 @@ def _traces(source: str | PathLike[str]) -> Iterator[Trace | BadLine]:
                 yield f"{document.place}:{id}", partial(_trajectory, id, spans, heads)
 
 
-def _is_ours(file: Source) -> bool:
+def _matches_format(file: Source) -> bool:
     return looks_like(file.value)
 
 

@@ -95,10 +95,10 @@ class _Episode:
 
 def recognise(source: Source) -> bool:
     """Returns whether TF-Examples or rows have the data set's field names."""
-    return source.has(_is_ours, "*")
+    return source.has(_matches_format, "*")
 
 
-def _is_ours(file: Source) -> bool:
+def _matches_format(file: Source) -> bool:
     if begins_tfrecord(file.head[:12]):
         return b"episode_id" in file.head
     rows = file.value if isinstance(file.value, list) else [file.value]
@@ -238,11 +238,11 @@ def _trajectory(id: str, episode: _Episode, site: str | None) -> Trajectory | Ba
 
 def _line(element: AitwElement) -> str:
     y, x, height, width = element.box
-    place = (
+    text_line = (
         f"{json.dumps(element.text, ensure_ascii=False)} at ({x + width / 2:.2f}, "
         f"{y + height / 2:.2f})"
     )
-    return f"{element.type} {place}" if element.type else place
+    return f"{element.type} {text_line}" if element.type else text_line
 
 
 def _screenshot(step: AitwStep, images: ImageFolder) -> str | None:

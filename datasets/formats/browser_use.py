@@ -160,7 +160,7 @@ def looks_like(head: bytes) -> bool:
 
 def recognise(source: Source) -> bool:
     """Returns whether the first keys of a file are those of a history."""
-    return source.has(_is_ours, *_PATTERNS)
+    return source.has(_matches_format, *_PATTERNS)
 
 
 def load(
@@ -178,7 +178,7 @@ def load(
     """
     warned = False
     with image_store(images) as store:
-        for document in read_documents(source, _is_ours, *_PATTERNS):
+        for document in read_documents(source, _matches_format, *_PATTERNS):
             if isinstance(document, BadLine):
                 yield document
                 continue
@@ -197,7 +197,7 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
     """Yields the agent's claim of success (source `self-report`), and the verdict of browser-use's
     judge (source `llm-judge`).
     """
-    for document in read_documents(source, _is_ours, *_PATTERNS):
+    for document in read_documents(source, _matches_format, *_PATTERNS):
         if isinstance(document, BadLine):
             yield document
             continue
@@ -214,7 +214,7 @@ def annotate(
 
     An unscored verdict leaves `judgement` unchanged, since browser-use cannot express it.
     """
-    for document in read_documents(source, _is_ours, *_PATTERNS):
+    for document in read_documents(source, _matches_format, *_PATTERNS):
         judged = () if isinstance(document, BadLine) else verdicts.get(document.name, ())
         if isinstance(document, BadLine) or not judged:
             continue
@@ -231,7 +231,7 @@ def annotate(
             )
 
 
-def _is_ours(source: Source) -> bool:
+def _matches_format(source: Source) -> bool:
     return looks_like(source.head)
 
 
@@ -337,9 +337,9 @@ class HistoryReader:
         path = Path(state.screenshot_path)
         is_own = path.parent.name == "screenshots" and path.parent.parent.name.startswith(_FOLDER)
         if _PICTURE.fullmatch(path.name):
-            for place in (path if is_own else None, self._folder / "screenshots" / path.name):
-                if place is not None and place.is_file():
-                    return str(place.resolve())
+            for candidate in (path if is_own else None, self._folder / "screenshots" / path.name):
+                if candidate is not None and candidate.is_file():
+                    return str(candidate.resolve())
         self.missing.append(state.screenshot_path)
         return None
 

@@ -158,7 +158,7 @@ def recognise(source: Source) -> bool:
     """Returns whether the entries of an archive, or the first keys of a JSON document, are those of
     a log.
     """
-    return source.has(_is_ours, *_PATTERNS)
+    return source.has(_matches_format, *_PATTERNS)
 
 
 def load(
@@ -206,7 +206,7 @@ def annotate(
     The metrics of the whole log, which belong to its own scorers, are unchanged. Archives are
     written with deflate, which every version reads.
     """
-    for path, log in find_files(source, _is_ours, *_PATTERNS):
+    for path, log in find_files(source, _matches_format, *_PATTERNS):
         if not any(id.startswith(f"{log}/") for id in verdicts):
             continue
         if not Source(path).head.startswith(b"PK"):
@@ -241,7 +241,7 @@ def _scored(data: bytes, log: str, verdicts: Mapping[str, Sequence[Verdict]]) ->
     return json.dumps(record).encode()
 
 
-def _is_ours(source: Source) -> bool:
+def _matches_format(source: Source) -> bool:
     names = source.zip_names
     return (
         any(name in names for name in ("header.json", "_journal/start.json"))
@@ -257,7 +257,7 @@ def _each(
 
     For an archive, one sample is in memory at a time.
     """
-    for path, log in find_files(source, _is_ours, *_PATTERNS):
+    for path, log in find_files(source, _matches_format, *_PATTERNS):
         if Source(path).head.startswith(b"PK"):
             yield from _of_archive(path, log, make)
             continue

@@ -119,7 +119,7 @@ def looks_like(value: object) -> bool:
 
 def recognise(source: Source) -> bool:
     """Returns whether the keys of the first record are those of a run."""
-    return source.has(_is_ours, *_PATTERNS)
+    return source.has(_matches_format, *_PATTERNS)
 
 
 def load(
@@ -136,7 +136,7 @@ def load(
 
 
 def _traces(source: str | PathLike[str]) -> Iterator[Trace | BadLine]:
-    for document in read_documents(source, _is_ours, *_PATTERNS):
+    for document in read_documents(source, _matches_format, *_PATTERNS):
         if isinstance(document, BadLine):
             yield document
             continue
@@ -155,7 +155,7 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 
     A score of at least 0.5 and at most 1 is success.
     """
-    for document in read_documents(source, _is_ours, *_PATTERNS):
+    for document in read_documents(source, _matches_format, *_PATTERNS):
         if isinstance(document, BadLine):
             yield document
             continue
@@ -188,7 +188,7 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
                     )
 
 
-def _is_ours(file: Source) -> bool:
+def _matches_format(file: Source) -> bool:
     return looks_like(file.value)
 
 

@@ -153,7 +153,7 @@ def load(
     temporary folder whose images are removed when the next run is requested.
     """
     with image_store(images) as store:
-        for path, name in find_files(source, _is_ours, *_PATTERNS):
+        for path, name in find_files(source, _matches_format, *_PATTERNS):
             unpacked = RecordImages(store, path.parent)
             for place, run in _runs(path, name):
                 if isinstance(run, BadLine):
@@ -167,10 +167,10 @@ def recognise(source: Source) -> bool:
     """Returns whether records have a role and content, or a list of such records under
     `messages`.
     """
-    return source.has(_is_ours, *_PATTERNS)
+    return source.has(_matches_format, *_PATTERNS)
 
 
-def _is_ours(file: Source) -> bool:
+def _matches_format(file: Source) -> bool:
     value = file.value
     if isinstance(value, list):
         return bool(value) and all(map(is_message, value)) and not any(map(is_item, value))

@@ -88,10 +88,12 @@ class _ResultFile:
 
 def recognise(source: Source) -> bool:
     """Returns whether results have a task id, and actions or an answer."""
-    return source.has(_is_ours, "result.json", "*.jsonl", "*.jsonl.gz", "*.json", "*.json.gz")
+    return source.has(
+        _matches_format, "result.json", "*.jsonl", "*.jsonl.gz", "*.json", "*.json.gz"
+    )
 
 
-def _is_ours(file: Source) -> bool:
+def _matches_format(file: Source) -> bool:
     row = file.value[0] if isinstance(file.value, list) and file.value else file.value
     return (
         isinstance(row, dict)
@@ -105,8 +107,8 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
 
     Ids are `<agent>/<task_id>`; the agent is the folder of the tasks, or the file's name.
     """
-    for place in _result_files(source):
-        yield from _read(place, partial(_trajectory, place))
+    for file in _result_files(source):
+        yield from _read(file, partial(_trajectory, file))
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
@@ -118,11 +120,11 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
     agents in the recording are used. If the file in the source names none of them, it is a broken
     record, because the labels cannot be assigned.
     """
-    places = _result_files(source)
-    for place in places:
-        yield from _read(place, partial(_judge_labels, place))
+    files = _result_files(source)
+    for file in files:
+        yield from _read(file, partial(_judge_labels, file))
     root = Path(source)
-    agents = {place.agent for place in places}
+    agents = {file.agent for file in files}
     if (root / _HUMAN_FILE).is_file():
         yield from _human_labels(root / _HUMAN_FILE, agents, in_source=True)
     elif (root.parent / _HUMAN_FILE).is_file():
@@ -135,17 +137,17 @@ def _result_files(source: str | PathLike[str]) -> list[_ResultFile]:
         raise UsageError(f"{source}: no such file or folder")
     if root.is_file():
         return [_result_file(root)]
-    places = [_result_file(path) for path in sorted(root.rglob("result.json"))]
-    places += [
+    files = [_result_file(path) for path in sorted(root.rglob("result.json"))]
+    files += [
         _result_file(path)
         for path in sorted(root.iterdir())
         if path.name.endswith(_ROW_SUFFIXES) and _is_rows(path)
     ]
-    if not places:
+    if not files:
         raise UsageError(
             f"{source}: expected <task_id>/result.json, or a .json or .jsonl file of results"
         )
-    return places
+    return files
 
 
 def _result_file(path: Path) -> _ResultFile:
@@ -171,38 +173,38 @@ def _is_rows(path: Path) -> bool:
 
 
 def _read(
-    place: _ResultFile, make: Callable[[_Row], Iterator[_Result]]
+    file: _ResultFile, make: Callable[[_Row], Iterator[_Result]]
 ) -> Iterator[_Result | BadLine]:
     """Yields the result of `make` for each row; a broken row is a BadLine with its position."""
-    if place.path.name.endswith((".jsonl", ".jsonl.gz")):
-        yield from read_rows(place.path, _Row, make)
+    if file.path.name.endswith((".jsonl", ".jsonl.gz")):
+        yield from read_rows(file.path, _Row, make)
         return
     try:
-        content = decode_json(read_file(place.path), msgspec.Raw)
+        content = decode_json(read_file(file.path), msgspec.Raw)
         rows = (
             decode_json(content, list[msgspec.Raw]) if bytes(content).lstrip()[:1] == b"[" else None
         )
     except InputError as error:
-        yield BadLine(str(place.path), str(place.path), str(error), b"")
+        yield BadLine(str(file.path), str(file.path), str(error), b"")
         return
     for i, raw in enumerate([content] if rows is None else rows):
-        where = str(place.path) if rows is None else f"{place.path}[{i}]"
+        where = str(file.path) if rows is None else f"{file.path}[{i}]"
         try:
             yield from list(make(decode_json(raw, _Row)))
         except InputError as error:
             yield BadLine(where, where, str(error), bytes(raw))
 
 
-def _id(place: _ResultFile, row: _Row) -> str:
-    return f"{place.agent}/{row.task_id}"
+def _id(file: _ResultFile, row: _Row) -> str:
+    return f"{file.agent}/{row.task_id}"
 
 
-def _trajectory(place: _ResultFile, row: _Row) -> Iterator[Trajectory]:
+def _trajectory(file: _ResultFile, row: _Row) -> Iterator[Trajectory]:
     goal = row.task or row.confirmed_task
     if not goal:
         raise InputError(f"{row.task_id}: no task - at `$.task`")
     history, thoughts = row.action_history or (), row.thoughts or ()
-    shots = _screenshots(place.path.parent / "trajectory") if place.folder else []
+    shots = _screenshots(file.path.parent / "trajectory") if file.folder else []
     steps = []
     for i, entry in enumerate(history):
         shot = shots[i] if i < len(shots) else None
@@ -217,11 +219,11 @@ def _trajectory(place: _ResultFile, row: _Row) -> Iterator[Trajectory]:
     if len(shots) > len(history) + 1:
         metadata["screenshots_left_out"] = len(shots) - len(history) - 1
     yield Trajectory(
-        id=_id(place, row),
+        id=_id(file, row),
         task=Task(
             id=str(row.task_id), goal=goal, platform="web", site=row.website, start_url=row.website
         ),
-        agent=place.agent,
+        agent=file.agent,
         steps=tuple(steps),
         final=final,
         answer=row.final_result_response or None,
@@ -276,15 +278,15 @@ def _claim(entry: str | dict[str, object] | None) -> bool | None:
     return claim_in(arguments) if tool_action(name, arguments).is_final else None
 
 
-def _judge_labels(place: _ResultFile, row: _Row) -> Iterator[LabelRecord]:
+def _judge_labels(file: _ResultFile, row: _Row) -> Iterator[LabelRecord]:
     if row.judge is not None:
         score = row.judge.score
         success = {100.0: True, 0.0: False}.get(-1.0 if score is None else score)
         note = None if score is None else f"score {score:g}"
-        yield LabelRecord(id=_id(place, row), success=success, source="llm-judge", note=note)
+        yield LabelRecord(id=_id(file, row), success=success, source="llm-judge", note=note)
     if row.predicted_label is not None:
         success = {"1": True, "0": False}.get(str(row.predicted_label))
-        yield LabelRecord(id=_id(place, row), success=success, source="llm-judge")
+        yield LabelRecord(id=_id(file, row), success=success, source="llm-judge")
 
 
 def _human_labels(
@@ -366,9 +368,11 @@ def _on_element(text: str) -> Action | None:
 
 
 def _other(kind: str, text: str, rest: str, size: _Size) -> Action:
-    place = _AT.fullmatch(rest)
+    position = _AT.fullmatch(rest)
     return Action(
-        kind, text, point=fraction(float(place[1]), float(place[2]), size) if place else None
+        kind,
+        text,
+        point=fraction(float(position[1]), float(position[2]), size) if position else None,
     )
 
 
@@ -405,8 +409,8 @@ def _scroll(kind: str, text: str, rest: str, size: _Size) -> Action:
 
 
 def _drag(kind: str, text: str, rest: str, size: _Size) -> Action:
-    if places := _DRAG.fullmatch(rest):
-        start, end = (fraction(float(places[i]), float(places[i + 1]), size) for i in (1, 3))
+    if points := _DRAG.fullmatch(rest):
+        start, end = (fraction(float(points[i]), float(points[i + 1]), size) for i in (1, 3))
         return Action(kind, text, point=start, end_point=end)
     return Action(kind, text)
 

@@ -42,7 +42,7 @@ def load(
     """
     with image_store(images) as store:
         unpacked = RecordImages(store)
-        for document in read_documents(source, _is_ours, *_PATTERNS):
+        for document in read_documents(source, _matches_format, *_PATTERNS):
             if isinstance(document, BadLine):
                 yield document
                 continue
@@ -59,10 +59,10 @@ def recognise(source: Source) -> bool:
     """Returns whether the source has a response with its output, or an item that only this API
     has.
     """
-    return source.has(_is_ours, *_PATTERNS)
+    return source.has(_matches_format, *_PATTERNS)
 
 
-def _is_ours(file: Source) -> bool:
+def _matches_format(file: Source) -> bool:
     value = file.value
     if is_response(value) or is_item(value):
         return True

@@ -93,7 +93,7 @@ def looks_like(value: object) -> bool:
 
 def recognise(source: Source) -> bool:
     """Returns whether the first record has the ids of a trace and a span."""
-    return source.has(_is_ours, *_PATTERNS)
+    return source.has(_matches_format, *_PATTERNS)
 
 
 def load(
@@ -143,12 +143,12 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
             )
 
 
-def _is_ours(file: Source) -> bool:
+def _matches_format(file: Source) -> bool:
     return looks_like(file.value)
 
 
 def _traces(source: str | PathLike[str], by: str) -> Iterator[_Unread | BadLine]:
-    for document in read_documents(source, _is_ours, *_PATTERNS):
+    for document in read_documents(source, _matches_format, *_PATTERNS):
         yield from [document] if isinstance(document, BadLine) else _of_document(document, by)
 
 

@@ -362,19 +362,19 @@ def _args(path: Path) -> _Args:
 
 
 def _goal(root: Path, folder: Path, rows: list[_Turn]) -> str:
-    place = folder.resolve()
-    tops = [root.resolve(), *place.parents[: _PARENTS + 1]]
-    name = f"evaluation_examples/*/{escape(place.parent.name)}/{escape(place.name)}.json"
+    parent = folder.resolve()
+    tops = [root.resolve(), *parent.parents[: _PARENTS + 1]]
+    name = f"evaluation_examples/*/{escape(parent.parent.name)}/{escape(parent.name)}.json"
     paths = [path for top in tops for path in top.glob(name)]
-    for path in (*paths, place / f"{place.name}.json"):
+    for path in (*paths, parent / f"{parent.name}.json"):
         if not path.exists():
             continue
         try:
             return decode_json(read_file(path), _Example).instruction
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
-    if (place / "instruction.txt").is_file():
-        return read_file(place / "instruction.txt").decode(errors="replace").strip()
+    if (parent / "instruction.txt").is_file():
+        return read_file(parent / "instruction.txt").decode(errors="replace").strip()
     if text := next((row.instruction for row in rows if row.instruction), None):
         return text
     raise InputError("no instruction; put OSWorld's folder evaluation_examples next to the results")

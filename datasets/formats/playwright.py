@@ -159,7 +159,7 @@ def looks_like(names: tuple[str, ...]) -> bool:
 
 def recognise(source: Source) -> bool:
     """Returns whether the entries of an archive are those of a trace."""
-    return source.has(_is_ours, *_PATTERNS)
+    return source.has(_matches_format, *_PATTERNS)
 
 
 def load(
@@ -172,13 +172,13 @@ def load(
     removed when the next run is requested.
     """
     with image_store(images) as store:
-        for path, name in find_files(source, _is_ours, *_PATTERNS):
+        for path, name in find_files(source, _matches_format, *_PATTERNS):
             folder = store.new()
             yield read_record(str(path), partial(_read, path, name, folder))
             folder.close()
 
 
-def _is_ours(file: Source) -> bool:
+def _matches_format(file: Source) -> bool:
     return looks_like(file.zip_names)
 
 

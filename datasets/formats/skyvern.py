@@ -169,7 +169,7 @@ def _trajectory(root: Path, task: Path) -> Trajectory:
     steps: list[Step] = []
     last: Path | None = None
     for folder in folders:
-        taken = list(folder.files.get("screenshot_action", ()))
+        screenshots = list(folder.files.get("screenshot_action", ()))
         last = folder.first("screenshot_llm") or last
         page = folder.first("visible_elements_tree_in_prompt")
         for reply in _replies(folder):
@@ -186,8 +186,8 @@ def _trajectory(root: Path, task: Path) -> Trajectory:
                         thought,
                     )
                 )
-                last, plan = (taken.pop(0) if taken else last), None
-        last = folder.files["screenshot_action"][-1] if taken else last
+                last, plan = (screenshots.pop(0) if screenshots else last), None
+        last = folder.files["screenshot_action"][-1] if screenshots else last
     finals = [path for folder in folders for path in folder.files.get("screenshot_final", ())]
     last = finals[-1] if finals else last
     steps[:-1] = [

@@ -138,7 +138,7 @@ def looks_like(value: object) -> bool:
 
 def recognise(source: Source) -> bool:
     """Returns whether the keys are those of a trajectory.json."""
-    return source.has(_is_ours, *_PATTERNS)
+    return source.has(_matches_format, *_PATTERNS)
 
 
 def load(
@@ -152,7 +152,7 @@ def load(
     without one, to a temporary folder whose images are removed when the next run is requested.
     """
     with image_store(images) as store:
-        for document in read_documents(source, _is_ours, *_PATTERNS):
+        for document in read_documents(source, _matches_format, *_PATTERNS):
             if isinstance(document, BadLine):
                 yield document
                 continue
@@ -166,7 +166,7 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 
     Their note has the process score and the expected answer.
     """
-    for document in read_documents(source, _is_ours, *_PATTERNS):
+    for document in read_documents(source, _matches_format, *_PATTERNS):
         if isinstance(document, BadLine):
             yield document
             continue
@@ -180,7 +180,7 @@ def load_rubrics(source: str | PathLike[str]) -> Iterator[tuple[str, list[dict[s
 
     The weight is the maximum of points. Criteria without points are skipped.
     """
-    for document in read_documents(source, _is_ours, *_PATTERNS):
+    for document in read_documents(source, _matches_format, *_PATTERNS):
         run = (
             document
             if isinstance(document, BadLine)
@@ -203,7 +203,7 @@ def load_rubrics(source: str | PathLike[str]) -> Iterator[tuple[str, list[dict[s
             yield run.task.id, criteria
 
 
-def _is_ours(file: Source) -> bool:
+def _matches_format(file: Source) -> bool:
     return looks_like(file.value)
 
 

@@ -101,7 +101,7 @@ def read_call(name: str, arguments: Mapping[str, object] | str, size: Screen = N
     if values is None or not isinstance(target := values.get("target"), dict):
         return action
     start = values.get("from", values.get("from_"))
-    places = [
+    points = [
         fraction(one.get("x"), one.get("y"), size)
         for one in (start, target)
         if isinstance(one, dict)
@@ -110,8 +110,8 @@ def read_call(name: str, arguments: Mapping[str, object] | str, size: Screen = N
     return replace(
         action,
         target=ref if isinstance(ref, str) else action.target,
-        point=places[0],
-        end_point=places[1] if len(places) > 1 else action.end_point,
+        point=points[0],
+        end_point=points[1] if len(points) > 1 else action.end_point,
     )
 
 

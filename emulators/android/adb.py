@@ -332,9 +332,9 @@ class AdbPhone:
 
     async def swipe(self, start: tuple[int, int], end: tuple[int, int], seconds: float) -> None:
         """Swipes by `input swipe`."""
-        places = " ".join(map(str, (*start, *end)))
+        coordinates = " ".join(map(str, (*start, *end)))
         await self._run(
-            f"input swipe {places} {round(seconds * 1000)}", timeout=self._timeout + seconds
+            f"input swipe {coordinates} {round(seconds * 1000)}", timeout=self._timeout + seconds
         )
 
     async def type(self, text: str) -> None:
@@ -452,8 +452,8 @@ def _parts(text: str) -> list[str]:
     ends a piece.
     """
     pieces = [""]
-    for place, character in enumerate(text):
-        if len(pieces[-1]) >= _CHUNK or (character == "s" and place and text[place - 1] == "%"):
+    for index, character in enumerate(text):
+        if len(pieces[-1]) >= _CHUNK or (character == "s" and index and text[index - 1] == "%"):
             pieces.append("")
         pieces[-1] += "%s" if character == " " else character
     return [piece for piece in pieces if piece]

@@ -239,19 +239,19 @@ class Android:
             raise EnvironmentFailedError(f"{lost}; a new session did not help") from lost
 
     async def _perform(self, action: Action) -> None:
-        place = action_point(action, self._elements)
-        if action.target is not None and place is None:
+        point = action_point(action, self._elements)
+        if action.target is not None and point is None:
             return
-        if finger := finger_path(action, place):
+        if finger := finger_path(action, point):
             await self._touch(*finger)
-        elif action.kind == "long_press" and (spot := place or action.point) is not None:
+        elif action.kind == "long_press" and (spot := point or action.point) is not None:
             still = _pixels(spot, self._picture_size)
             await self._try(
                 partial(self._phone.swipe, still, still, LONG_PRESS_SECONDS), repeat=False
             )
         elif action.kind == "type" and action.value:
-            if place is not None:
-                await self._touch(place, place)
+            if point is not None:
+                await self._touch(point, point)
                 # Text typed before the field has the focus is lost without an error.
                 await self._picture()
             await self._type(action.value)

@@ -131,12 +131,12 @@ async def click_at(page: Page, spot: Point, kind: str) -> None:
     await page.mouse.click(*spot, button=button, click_count=count)
 
 
-async def _click(page: Page, session: CDPSession, place: BrowserElement | Point | None) -> bool:
+async def _click(page: Page, session: CDPSession, target: BrowserElement | Point | None) -> bool:
     """Clicks; returns False if there is no element to click on."""
-    element = await _element(session, place)
+    element = await _element(session, target)
     if element is not None and await _call(element, _MENU, None):
         return True
-    spot = await _spot(page, place)
+    spot = await _spot(page, target)
     if spot is not None:
         await page.mouse.click(*spot)
     return spot is not None
@@ -173,10 +173,10 @@ async def _press(page: Page, keys: str) -> None:
 
 
 async def _scroll(
-    page: Page, session: CDPSession, place: BrowserElement | Point | None, way: str
+    page: Page, session: CDPSession, target: BrowserElement | Point | None, way: str
 ) -> None:
     across, down = _WAYS.get(way, _WAYS["up" if "up" in way else "down"])
-    element = await _element(session, place)
+    element = await _element(session, target)
     if element is not None:
         await _call(element, _SCROLL, across, down)
     else:
@@ -203,16 +203,16 @@ def pixels(page: Page, point: Point) -> Point:
     )
 
 
-async def _spot(page: Page, place: BrowserElement | Point | None) -> Point | None:
+async def _spot(page: Page, target: BrowserElement | Point | None) -> Point | None:
     """Returns the point to act on, in CSS pixels of the window, after scrolling the element into
     view. None if the element has no size.
     """
-    if not isinstance(place, BrowserElement):
-        return place
-    if place.owner is not None:
-        await _ask(place.owner, "DOM.scrollIntoViewIfNeeded")
-    await _ask(place, "DOM.scrollIntoViewIfNeeded")
-    return await spot_in_window(page, place)
+    if not isinstance(target, BrowserElement):
+        return target
+    if target.owner is not None:
+        await _ask(target.owner, "DOM.scrollIntoViewIfNeeded")
+    await _ask(target, "DOM.scrollIntoViewIfNeeded")
+    return await spot_in_window(page, target)
 
 
 async def spot_in_window(page: Page, element: BrowserElement) -> Point | None:
@@ -250,10 +250,10 @@ async def _element(
     return await element_at(session, place)
 
 
-async def element_at(session: CDPSession, place: Point) -> BrowserElement | None:
+async def element_at(session: CDPSession, point: Point) -> BrowserElement | None:
     """Returns the element or text at a point, in CSS pixels of the window."""
     node = await _sent(
-        session, "DOM.getNodeForLocation", {"x": round(place[0]), "y": round(place[1])}
+        session, "DOM.getNodeForLocation", {"x": round(point[0]), "y": round(point[1])}
     )
     return None if node is None else BrowserElement(session, node["backendNodeId"])
 

@@ -124,10 +124,10 @@ def written(
     if max_tokens is None:
         return "\n".join(rows)
     length = 0
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         length += len(row) + 1
         if estimate_tokens(" " * length) > max_tokens:
-            return "\n".join([*rows[:place], f"… {len(rows) - place} more lines"])
+            return "\n".join([*rows[:index], f"… {len(rows) - index} more lines"])
     return "\n".join(rows)
 
 

@@ -217,13 +217,15 @@ async def _close(made: asyncio.Task[BrowserContext]) -> None:
 async def _new_context(
     browser: Browser, width: int, height: int, scale: float, profile: Profile
 ) -> BrowserContext:
-    place = profile.geolocation
+    location = profile.geolocation
     return await browser.new_context(
         viewport={"width": width, "height": height},
         device_scale_factor=scale,
         storage_state=profile.storage_state,
-        geolocation=None if place is None else {"latitude": place[0], "longitude": place[1]},
-        permissions=None if place is None else ["geolocation"],
+        geolocation=None
+        if location is None
+        else {"latitude": location[0], "longitude": location[1]},
+        permissions=None if location is None else ["geolocation"],
         record_har_path=profile.har,
         record_har_content=None if profile.har is None else "embed",
         locale=profile.locale,

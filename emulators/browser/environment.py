@@ -216,8 +216,8 @@ class BrowserEnvironment:
         if action.target is None or spot is None:
             return action
         x, y = (
-            round(min(1.0, place / side), 4)
-            for place, side in zip(spot, self._spec.viewport, strict=True)
+            round(min(1.0, coordinate / side), 4)
+            for coordinate, side in zip(spot, self._spec.viewport, strict=True)
         )
         return replace(action, point=(x, y), target=self._view.line(action.target) or action.target)
 
@@ -304,7 +304,7 @@ class BrowserEnvironment:
                     if tabs.pages:
                         await tabs.focus(tabs.pages[-1])
                 case "focus_tab" if action.value:
-                    tab = {str(place): tab for place, tab in enumerate(tabs.pages)}.get(
+                    tab = {str(index): tab for index, tab in enumerate(tabs.pages)}.get(
                         action.value.strip()
                     )
                     if tab is not None:

@@ -71,8 +71,8 @@ class Tabs:
             *(_title(page, None if page is current else _TITLE_TIMEOUT) for page in pages)
         )
         return " | ".join(
-            f"Tab {place}{' (current)' if page is current else ''}: {title}"
-            for place, (page, title) in enumerate(zip(pages, titles, strict=True))
+            f"Tab {index}{' (current)' if page is current else ''}: {title}"
+            for index, (page, title) in enumerate(zip(pages, titles, strict=True))
         )
 
     def address(self, page: Page) -> str:

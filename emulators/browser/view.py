@@ -361,12 +361,12 @@ class PageView:
                 or not self._answers(element.session, node.key)
             ):
                 continue
-            near = (
+            neighbours = (
                 lines[other.key]
                 for other in reversed(above)
                 if other.key in lines and other.role != "RootWebArea"
             )
-            return next((f"[{self._number(line.key)}] {line.text}" for line in near), None)
+            return next((f"[{self._number(line.key)}] {line.text}" for line in neighbours), None)
         return None
 
     def _answers(self, session: CDPSession, key: Key) -> bool:

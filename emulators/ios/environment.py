@@ -265,9 +265,9 @@ class Ios:
                 "swipe", lambda client: client.swipe(start, end, SWIPE_SECONDS)
             )
 
-    def _points(self, place: Point) -> Point:
+    def _points(self, point: Point) -> Point:
         width, height = self._screen.points
-        return min(place[0] * width, width - 1), min(place[1] * height, height - 1)
+        return min(point[0] * width, width - 1), min(point[1] * height, height - 1)
 
     async def _type(self, value: str) -> None:
         """Types into the focused field."""

@@ -2,8 +2,8 @@
 
     python -m prill.emulators.shop --port 7770
 
-prints the variables that WebArena's users set, for `eval` in a shell, and where to reset the state.
-The forum and the projects take the next two ports.
+prints WebArena's environment variables, for `eval` in a shell, and the URL that resets the state.
+The forum and the project site use the next two ports.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from prill.served import serve
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serves the shop with the options of the command line."""
+    """Serves the shop with the command line's options."""
     parser = argparse.ArgumentParser(
         prog="python -m prill.emulators.shop",
         description=__doc__,

@@ -43,23 +43,23 @@ SIGN_IN = SignIn(
 
 
 def account(request: ShopRequest) -> Response:
-    """The account page."""
+    """Shows the account page."""
     return _page(request, "My Account", "account", request.customer)
 
 
 def address(request: ShopRequest) -> Response:
-    """The address page."""
+    """Shows the address page."""
     message = "You saved the address." if "said" in request.query else ""
     return _page(request, "Address Book", "address", request.customer, message=message)
 
 
 def edit_address(request: ShopRequest) -> Response:
-    """The form for it."""
+    """Shows the address form."""
     return _page(request, "Edit Address", "edit_address", request.customer.address, _ADDRESS)
 
 
 def save_address(request: ShopRequest) -> Response:
-    """Takes the new address; only the second line may be empty."""
+    """Saves a new address; only its second line may be empty."""
     values = {name: request.form.get(name, "").strip() for name in _ADDRESS}
     if missing := [
         _ADDRESS[name] for name, value in values.items() if not value and name != "street2"
@@ -70,13 +70,13 @@ def save_address(request: ShopRequest) -> Response:
 
 
 def wishes(request: ShopRequest) -> Response:
-    """The wish list."""
+    """Shows the wish list."""
     items = [request.store.products[sku] for sku in request.customer.wishes]
     return _page(request, "My Wish List", "wishes", items)
 
 
 def add_wish(request: ShopRequest) -> Response:
-    """One more wish."""
+    """Adds a product to the wish list."""
     product = _product(request)
     if product.sku not in request.customer.wishes:
         request.customer.wishes.append(product.sku)
@@ -84,20 +84,20 @@ def add_wish(request: ShopRequest) -> Response:
 
 
 def drop_wish(request: ShopRequest) -> Response:
-    """One wish less."""
+    """Removes a product from the wish list."""
     if (sku := _product(request).sku) in request.customer.wishes:
         request.customer.wishes.remove(sku)
     return redirect("/wishlist/")
 
 
 def cart(request: ShopRequest) -> Response:
-    """The shopping cart."""
+    """Shows the shopping cart."""
     items = _cart(request)
     return _page(request, "Shopping Cart", "cart", items, _total(items))
 
 
 def add_to_cart(request: ShopRequest) -> Response:
-    """Some of a product, no more than there are."""
+    """Adds a product to the cart, limited to the stock."""
     product = _product(request)
     quantity = request.customer.cart.get(product.sku, 0) + whole_number(
         request.form.get("qty", "1"), "The quantity", 1
@@ -109,13 +109,13 @@ def add_to_cart(request: ShopRequest) -> Response:
 
 
 def drop_from_cart(request: ShopRequest) -> Response:
-    """None of a product."""
+    """Removes a product from the cart."""
     request.customer.cart.pop(_product(request).sku, None)
     return redirect("/checkout/cart/")
 
 
 def checkout(request: ShopRequest) -> Response:
-    """The last look before buying."""
+    """Shows the checkout page."""
     items = _cart(request)
     if not items:
         return redirect("/checkout/cart/")
@@ -123,7 +123,7 @@ def checkout(request: ShopRequest) -> Response:
 
 
 def place_order(request: ShopRequest) -> Response:
-    """Buys."""
+    """Places the order."""
     items = _cart(request)
     if not items:
         raise PageError(400, "Your shopping cart is empty.")
@@ -136,13 +136,13 @@ def place_order(request: ShopRequest) -> Response:
 
 
 def bought(request: ShopRequest) -> Response:
-    """Thanks, and the number of the order."""
+    """Shows the confirmation with the order number."""
     order = _order(request, request.query.get("order", ""))
     return _page(request, "Thank you for your purchase!", "bought", order)
 
 
 def orders(request: ShopRequest) -> Response:
-    """All orders of the account, the newest first."""
+    """Lists the account's orders, newest first."""
     own = sorted(
         (o for o in request.store.orders if o.email == request.user),
         key=lambda o: o.date,
@@ -152,7 +152,7 @@ def orders(request: ShopRequest) -> Response:
 
 
 def order(request: ShopRequest) -> Response:
-    """One order."""
+    """Shows one order."""
     order = _order(request, request.parts["number"])
     return _page(request, f"Order # {order.label}", "order", order, request.store.products)
 

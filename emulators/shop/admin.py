@@ -48,7 +48,7 @@ SIGN_IN = SignIn(
 
 
 def dashboard(request: ShopRequest) -> Response:
-    """Total sales and the latest orders."""
+    """Shows total sales and the latest orders."""
     sold = [o for o in request.store.orders if o.status != "Canceled"]
     last = sorted(request.store.orders, key=lambda o: o.date, reverse=True)[:5]
     sales = sum(o.total for o in sold)
@@ -56,7 +56,7 @@ def dashboard(request: ShopRequest) -> Response:
 
 
 def orders(request: ShopRequest) -> Response:
-    """All orders, or those with a status or of a customer."""
+    """Lists all orders, or those that match a status or a customer."""
     status, query = request.query.get("status", ""), request.query.get("q", "").strip().lower()
     names = _names(request)
     matches = [
@@ -70,14 +70,14 @@ def orders(request: ShopRequest) -> Response:
 
 
 def order(request: ShopRequest) -> Response:
-    """One order, to ship or to cancel."""
+    """Shows one order, which can be shipped or cancelled."""
     order = _order(request)
     name, is_open = _names(request)[order.email], order.status in _OPEN
     return _page(f"Order # {order.label}", "order", order, name, request.store.products, is_open)
 
 
 def change_order(request: ShopRequest) -> Response:
-    """Ships or cancels; what is canceled goes back to the stock."""
+    """Ships or cancels an order; cancelled products return to the stock."""
     order, change = _order(request), request.parts["change"]
     if order.status not in _OPEN or change not in ("ship", "cancel"):
         raise PageError(400, "This order cannot be changed any more.")
@@ -89,25 +89,25 @@ def change_order(request: ShopRequest) -> Response:
 
 
 def customers(request: ShopRequest) -> Response:
-    """Everybody with an account."""
+    """Lists all customers."""
     bought = Counter(o.email for o in request.store.orders)
     return _page("Customers", "customers", request.store.customers.values(), bought)
 
 
 def products(request: ShopRequest) -> Response:
-    """The product list."""
+    """Lists the products."""
     return _page("Products", "products", request.store.products.values())
 
 
 def product(request: ShopRequest) -> Response:
-    """The form for one product."""
+    """Shows the form for one product."""
     product = _product(request)
     message = "You saved the product." if "said" in request.query else ""
     return _page(product.name, "product", product, message=message)
 
 
 def save_product(request: ShopRequest) -> Response:
-    """Takes name, price and stock."""
+    """Saves name, price and stock of a product."""
     product = _product(request)
     name = request.form.get("product[name]", "").strip()
     try:
@@ -122,7 +122,7 @@ def save_product(request: ShopRequest) -> Response:
 
 
 def bestsellers(request: ShopRequest) -> Response:
-    """Units sold by product within a period."""
+    """Shows the units sold by product within a period."""
     counts: Counter[str] = Counter()
     for order in _between(request):
         for sku, quantity, _ in order.lines:
@@ -133,7 +133,7 @@ def bestsellers(request: ShopRequest) -> Response:
 
 
 def sales(request: ShopRequest) -> Response:
-    """Sales by month."""
+    """Shows the sales by month."""
     months: dict[str, list[ShopOrder]] = {}
     for order in _between(request):
         months.setdefault(order.date[:7], []).append(order)
@@ -153,7 +153,7 @@ def _between(request: ShopRequest) -> list[ShopOrder]:
 
 
 def _names(request: ShopRequest) -> dict[str, str]:
-    """The names of the customers, by their addresses."""
+    """Returns the customers' names by email address."""
     return {email: customer.name for email, customer in request.store.customers.items()}
 
 

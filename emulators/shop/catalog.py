@@ -20,7 +20,7 @@ _ORDERS = {"position": "Position", "name": "Name", "price": "Price", "rating": "
 
 
 def home(request: ShopRequest) -> Response:
-    """The first page: a few products."""
+    """Shows the home page with a few products."""
     first = list(request.store.products.values())[:10]
     return shop_page(
         request, "One shop for desks and kitchens", draw("catalog.html", "cards", first)
@@ -28,7 +28,7 @@ def home(request: ShopRequest) -> Response:
 
 
 def category(request: ShopRequest) -> Response:
-    """All products below a category, in the asked order."""
+    """Lists the products of a category in the requested order."""
     name = "/".join(request.parts.values())
     products = [
         p for p in request.store.products.values() if f"{p.category}/".startswith(f"{name}/")
@@ -43,7 +43,7 @@ def category(request: ShopRequest) -> Response:
 
 
 def search(request: ShopRequest) -> Response:
-    """Products whose name or description has every word."""
+    """Lists the products whose name or description contains every word."""
     words = request.query.get("q", "").lower().split()
     hits = [
         p
@@ -57,7 +57,7 @@ def search(request: ShopRequest) -> Response:
 
 
 def product(request: ShopRequest) -> Response:
-    """One product, with its reviews and the form for another."""
+    """Shows one product with its reviews and the review form."""
     product = _product(request)
     note = "You submitted your review." if request.query.get("said") == "review" else ""
     body = draw("catalog.html", "product", product)
@@ -65,7 +65,7 @@ def product(request: ShopRequest) -> Response:
 
 
 def review(request: ShopRequest) -> Response:
-    """Takes a review."""
+    """Saves a review."""
     product = _product(request)
     texts = {name: request.form.get(name, "").strip() for name in ("nickname", "title", "detail")}
     if not all(texts.values()):
@@ -78,13 +78,13 @@ def review(request: ShopRequest) -> Response:
 
 
 def contact(request: ShopRequest) -> Response:
-    """The form for questions."""
+    """Shows the contact form."""
     message = "Thank you. We answer within two days." if "said" in request.query else ""
     return shop_page(request, "Contact Us", draw("catalog.html", "contact"), message=message)
 
 
 def message(request: ShopRequest) -> Response:
-    """Takes a question."""
+    """Accepts a question."""
     if not request.form.get("comment", "").strip():
         raise PageError(400, "The message is empty.")
     request.store.messages.append((request.form.get("email", ""), request.form["comment"]))

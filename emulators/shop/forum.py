@@ -16,31 +16,31 @@ from prill.emulators.shop.store import Comment, Submission
 
 
 def home(request: ShopRequest) -> Response:
-    """All forums, and what was posted."""
+    """Lists the forums and their posts."""
     store = request.store
     return _draw(request, "Forums", "home", store.forums, store.submissions, request.user)
 
 
 def forum(request: ShopRequest) -> Response:
-    """One forum."""
+    """Shows one forum."""
     name = _forum(request)
     posts = [post for post in request.store.submissions if post.forum == name]
     return _draw(request, name, "forum", name, request.store.forums[name], posts, request.user)
 
 
 def submission(request: ShopRequest) -> Response:
-    """One post with its comments."""
+    """Shows one post with its comments."""
     post = _post(request)
     return _draw(request, post.title, "submission", post, request.user)
 
 
 def submit_page(request: ShopRequest) -> Response:
-    """The form for a post."""
+    """Shows the form for a post."""
     return _draw(request, "Create submission", "submit", _forum(request))
 
 
 def submit(request: ShopRequest) -> Response:
-    """Takes a post."""
+    """Saves a post."""
     name, title = _forum(request), request.form.get("title", "").strip()
     if not title:
         raise PageError(400, "A submission needs a title.")
@@ -52,7 +52,7 @@ def submit(request: ShopRequest) -> Response:
 
 
 def vote(request: ShopRequest) -> Response:
-    """One vote a person: the same again takes it back."""
+    """Records a user's vote; repeating the same vote withdraws it."""
     post, choice = _post(request), 1 if request.form.get("choice") == "1" else -1
     if post.votes.pop(str(request.user), 0) != choice:
         post.votes[str(request.user)] = choice
@@ -60,7 +60,7 @@ def vote(request: ShopRequest) -> Response:
 
 
 def comment(request: ShopRequest) -> Response:
-    """Takes a comment."""
+    """Saves a comment."""
     post, text = _post(request), request.form.get("text", "").strip()
     if not text:
         raise PageError(400, "The comment is empty.")
@@ -69,7 +69,7 @@ def comment(request: ShopRequest) -> Response:
 
 
 def account(request: ShopRequest) -> Response:
-    """The user's account page."""
+    """Shows the user's account page."""
     if request.parts["name"] != request.user:
         raise PageError(403, "This is somebody else's account.")
     return _draw(request, f"Account of {request.user}", "account")

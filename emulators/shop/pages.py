@@ -15,7 +15,7 @@ from prill.emulators.shop.store import SHIPPING, Customer, Site, Store, money
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-# Templates are laid out in lines. What stands between two elements is text if it is one blank.
+# Templates contain line breaks. Between two elements, only a single space is kept as text.
 _LAYOUT = re.compile(r">(?:\n|\s{2,})<")
 _NAMES = {"shopping_admin": "Lantern Admin", "reddit": "Forum", "gitlab": "Projects"}
 
@@ -24,8 +24,8 @@ _NAMES = {"shopping_admin": "Lantern Admin", "reddit": "Forum", "gitlab": "Proje
 class ShopRequest:
     """One request.
 
-    `path` is without the query, `parts` are those of the route's path, `user` is who is signed in
-    on this site, `session` the cookie.
+    `path` has no query; `parts` are the parameters of the route's path; `user` is signed in on this
+    site; `session` is the session cookie.
     """
 
     store: Store
@@ -38,15 +38,15 @@ class ShopRequest:
 
     @property
     def customer(self) -> Customer:
-        """Whose account it is, on pages that need one."""
+        """Returns the signed-in customer, for pages that require one."""
         assert self.user is not None
         return self.store.customers[self.user]
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One response. With `location` it is a redirection; `session` is a cookie to set, empty text
-    one to remove.
+    """One response. `location` makes it a redirect; `session` is the session cookie to set, and an
+    empty text removes it.
     """
 
     body: str = ""
@@ -61,7 +61,7 @@ Handler = Callable[[ShopRequest], Response]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path of a site; `private` ones lead those who are not signed in to the login page."""
+    """A path of a site; `private` ones redirect to the login page unless the user is signed in."""
 
     method: str
     path: str
@@ -70,7 +70,7 @@ class Route:
 
 
 class PageError(Exception):
-    """A page that cannot be had: its status and what to say."""
+    """Raised for an error page, with its HTTP status and message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -78,7 +78,7 @@ class PageError(Exception):
 
 
 def whole_number(text: str, name: str, least: int = 0, most: int = 10_000) -> int:
-    """The number that a form holds; raises Refused."""
+    """Parses a whole number of a form. Raises PageError."""
     try:
         number = int(text.strip())
     except ValueError:
@@ -89,7 +89,7 @@ def whole_number(text: str, name: str, least: int = 0, most: int = 10_000) -> in
 
 
 def redirect(location: str, session: str | None = None) -> Response:
-    """To another page, after a form."""
+    """Redirects to another page after a form."""
     return Response(status=303, location=location, session=session)
 
 
@@ -110,7 +110,7 @@ def _templates() -> Environment:
 
 
 def draw(template: str, part: str, *values: object, **named: object) -> str:
-    """A part of a page: a macro of a template, called with these values."""
+    """Renders a part of a page: a template macro with these values."""
     made: str = getattr(_templates().get_template(template).module, part)(*values, **named)
     return made
 
@@ -125,8 +125,8 @@ def _page(template: str, status: int, **values: object) -> Response:
 def shop_page(
     request: ShopRequest, title: str, body: str, *, status: int = 200, message: str = ""
 ) -> Response:
-    """A page of the shop with its head, categories and foot; `message` stands above the page.
-    `body` is what `draw` makes.
+    """Renders a page of the shop with header, categories, footer, and `message` above the content.
+    `body` is made by `draw`.
     """
     return _page(
         "shop.html",
@@ -149,7 +149,7 @@ def site_page(
     status: int = 200,
     message: str = "",
 ) -> Response:
-    """A page of one of the other sites; `links` are names and addresses of its menu."""
+    """Renders a page of another site; `links` are the names and URLs of its menu."""
     return _page(
         "site.html",
         status,
@@ -164,17 +164,17 @@ def site_page(
 
 
 def style() -> str:
-    """The style sheet of all sites."""
+    """Returns the style sheet of all sites."""
     return resources.files("prill.emulators.shop").joinpath("shop.css").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SignIn:
-    """How a site is signed in to and out of.
+    """The login and logout of a site.
 
-    `path` is the form's, `page` makes a page of a title and a body, `user` and `password` are the
-    fields of the form, `look` what else the template takes; `is_skipped`: who is signed in already
-    is led to `home`.
+    `path` is the form's path; `page` renders a page from a title and a body; `user` and `password`
+    are the form's fields; `look` has further values for the template. `is_skipped`: users who are
+    already signed in are redirected to `home`.
     """
 
     site: Site
@@ -192,26 +192,26 @@ class SignIn:
     is_skipped: bool = False
 
     def show(self, request: ShopRequest, message: str = "") -> Response:
-        """The form, below what was wrong with the one before."""
+        """Shows the form, with the error of the previous attempt."""
         if self.is_skipped and request.user is not None:
             return redirect(self.home)
         form = partial(draw, "parts.html", "sign_in", message, self.path, self.button)
         return self.page(request, self.title, form(self.user, self.password, **self.look))
 
     def enter(self, request: ShopRequest) -> Response:
-        """Signs in, or says that it cannot."""
+        """Signs the user in, or shows the form with an error."""
         names = request.form.get(self.user, ""), request.form.get(self.password, "")
         token = request.store.sign_in(self.site, *names)
         return self.show(request, self.wrong) if token is None else redirect(self.home, token)
 
     def leave(self, request: ShopRequest) -> Response:
-        """Signs out."""
+        """Signs the user out."""
         request.store.sign_out(request.session)
         return redirect(self.left, "")
 
     @property
     def routes(self) -> tuple[Route, ...]:
-        """The form, what it sends, and the way out."""
+        """Returns the routes of the form, its submission and the logout."""
         return (
             Route("GET", self.path.rstrip("/"), self.show),
             Route("POST", self.path.rstrip("/"), self.enter),

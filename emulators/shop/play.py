@@ -15,8 +15,8 @@ _SCROLLS = 12
 
 
 class ShopPlay:
-    """Plays WebArena's action texts, scrolls to what is not in view, and ends with `stop` where the
-    list does not.
+    """Plays WebArena's action texts. Scrolls to elements outside the view, and appends `stop` if
+    the list does not end with it.
 
     Args:
         lines: The actions.
@@ -27,11 +27,11 @@ class ShopPlay:
         self._at = self._scrolls = 0
 
     def reset(self, task: Task) -> None:
-        """Begins the play again."""
+        """Restarts the list."""
         self._at = self._scrolls = 0
 
     async def act(self, observation: Observation) -> Step:
-        """The next line, its element found in the text of the state."""
+        """Returns the next action; its element is looked up in the text of the state."""
         action = parse_action(self.lines[self._at] if self._at < len(self.lines) else "stop []")
         if action.target is not None:
             line = format_line(action.target, observation.text or "")
@@ -52,8 +52,8 @@ class ShopPlay:
 
 
 def format_line(element: str, text: str) -> str | None:
-    """The first line of the tree, without its tabs, that shows the element `role 'name'`; None when
-    none does.
+    """Returns the first line of the tree, without tabs, that contains the element `role 'name'`;
+    None if there is none.
     """
     for line in text.splitlines():
         plain = line.strip()

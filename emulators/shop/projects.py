@@ -18,23 +18,23 @@ _ROLES = ("Guest", "Reporter", "Developer", "Maintainer", "Owner")
 
 
 def home(request: ShopRequest) -> Response:
-    """All projects."""
+    """Lists the projects."""
     return _draw(request, "Projects", "home", request.store.projects.values())
 
 
 def project(request: ShopRequest) -> Response:
-    """A project page: its issues and a link to its members."""
+    """Shows a project with its issues and a link to its members."""
     project = _project(request)
     return _draw(request, project.path, "project", project)
 
 
 def members(request: ShopRequest) -> Response:
-    """Members and their roles, and the invitation form."""
+    """Shows the members with their roles, and the invitation form."""
     return _draw(request, "Project members", "members", _project(request), _ROLES[:-1])
 
 
 def invite(request: ShopRequest) -> Response:
-    """Gives somebody a role, a new one if they have one."""
+    """Gives a user a role, which replaces an existing one."""
     project = _project(request)
     account = request.form.get("account", "").strip().removeprefix("@")
     role = request.form.get("role", "")
@@ -46,7 +46,7 @@ def invite(request: ShopRequest) -> Response:
 
 
 def profile(request: ShopRequest) -> Response:
-    """The user's profile page."""
+    """Shows the user's profile page."""
     name = request.store.full_names[str(request.user)]
     return _draw(request, "User Settings", "profile", name, request.user)
 

@@ -14,7 +14,7 @@ _CRITERION = re.compile(
 
 
 def token(request: ShopRequest) -> Response:
-    """A token for an administrator's name and password; they come as JSON."""
+    """Returns a token for an administrator's name and password, sent as JSON."""
     session = request.store.sign_in(
         "shopping_admin", request.form.get("username", ""), request.form.get("password", "")
     )
@@ -26,8 +26,8 @@ def token(request: ShopRequest) -> Response:
 
 
 def orders(request: ShopRequest) -> Response:
-    """Orders that pass the filters (`eq` and `like` on customer_email, status and increment_id),
-    sorted and cut.
+    """Returns the orders that match the filters (`eq` and `like` on customer_email, status and
+    increment_id), sorted and limited.
     """
     filters: dict[tuple[str, str], dict[str, str]] = {}
     for key, value in request.query.items():
@@ -53,7 +53,7 @@ def orders(request: ShopRequest) -> Response:
 
 
 def reviews(request: ShopRequest) -> Response:
-    """The reviews of a product, the newest last."""
+    """Returns the reviews of a product, newest last."""
     product = request.store.products.get(request.parts["sku"])
     if product is None:
         raise PageError(404, "The product that was requested doesn't exist.")

@@ -40,16 +40,16 @@ _LOGINS: dict[Site, str] = {
 
 
 class Shop(LocalSite):
-    """The sites while the block runs: `with Shop() as shop: shop.url`, or `async with`.
+    """The sites, served inside a block: `with Shop() as shop: shop.url`, or `async with`.
 
     `store` is the state, which tests may read and change.
 
     Args:
-        port: The shop's port; the forum and the projects take the next two. 0: free ones.
+        port: The shop's port; the forum and the project site use the next two. 0: free ports.
         reset_token: The token in `reset_url`. None: drawn at random.
 
     Raises:
-        UsageError: The number is not a port.
+        UsageError: The port is invalid.
     """
 
     _what = "shop"
@@ -62,20 +62,20 @@ class Shop(LocalSite):
 
     @property
     def environ(self) -> dict[str, str]:
-        """The variables that WebArena's users set, with these addresses."""
+        """Returns WebArena's environment variables with these sites' addresses."""
         names = {"SHOPPING": self.url, "SHOPPING_ADMIN": f"{self.url}/admin"}
         return names | {"REDDIT": self._address(1), "GITLAB": self._address(2)}
 
     @property
     def reset_url(self) -> str:
-        """A request to it, GET or POST, brings the start back; the token in it keeps agents from
-        doing that.
+        """Returns the URL whose GET or POST request restores the initial state. Its token prevents
+        agents from using it.
         """
         return f"{self.url}/reset?token={self._token}"
 
     @property
     def shell_lines(self) -> Sequence[str]:
-        """The variables, and where to reset the state."""
+        """Returns the environment variables and the reset URL as text."""
         return [*super().shell_lines, f"# reset: {self.reset_url}"]
 
     def _applications(self) -> Sequence[web.Application]:

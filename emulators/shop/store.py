@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 Site = Literal["shopping", "shopping_admin", "reddit", "gitlab"]
 SHIPPING = 500
-# Nothing reads a clock: what happens after the start happens a minute apart, from here.
+# No clock is read: events after the start are one minute apart, beginning at this time.
 _START = datetime(2023, 4, 1, 9, 0)
 
 
@@ -28,7 +28,7 @@ class Review:
 
 @dataclass(slots=True)
 class Product:
-    """One thing for sale; `price` in cents, `category` a path of two names."""
+    """A product; `price` is in cents, `category` a path of two names."""
 
     id: int
     sku: str
@@ -41,12 +41,12 @@ class Product:
 
     @property
     def slug(self) -> str:
-        """The name in its page's address."""
+        """Returns the product's name in its URL."""
         return self.name.lower().replace(" ", "-")
 
     @property
     def rating(self) -> float:
-        """The mean of the stars; 0 without reviews."""
+        """Returns the mean number of stars; 0 without reviews."""
         return (
             sum(review.rating for review in self.reviews) / len(self.reviews)
             if self.reviews
@@ -68,7 +68,7 @@ class Address:
 
 @dataclass(slots=True)
 class Customer:
-    """An account of the shop; `cart` has quantities by SKU, `wishes` SKUs."""
+    """An account of the shop; `cart` has quantities by SKU, `wishes` has SKUs."""
 
     email: str
     name: str
@@ -80,7 +80,7 @@ class Customer:
 
 @dataclass(slots=True)
 class ShopOrder:
-    """An order: SKUs, quantities and the prices in cents when it was placed."""
+    """An order: SKUs, quantities, and the prices in cents at the time of the order."""
 
     number: int
     email: str
@@ -91,12 +91,12 @@ class ShopOrder:
 
     @property
     def label(self) -> str:
-        """The displayed order number."""
+        """Returns the displayed order number."""
         return f"{self.number:09d}"
 
     @property
     def total(self) -> int:
-        """In cents, with shipping."""
+        """Returns the total in cents, including shipping."""
         return sum(quantity * price for _, quantity, price in self.lines) + SHIPPING
 
 
@@ -111,7 +111,7 @@ class Comment:
 
 @dataclass(slots=True)
 class Submission:
-    """A post in a forum; `votes` has 1 or -1 by user, on top of `score`."""
+    """A post in a forum; `votes` has 1 or -1 by user, added to `score`."""
 
     id: int
     forum: str
@@ -125,7 +125,7 @@ class Submission:
 
     @property
     def path(self) -> str:
-        """The URL path."""
+        """Returns the URL path."""
         words = "".join(
             letter if letter.isalnum() else " " for letter in self.title.lower()
         ).split()
@@ -134,7 +134,7 @@ class Submission:
 
 @dataclass(slots=True)
 class Member:
-    """Somebody's role in a project."""
+    """A user's role in a project."""
 
     account: str
     name: str
@@ -143,7 +143,7 @@ class Member:
 
 @dataclass(slots=True)
 class Project:
-    """A repository without the code."""
+    """A project without its code."""
 
     path: str
     text: str
@@ -152,13 +152,13 @@ class Project:
 
 
 class Store:
-    """The state of all sites. `reset` brings the start back and signs everybody out."""
+    """The state of all sites. `reset` restores the initial state and signs all users out."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """As on the first day."""
+        """Restores the initial state."""
         text = (
             resources.files("prill.emulators.shop")
             .joinpath("content.toml")
@@ -202,32 +202,31 @@ class Store:
         return ShopOrder(**row | {"lines": lines})
 
     def now(self) -> str:
-        """The time of the next event, as text that sorts."""
+        """Returns the time of the next event, as sortable text."""
         self._events += 1
         return str(_START + timedelta(minutes=self._events))
 
     def sign_in(self, site: Site, name: str, password: str) -> str | None:
-        """A new session's token; None when name or password is wrong."""
+        """Creates a session and returns its token; None if name or password is wrong."""
         if not password or self._passwords[site].get(name) != password:
             return None
-        # Drawn by chance, so that a cookie from before a reset is never good for somebody else
-        # afterwards.
+        # Random, so that a cookie from before a reset is never valid for another user afterwards.
         token = secrets.token_hex(16)
         self._sessions[token] = (site, name)
         self.logins += 1
         return token
 
     def sign_out(self, token: str) -> None:
-        """Ends a session, if there is one."""
+        """Ends a session if it exists."""
         self._sessions.pop(token, None)
 
     def user(self, site: Site, token: str) -> str | None:
-        """The user signed in with this token on this site."""
+        """Returns the user signed in with this token on this site."""
         session = self._sessions.get(token)
         return session[1] if session is not None and session[0] == site else None
 
     def place_order(self, customer: Customer) -> ShopOrder:
-        """Buys what is in the cart: the stock falls, the cart is empty."""
+        """Orders the cart's content: reduces the stock and empties the cart."""
         lines = [
             (sku, quantity, self.products[sku].price) for sku, quantity in customer.cart.items()
         ]
@@ -241,7 +240,7 @@ class Store:
         return order
 
     def submit(self, forum: str, author: str, title: str, body: str) -> Submission:
-        """A new post."""
+        """Adds a post."""
         number = max(post.id for post in self.submissions) + 1
         post = Submission(number, forum, title, author, body, self.now(), 1, [])
         self.submissions.append(post)
@@ -249,5 +248,5 @@ class Store:
 
 
 def money(cents: int) -> str:
-    """An amount as the pages show it: $1,234.50."""
+    """Formats an amount as shown on pages: $1,234.50."""
     return f"${cents / 100:,.2f}"

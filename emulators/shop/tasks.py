@@ -1,4 +1,4 @@
-"""Twenty-five tasks in WebArena's configuration format, each with a right and a wrong ending."""
+"""Twenty-five tasks in WebArena's configuration format, each with a right and a wrong solution."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STARTS = {
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Two plays: WebArena's action texts with elements named by role and name, for
+    """Two lists of WebArena's action texts, with elements identified by role and name, for
     `prill.emulators.shop.play.ShopPlay`.
     """
 
@@ -31,7 +31,7 @@ class Solution:
 
 
 def shop_configs() -> bytes:
-    """Gives the task file of the shop, for `prill.emulators.webarena.tasks.read_configs`.
+    """Returns the task file of the shop, for `prill.emulators.webarena.tasks.read_configs`.
 
     Returns:
         A JSON list of configurations.
@@ -40,7 +40,7 @@ def shop_configs() -> bytes:
 
 
 def shop_solutions() -> dict[int, Solution]:
-    """Gives a right and a wrong solution of each task of the shop.
+    """Returns a right and a wrong solution of each task of the shop.
 
     Returns:
         The solutions by `task_id`.
@@ -52,8 +52,8 @@ def shop_solutions() -> dict[int, Solution]:
 
 
 def _actions(lines: Iterable[str]) -> tuple[str, ...]:
-    """The lines, with the four actions that replace what a field holds for each
-    `fill [element] [text]`.
+    """Returns the lines; each `fill [element] [text]` becomes the four actions that replace a
+    field's content.
     """
     actions: list[str] = []
     for line in lines:

@@ -253,8 +253,8 @@ class SiteFinding:
 
 
 async def check_sites(config: WebArenaConfig, run: Playing) -> AsyncIterator[SiteFinding]:
-    """Tests a run's requirements one after another: each address, each login, a reset, a task and
-    its oracle.
+    """Tests a run's requirements in sequence: each address, each login, a reset, a task and its
+    oracle.
 
     `run` has the folder for screenshots; cookies are stored next to it.
     """

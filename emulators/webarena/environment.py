@@ -206,8 +206,7 @@ class WebArena:
         """
         self.check(task.id)
         with contextlib.ExitStack() as stack:
-            # Cookies that nobody keeps are on the disk no longer than the browser needs to read
-            # them.
+            # Temporary cookie files are deleted as soon as the browser has read them.
             folder = self._spec.cookies or stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="prill-cookies-")
             )
@@ -299,8 +298,8 @@ def collect_setups(configs: Iterable[TaskConfig]) -> dict[str, Setup]:
             sites=config.sites,
             storage_state=config.storage_state,
             geolocation=_place(config),
-            # The benchmark says so for no task; those whose page is looked at afterwards are the
-            # ones that change something.
+            # The benchmark does not mark tasks that change a site. They are those whose pages are
+            # checked after the episode.
             changes=config.require_reset or "program_html" in config.eval.eval_types,
         )
         for config in configs

@@ -120,7 +120,7 @@ class Logins:
                     json.loads(await asyncio.to_thread(path.read_text, "utf-8"))["cookies"]
                 )
             except (Error, ValueError, LookupError, TypeError, AttributeError):
-                # Not what was written here: as good as no cookies.
+                # The file was not written by this class: treat it as missing.
                 return False
             for name in sorted(names):
                 if not await self._signed_in(context, name):
@@ -140,7 +140,7 @@ class Logins:
             async with page.expect_navigation(wait_until="domcontentloaded"):
                 await form.button(page).click()
         except Error:
-            # Playwright's words could repeat what was typed.
+            # Playwright's message could contain the password.
             raise EnvironmentFailedError(
                 f"{_named(name, address)} shows no login form that can be submitted"
             ) from None
@@ -168,7 +168,7 @@ class Logins:
         try:
             yield context
         finally:
-            # A browser that has died has closed its contexts already.
+            # A crashed browser has already closed its contexts.
             with contextlib.suppress(Error, TimeoutError):
                 async with asyncio.timeout(_CLOSING):
                     await context.close()

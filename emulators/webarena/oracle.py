@@ -1,11 +1,12 @@
 """WebArena's evaluator: decides success by the rules in the task (arXiv 2307.13854).
 
-The score is the product over the kinds of checks that a task names: `oracle_answers` compares the
-answer and the last address, `oracle_pages` what the sites' pages hold. Mode `paper` keeps the known
-defects of the original code, so that published numbers can be repeated; `fixed` mends them (tables
-in those two modules). Mended here: words such as "Early stop: Reach max steps 30", by which the
-harness ended an episode, were graded as the agent's answer, and their numbers could match; and
-pages were opened in the agent's tab, so that grading twice gave two results (in neither mode).
+The score is the product over the types of checks that a task names: `oracle_answers` checks the
+answer and the last address, `oracle_pages` the content of the sites' pages. Mode `paper` keeps the
+known defects of the original code, so that published numbers can be reproduced; `fixed` corrects
+them (tables in those two modules). This module corrects two more. Messages such as "Early stop:
+Reach max steps 30", by which the harness ended an episode, were graded as the agent's answer, and
+their numbers could match (corrected in `fixed`). Pages were opened in the agent's tab, so that
+grading twice could give two results (corrected in both modes).
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ class WebArenaOracle:
     A check that cannot be carried out leaves the label undecided, unless another check failed.
 
     Args:
-        configs: The tasks with their checks; episodes name theirs by `task.id`, which is
-            `webarena.<number>`.
+        configs: The tasks with their checks. An episode's `task.id` is `webarena.<number>`.
         mode: `paper` keeps the known defects of the original code; `fixed` does not.
-        model: Decides where wording may differ: fuzzy references, and reasons why a task cannot be
+        model: Decides checks of free text: fuzzy references, and reasons why a task cannot be
             done. None: such a check is undecided.
-        shop: Access to the shop's interface, for checks that ask it. None: as the environment
-            variables say.
-        settle: How long a page may take to show its contents, in seconds (the original waits 3).
+        shop: Access to the shop's REST API, for checks that use it. None: read the environment
+            variables.
+        settle: The time that a page may take to show its content, in seconds (the original waits
+            3).
 
     Raises:
-        UsageError: The mode is not known.
+        UsageError: The mode is unknown.
     """
 
     def __init__(
@@ -99,8 +100,7 @@ class WebArenaOracle:
                     config, extract_answer(trajectory, self._mode), self._mode, self._model
                 )
             elif kind == "url_match":
-                # What is only on record may name the sites otherwise than the tasks do; a page
-                # cannot.
+                # A recording may use other host names than the tasks; an open page uses the same.
                 checks.append(
                     check_url(config, url, self._mode, self._hosts if page is None else None)
                 )
@@ -137,7 +137,7 @@ def last_url(trajectory: Trajectory) -> str | None:
     """Returns the address of the episode's last page; None if it was not recorded."""
     if trajectory.final is not None:
         return trajectory.final.url
-    # The state before a final action is the last one; what another action led to is not known.
+    # The state before a final action is the last one; the state after another action is unknown.
     return (
         trajectory.steps[-1].observation.url
         if trajectory.steps and trajectory.steps[-1].action.is_final

@@ -1,37 +1,37 @@
-r"""WebArena's string_match and url_match: the answer, and the address that the agent ended on,
-compared with references (arXiv 2307.13854).
+r"""WebArena's string_match and url_match: compare the answer and the agent's last address with
+references (arXiv 2307.13854).
 
-`paper` compares as the original code does. `fixed` mends these known defects. In answers:
+`paper` compares as the original code does. `fixed` corrects these known defects. In answers:
 
 | reference           | answer              | paper | fixed | why |
 |---------------------|---------------------|-------|-------|-----|
-| "65 \|OR\| 3"       | "65"                | no    | yes   | alternatives were read in pages only (task 386) |
-| "0"                 | "$0.00", "0/5"      | no    | yes   | a single character had to be a word of its own (task 144) |
+| "65 \|OR\| 3"       | "65"                | no    | yes   | alternatives were supported in pages only (task 386) |
+| "0"                 | "$0.00", "0/5"      | no    | yes   | a single character had to be a separate token (task 144) |
 | "19"                | "190", "2.19"       | yes   | no    | digits inside a longer number |
 | "5.0", "1200"       | "5", "1,200"        | no    | yes   | equal numbers are equal |
 | "170"               | "000000170"         | yes   | no    | numbers with leading zeros are names |
-| "Blue Band"         | two blanks, no-break blank | no | yes | any run of blanks is one blank |
+| "Blue Band"         | two spaces, no-break space | no | yes | any run of spaces is one space |
 | exact "N/A"         | "N/A.", “N/A”       | no    | yes   | a full stop and curly quotation marks around an answer |
-| "x" and fuzzy "N/A" | the reason, no x    | yes   | no    | what the judge said replaced the checks before it |
-| fuzzy "N/A"         | nothing             | asks  | no    | no answer is no reason |
+| "x" and fuzzy "N/A" | the reason, no x    | yes   | no    | the judge's reply replaced the earlier checks |
+| fuzzy "N/A"         | nothing             | asks  | no    | an empty answer is not a reason |
 
-Left as it is in both: "eyes" includes "yes", "watch" does not include "watches" (tasks 643, 649),
+Unchanged in both: "eyes" includes "yes", "watch" does not include "watches" (tasks 643, 649),
 "two" is not "2".
 
-In addresses, for which there is one rule, "GOLD in PRED":
+In addresses, which have one rule, "GOLD in PRED":
 
 | reference              | address                  | paper | fixed | why |
 |------------------------|--------------------------|-------|-------|-----|
-| http://x/              | http://x/p/1             | yes   | no    | host and path were looked for as a piece of text |
+| http://x/              | http://x/p/1             | yes   | no    | host and path were searched as a substring |
 | http://x/p/1           | http://x/p/10            | yes   | no    | the same |
-| http://x/f/DIY         | http://x/f/diy           | no    | yes   | the references spell the same forum in both ways |
-| http://x/s/?q=a        | http://x/s?q=a           | no    | yes   | a slash was taken off only at the very end |
+| http://x/f/DIY         | http://x/f/diy           | no    | yes   | the references use both spellings of a forum |
+| http://x/s/?q=a        | http://x/s?q=a           | no    | yes   | a slash was removed only at the very end |
 | /s?q=a%20 (a blank)    | /s?q=A                   | no    | yes   | blanks around a value, and small and capital letters |
-| /a?q=1 \|OR\| /b?q=2   | /a?q=2                   | yes   | no    | the values of all alternatives were put together |
+| /a?q=1 \|OR\| /b?q=2   | /a?q=2                   | yes   | no    | the values of all alternatives were merged |
 | /a?t=1&t=2             | /a?t=1                   | yes   | no    | one of several values was enough |
 
-In both, an address below a path passes (http://x/f/books accepts http://x/f/books/12/title): tasks
-that create something rely on it. Parts behind # are not compared.
+In both, an address below a path passes (http://x/f/books accepts http://x/f/books/12/title), because
+tasks that create something need it. Fragments (after #) are ignored.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ _OR, _TAB = " |OR| ", " |AND| "
 _PLAIN_NUMBER = re.compile(r"(?:0|[1-9]\d*)(?:\.\d+)?")
 _NUMBERS = re.compile(r"(?<![\d.,])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 _QUOTES = "'\"`“”‘’"
-# The Penn Treebank's rules for words, which the original's tokeniser follows, as far as they set
-# single digits apart.
+# The rules of the Penn Treebank tokeniser, used by the original, that separate single digits.
 _CUTS = (
     (re.compile(r"(?<!\w)'(?=\w)"), " ' "),
     (re.compile(r"([^.])\.([\s\])}>\"'»”’]*)$"), r"\1 . \2"),
@@ -77,8 +76,8 @@ _CUTS = (
 
 
 def cleaned(text: str) -> str:
-    """The text as both modes compare it: without blanks around it or one pair of straight quotation
-    marks, in small letters.
+    """Returns the text as both modes compare it: in lower case, without surrounding spaces and one
+    pair of straight quotation marks.
     """
     text = text.strip()
     for mark in "'\"":
@@ -88,15 +87,16 @@ def cleaned(text: str) -> str:
 
 
 def equals(reference: str, answer: str, mode: Mode) -> bool:
-    """exact_match."""
+    """Returns whether an answer passes exact_match."""
     if mode == "paper":
         return cleaned(answer) == cleaned(reference)
     return _bare(answer) == _bare(reference)
 
 
 def includes(reference: str, answer: str, mode: Mode, *, only_one: bool = False) -> bool:
-    """must_include. `only_one`: no other reference stands beside it (paper: then a single character
-    must be a token).
+    """Returns whether an answer passes must_include.
+
+    `only_one`: it is the only reference (paper: a single character must then be a token).
     """
     if mode == "fixed":
         return any(_includes_fixed(one, answer) for one in reference.split(_OR))
@@ -105,8 +105,8 @@ def includes(reference: str, answer: str, mode: Mode, *, only_one: bool = False)
 
 
 def tokens(text: str) -> list[str]:
-    """The words of a text as the original's tokeniser cuts them; it knows no sentences, so "0. no"
-    holds no token "0".
+    """Splits a text into tokens like the original's tokeniser, which does not split sentences, so
+    that "0. no" has no token "0".
     """
     for cut, into in _CUTS:
         text = cut.sub(into, text)
@@ -116,13 +116,14 @@ def tokens(text: str) -> list[str]:
 async def check_answer(
     config: TaskConfig, answer: str, mode: Mode, model: LanguageModel | None
 ) -> list[Check]:
-    """The checks of an answer, "" for none. Without a model, or when it fails, what it would decide
-    is undecided.
+    """Returns the checks of an answer ("" if there is none).
+
+    Checks that need a model are undecided without one, or if its call fails.
     """
     references = config.eval.reference_answers or References()
     checks = []
     quotation = excerpt(answer)
-    # the original cleans the answer once more than the references, so that `"'x'"` equals x
+    # the original strips the answer once more than the references, so `"'x'"` equals x
     if mode == "paper":
         answer = cleaned(answer)
     if references.exact_match is not None:
@@ -141,8 +142,8 @@ async def check_answer(
 async def _check_reason(
     config: TaskConfig, answer: str, checks: list[Check], mode: Mode, model: LanguageModel | None
 ) -> list[Check]:
-    """The checks with that of a task nobody can do: the answer N/A, or the true reason why it
-    cannot be done.
+    """Returns the checks of an impossible task: the answer is N/A, or gives the true reason why the
+    task cannot be done.
     """
     says_so = Check(equals("N/A", answer, mode), f"string_match: {excerpt(answer)} is not 'N/A'")
     if says_so.passed and (mode == "fixed" or product([*checks, says_so])):
@@ -201,8 +202,8 @@ def _numbers(text: str) -> Iterator[Decimal]:
 
 
 def _bare(text: str) -> str:
-    """The text in small letters with single blanks, without quotation marks or a full stop around
-    it.
+    """Returns the text in lower case with single spaces, without surrounding quotation marks or a
+    full stop.
     """
     return " ".join(text.split()).lstrip(_QUOTES).rstrip(_QUOTES + " .!").lower()
 
@@ -210,8 +211,9 @@ def _bare(text: str) -> str:
 def check_url(
     config: TaskConfig, url: str | None, mode: Mode, hosts: Collection[str] | None = None
 ) -> Check:
-    """The check of the last address; undecided when there is none, or when it fails on a host that
-    is none of `hosts`.
+    """Returns the check of the last address.
+
+    It is undecided if there is no address, or if it fails for a host that is not in `hosts`.
     """
     wanted = config.eval.reference_url or ""
     if config.eval.url_note not in (None, RULE):
@@ -231,27 +233,27 @@ def check_url(
 
 
 def url_matches(reference: str, url: str, mode: Mode) -> bool:
-    """Whether the address matches one of the references, which " |OR| " separates. Raises
-    ValueError when one is broken.
+    """Returns whether the address matches one of the references, separated by " |OR| ". Raises
+    ValueError for an invalid one.
     """
     references = [one.rstrip("/") for one in reference.split(_OR)]
     if mode == "fixed":
         return any(_matches_fixed(one, url) for one in references)
-    place, query = _parts(url.rstrip("/"))
+    path, query = _parts(url.rstrip("/"))
     wanted: dict[str, set[str]] = defaultdict(set)
-    places = []
+    paths = []
     for one in references:
         base, values = _parts(one)
-        places.append(base)
+        paths.append(base)
         for key, choices in values.items():
             wanted[key].update(choices)
-    return any(base in place for base in places) and all(
+    return any(base in path for base in paths) and all(
         any(value in query.get(key, ()) for value in values) for key, values in wanted.items()
     )
 
 
 def hosts(configs: Iterable[TaskConfig]) -> frozenset[str]:
-    """The hosts and ports of the sites that the tasks name."""
+    """Returns the hosts and ports of the tasks' sites."""
     urls = [
         url
         for config in configs

@@ -1,23 +1,22 @@
 """WebArena's program_html evaluator: checks the content of pages after the episode.
 
-A page is opened in a tab of its own beside the agent's, in the same context, and closed again;
-`last` is the agent's page as it stands. The original sleeps three seconds after each page; here a
-check that passes once the page is quiet is over, and one that fails is looked at again until those
-seconds are past. A site that is down (status 500 and above) decides nothing.
+Each page is opened in a new tab in the agent's browser context, and closed afterwards; `last` is
+the agent's own page, unchanged. The original waits three seconds after each page. Here, a check that
+passes once the page has settled ends at once, and a failed one is repeated until three seconds have
+passed. A check on a site that is down (status 500 and above) is undecided.
 
-Checks may call five functions, a fixed table: nothing of a check is run as code. They ask the
-shop's programming interface for its latest order and reviews, cut a forum's address down to a post,
-or read a member's role from GitLab's page. Whatever goes wrong on the way leaves the check
-undecided.
+A check may call five functions from a fixed table; no part of a check is executed as code. They
+request the latest order and reviews from the shop's REST API, reduce a forum URL to that of its
+post, or read a member's role from GitLab's page. Any error leaves the check undecided.
 
-`paper` compares as the original code does. `fixed` mends these known defects:
+`paper` compares as the original code does. `fixed` corrects these known defects:
 
 | selected                  | required     | paper | fixed | why |
 |---------------------------|--------------|-------|-------|-----|
-| null                      | "None"       | yes   | no    | an element that is not there became the word None |
-| a script that fails       | exact ""     | yes   | no    | nothing at all equalled an empty text |
+| null                      | "None"       | yes   | no    | a missing element became the word None |
+| a script that fails       | exact ""     | yes   | no    | a missing value equalled an empty text |
 | the text `&lt;b&gt;`      | "&lt;b&gt;"  | no    | yes   | texts from scripts were decoded as if they were HTML source |
-| "Blue", "&nbsp;", "Band"  | "Blue Band"  | no    | yes   | a no-break blank is a blank |
+| "Blue", "&nbsp;", "Band"  | "Blue Band"  | no    | yes   | a no-break space is a space |
 | "$120"                    | "20"         | yes   | no    | numbers as in oracle_answers; "20.0000" holds "20" in both |
 """  # noqa: E501
 
@@ -47,13 +46,13 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 PREFIX = "func:"
 PAGE, LAST_URL = "__page__", "__last_url__"
-TIMEOUT = 30.0  # seconds for one answer of a site
+TIMEOUT = 30.0  # seconds for one response of a site
 SETTLE = 3.0  # seconds: the original's sleep
-LIMIT = 90.0  # seconds for one check, with two addresses to open
+LIMIT = 90.0  # seconds for one check, which may open two URLs
 _LAST = "last"
 _SCRIPTS = ("document.", "[...document.")
 _OR = " |OR| "
-_AGAIN = 0.25  # seconds between two looks
+_AGAIN = 0.25  # seconds between two attempts
 _CLOSING = 10.0  # seconds
 _MEMBER = "td[data-label='Account'] span.gl-avatar-labeled-sublabel"
 _ROLE = f"""(name) => {{
@@ -70,8 +69,8 @@ _NEWEST = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShopAccess:
-    """Where the shop is, and who may ask it about orders and reviews: by default the account in
-    WebArena's own image.
+    """The shop's address, and the account for requests about orders and reviews. The default is the
+    account in WebArena's own image.
     """
 
     address: str | None
@@ -80,8 +79,8 @@ class ShopAccess:
 
 
 def shop_access(environ: Mapping[str, str] | None = None) -> ShopAccess:
-    """Access as SHOPPING, SHOPPING_ADMIN_USERNAME and SHOPPING_ADMIN_PASSWORD in `environ`
-    (os.environ) say.
+    """Reads SHOPPING, SHOPPING_ADMIN_USERNAME and SHOPPING_ADMIN_PASSWORD from `environ`
+    (os.environ).
     """
     values = os.environ if environ is None else environ
     address = (values.get("SHOPPING") or values.get("WA_SHOPPING") or "").rstrip("/") or None
@@ -112,16 +111,14 @@ class _Orders(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What a function may see: the shop, the page that is being checked, and the address that the
-    agent ended on.
-    """
+    """The inputs of a function: the shop, the checked page, and the agent's last address."""
 
     shop: ShopAccess
     page: Page
     last_url: str
 
     async def call(self, written: str) -> str:
-        """The result of `name('argument', …)`. Raises UndecidableError."""
+        """Returns the result of `name('argument', …)`. Raises UndecidableError."""
         name, arguments = read_call(written)
         function, wanted = _FUNCTIONS[name]
         if len(arguments) != wanted:
@@ -132,7 +129,7 @@ class Caller:
 
 
 def read_call(written: str) -> tuple[str, tuple[str, ...]]:
-    """The name and the arguments of a call such as `name(__page__, 'text')`. Raises
+    """Parses a call such as `name(__page__, 'text')` into name and arguments. Raises
     UndecidableError for anything else.
     """
     try:
@@ -159,9 +156,7 @@ def read_call(written: str) -> tuple[str, tuple[str, ...]]:
 
 
 def post_url(url: str) -> str:
-    """The address of the forum post that an address belongs to; the address itself when it belongs
-    to none.
-    """
+    """Returns the URL of the forum post that a URL belongs to; other URLs are unchanged."""
     parts = urlsplit(url)
     path = parts.path.split("/")
     return (
@@ -210,7 +205,7 @@ async def _member_role(caller: Caller, page: str, name: str) -> str:
     return str(await caller.page.evaluate(_ROLE, name))
 
 
-# By the names that the checks use, with the number of arguments.
+# The functions by the names in checks, with their number of arguments.
 _FUNCTIONS: dict[str, tuple[Callable[..., Awaitable[str]], int]] = {
     "shopping_get_latest_order_url": (_latest_order_url, 0),
     "shopping_get_sku_latest_review_author": (_latest_author, 1),
@@ -223,7 +218,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Awaitable[str]], int]] = {
 async def _ask_shop(
     shop: ShopAccess, path: str, kind: msgspec.json.Decoder[_T], params: Mapping[str, str]
 ) -> _T:
-    """What the shop's REST interface answers to its administrator."""
+    """Requests the shop's REST API as its administrator."""
     import aiohttp
 
     if shop.address is None:
@@ -264,11 +259,12 @@ async def check_pages(
     mode: Mode,
     settle: float = SETTLE,
 ) -> list[Check]:
-    """The checks in order; undecided without a page, or where one cannot be opened. `page` is left
-    as the agent left it, but for the `prep_actions` of checks on `last`.
+    """Returns the checks in order, undecided without a page, or if a page cannot be opened.
+
+    `page` stays unchanged except for the `prep_actions` of checks on `last`.
     """
     if page is None:
-        return [Check(None, "program_html: there is no browser to look with") for _ in checks]
+        return [Check(None, "program_html: no browser is available") for _ in checks]
     return [await _checked(check, page, shop, mode, settle) for check in checks]
 
 
@@ -302,17 +298,13 @@ async def _checked(
     except UndecidableError as reason:
         return Check(None, f"{what}: {reason}")
     except Error as error:
-        return Check(
-            None, f"{what}: the page cannot be looked at ({error.message.splitlines()[0]})"
-        )
+        return Check(None, f"{what}: the page cannot be read ({error.message.splitlines()[0]})")
     except TimeoutError:
         return Check(None, f"{what}: no result within {LIMIT:g} s")
 
 
 async def _look(check: PageCheck, caller: Caller, what: str, mode: Mode, settle: float) -> Check:
-    """One check on the page of `caller`, looked at for up to `settle` seconds after it is
-    loaded.
-    """
+    """Checks the page of `caller`, repeatedly for up to `settle` seconds after it has loaded."""
     from playwright.async_api import TimeoutError as PageTimeout
 
     clock = asyncio.get_running_loop().time
@@ -321,15 +313,15 @@ async def _look(check: PageCheck, caller: Caller, what: str, mode: Mode, settle:
         if settle:
             await caller.page.wait_for_load_state("networkidle", timeout=settle * 1000)
     if check.prep_actions:
-        # They may undo themselves when they are carried out twice, so there is one look, when the
-        # page is surely ready.
+        # Some actions undo themselves if repeated, so the page is checked only once, when it has
+        # certainly settled.
         await asyncio.sleep(max(0.0, end - clock()))
         await _prepare(check, caller.page)
     while True:
         contents = await _selected(check, caller, mode)
         missing = _missing(check, contents, mode)
         if missing is None or check.prep_actions or clock() >= end:
-            # The head of a whole page tells nothing.
+            # The beginning of a whole page is not informative.
             gives = f" gives {excerpt(str(contents))}" if check.locator.strip() else ""
             return Check(missing is None, what if missing is None else f"{what}{gives}: {missing}")
         await asyncio.sleep(_AGAIN)
@@ -338,14 +330,14 @@ async def _look(check: PageCheck, caller: Caller, what: str, mode: Mode, settle:
 async def _prepare(check: PageCheck, page: Page) -> None:
     from playwright.async_api import Error
 
-    with suppress(Error):  # as in the original: what then is selected decides
+    with suppress(Error):  # as in the original, the selected content decides
         for action in check.prep_actions:
             await page.evaluate(f"() => {action}")
 
 
 async def _selected(check: PageCheck, caller: Caller, mode: Mode) -> str | None:
-    """What the locator picks, as text; None when it picks nothing and that is told apart from an
-    empty text.
+    """Returns the text that the locator selects; None if it selects nothing and the mode
+    distinguishes that from an empty text.
     """
     locator = check.locator
     if not locator.strip():
@@ -366,15 +358,15 @@ async def _evaluated(script: str, page: Page, mode: Mode) -> str | None:
     try:
         value = await page.evaluate(f"() => {script}")
     except Error:
-        # The script failed, unless the page itself is gone: then this fails too, and the check is
-        # undecided.
+        # Either the script failed, or the page was closed. In the second case the next line fails
+        # too, and the check is undecided.
         await page.evaluate("() => 1")
         return nothing
     return nothing if value is None and mode == "fixed" else str(value)
 
 
 def _missing(check: PageCheck, contents: str | None, mode: Mode) -> str | None:
-    """What is required and not there, in words; None when all is."""
+    """Describes the required content that is missing; None if nothing is missing."""
     required = check.required_contents
     if required.exact_match is None and not required.must_include:
         raise UndecidableError("the check has no requirement")

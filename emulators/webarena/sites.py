@@ -97,11 +97,12 @@ class Sites:
         return self.accounts[name]
 
     def real(self, url: str) -> str:
-        """The address that serves what the agent calls `url`; also fills in placeholders such as
-        __SHOPPING__.
+        """Returns the local address for the agent's `url`; placeholders such as __SHOPPING__ are
+        replaced.
 
-        Other addresses stay. A public host whose site is not set leads nowhere, and never to the
-        real thing. Raises UsageError for a placeholder whose site is not set.
+        Other addresses are unchanged. A public host whose site is not configured becomes an invalid
+        host, so that the real site is never visited. Raises UsageError for a placeholder whose site
+        is not configured.
         """
         url = _PLACEHOLDER.sub(lambda placeholder: self.address(placeholder[1]), url)
         scheme = _SCHEME.match(url)
@@ -123,12 +124,12 @@ class Sites:
 
 
 def _longest_first(table: Mapping[str, str]) -> list[tuple[str, str]]:
-    # The admin side may lie below the shop's own address.
+    # The admin site's address may begin with the shop's address.
     return sorted(table.items(), key=lambda pair: -len(pair[1]))
 
 
 def _below(url: str, start: str) -> str | None:
-    """What follows `start`; None when the url only looks alike, such as onestopmarket.community."""
+    """Returns the part after `start`; None for another host, such as onestopmarket.community."""
     rest = url[len(start) :]
     return (
         rest if url.lower().startswith(start.lower()) and (not rest or rest[0] in "/?#") else None
@@ -141,15 +142,14 @@ async def reset_sites(
     secret: tuple[str, ...] = (),
     variables: Mapping[str, str] | None = None,
 ) -> None:
-    """Runs the command, or asks for the address when it is one, and waits for the end, `limit`
-    seconds at most.
+    """Resets the sites by a command or a reset server's URL, and waits at most `limit` seconds.
 
     `variables` are environment variables for a command.
 
-    An address is that of a reset server such as BrowserGym's: `http://host:7565/reset`, next to
-    which /status says `Ready for duty!` once it is done; a server without a /status is done when it
-    answers. Raises EnvironmentFailedError; words in `secret` never appear in it, nor does more of
-    an address than its host.
+    A reset server, such as BrowserGym's, has the URL `http://host:7565/reset`; its /status returns
+    `Ready for duty!` once the reset is finished. A server without /status has finished when it
+    responds. Raises EnvironmentFailedError; its message contains no text in `secret`, and only the
+    host of a URL.
     """
     if command.startswith(("http://", "https://")):
         parts = urlsplit(command)
@@ -173,10 +173,10 @@ async def _ask(parts: SplitResult, server: str) -> None:
     path = parts.path.rstrip("/") or "/reset"
     status = parts._replace(path=f"{path.rpartition('/')[0]}/status").geturl()
     try:
-        # The caller bounds all of it; aiohttp would give up after five minutes.
+        # The caller limits the total time; aiohttp's own limit would be five minutes.
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
             async with session.get(parts._replace(path=path).geturl()) as answer:
-                # 418: BrowserGym's server is at it already.
+                # 418: BrowserGym's server is already resetting.
                 if not (answer.ok or answer.status == 418):
                     raise EnvironmentFailedError(
                         f"the reset at {server} was rejected with status {answer.status}"
@@ -195,7 +195,7 @@ async def _ask(parts: SplitResult, server: str) -> None:
 async def _run(
     command: str, limit: float, secret: tuple[str, ...], variables: Mapping[str, str]
 ) -> None:
-    # A file and not a pipe: servers that the command leaves running keep its outputs open.
+    # A file instead of a pipe, because servers started by the command keep its outputs open.
     with tempfile.TemporaryFile() as errors:
         process = await asyncio.create_subprocess_shell(
             command,
@@ -214,7 +214,7 @@ async def _run(
             ) from None
         finally:
             if process.returncode is None:
-                # The whole group: what a shell started outlives the shell otherwise.
+                # Kill the process group; processes started by a shell would otherwise survive it.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()

@@ -1,6 +1,6 @@
 """WebArena's 812 tasks with their checks.
 
-They come from the wheel `libwebarena`; nothing of it is imported, only its task file read.
+The task file is read from the wheel `libwebarena`; no code of the wheel is imported.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from prill.errors import UsageError
 from prill.io.lines import UNREADABLE
 from prill.types import Task
 
-# __SHOPPING__ and so on stand for the addresses that users of WebArena set in variables of these
-# names.
+# __SHOPPING__ and similar placeholders are replaced by the addresses in the environment variables
+# of these names.
 SITES = ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB", "MAP", "WIKIPEDIA", "HOMEPAGE")
 Mode = Literal["paper", "fixed"]
 _UNSET = re.compile(f"__({'|'.join(SITES)})__")
@@ -31,7 +31,7 @@ _INSTALL = "the task file of WebArena is not installed; run: pip install --no-de
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class References:
-    """Reference answers. `fuzzy_match` is "N/A" where the task cannot be done."""
+    """Reference answers. `fuzzy_match` is "N/A" if the task cannot be done."""
 
     exact_match: str | None = None
     must_include: tuple[str, ...] = ()
@@ -48,8 +48,8 @@ class PageContents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageCheck:
-    """A page to open (`last` is the one that the agent left), what to pick from it, and what that
-    must hold.
+    """A page to open (`last`: the agent's last page), the content to select, and the required
+    content.
     """
 
     url: str
@@ -73,8 +73,8 @@ class Checks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskConfig:
-    """One task of the file. `start_url` may hold several addresses, separated by " |AND| ": one a
-    tab.
+    """One task of the file. `start_url` may contain several URLs, separated by " |AND| ", one for
+    each tab.
     """
 
     task_id: int
@@ -94,10 +94,10 @@ class TaskConfig:
 def load_configs(
     environ: Mapping[str, str] | None = None, path: Path | None = None
 ) -> tuple[TaskConfig, ...]:
-    """All tasks of the benchmark, or of a file in its format, with their checks. Placeholders whose
-    variable is not set in `environ` (os.environ) stay.
+    """Reads all tasks of the benchmark, or of a file in its format, with their checks.
 
-    Raises UsageError, with the command to run when the wheel is absent.
+    Placeholders whose variable is not set in `environ` (os.environ) stay unchanged. Raises
+    UsageError; if the wheel is missing, the message contains the command that installs it.
     """
     if path is not None:
         try:
@@ -127,8 +127,8 @@ def read_configs(data: bytes, environ: Mapping[str, str] | None = None) -> tuple
 
 
 def make_task(config: TaskConfig) -> Task:
-    """The task without its checks. The id is `webarena.<number>`; `site` is `multi` where a task
-    has two.
+    """Returns the task without its checks. Its id is `webarena.<number>`; `site` is `multi` for a
+    task on two sites.
     """
     return Task(
         id=f"webarena.{config.task_id}",
@@ -140,13 +140,13 @@ def make_task(config: TaskConfig) -> Task:
 
 
 class UndecidableError(Exception):
-    """A check could not be carried out; the message says why. It never counts as failed."""
+    """Raised if a check could not be carried out; the check does not count as failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: `passed` is None when it could not be decided. `text` says what was looked for,
-    and what was found instead.
+    """The result of one check. `passed` is None if it could not be decided. `text` describes the
+    expected and the found content.
     """
 
     passed: bool | None
@@ -173,18 +173,18 @@ def note(checks: Sequence[Check]) -> str | None:
 
 
 def require_sites(*texts: str) -> None:
-    """Raises UndecidableError when the texts still name a site whose address nobody gave, such as
-    `__REDDIT__`.
+    """Raises UndecidableError if the texts contain a placeholder, such as `__REDDIT__`, for a site
+    without an address.
     """
     if unset := _UNSET.search(" ".join(texts)):
         raise UndecidableError(f"the environment variable {unset[1]} is not set")
 
 
 def task_parts(configs: Iterable[TaskConfig]) -> dict[str, tuple[tuple[str, str], ...]]:
-    """By task number, the parts of the benchmark that a task counts under: its site and its types
-    of evaluation.
+    """Returns the subsets of the benchmark that each task belongs to: its site and its types of
+    evaluation.
 
-    A task on two sites counts once, as "multi", and one with two types under both joined by "+".
+    A task on two sites belongs to "multi"; one with two types, to both joined by "+".
     """
     return {
         str(config.task_id): (

@@ -1,8 +1,8 @@
 """WebArena-Verified as a second oracle: the same 812 tasks, graded by its own package.
 
-It reads the agent's answer as JSON of a fixed shape (`task_type`, `status`, `retrieved_data`,
-`error_details`) and the recorded network traffic instead of the sites' pages, and its task texts
-ask for that shape: its results are not comparable with those of WebArena. Record the traffic with
+It reads the agent's answer as a JSON object (`task_type`, `status`, `retrieved_data`,
+`error_details`), which its task texts request, and the recorded network traffic instead of the
+sites' pages. Its results are not comparable with those of WebArena. Record the traffic with
 Playwright: `new_context(record_har_path=…, record_har_content="embed")`.
 """
 
@@ -34,17 +34,17 @@ DATA_VALIDATION_ERROR, UNKNOWN_ERROR.
 retrieved_data: for RETRIEVE a list of what was found, with numbers as numbers; null otherwise.
 error_details: null with SUCCESS, else the reason in a sentence."""  # noqa: E501
 _INSTALL = (
-    "webarena-verified is not installed; run: pip install webarena-verified (it wants an "
-    "environment of its own)"
+    "webarena-verified is not installed; run: pip install webarena-verified (it needs a "
+    "separate environment)"
 )
 
 
 class WebArenaVerifiedOracle:
     """An oracle that grades answers and recorded traffic.
 
-    The sites' addresses are those of `environ` (os.environ): SHOPPING, REDDIT and the others.
+    The sites' addresses are read from `environ` (os.environ): SHOPPING, REDDIT and the others.
 
-    Raises UsageError when the package is not installed, or no address is set.
+    Raises UsageError if the package is not installed, or no address is set.
     """
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
@@ -66,21 +66,19 @@ class WebArenaVerifiedOracle:
         )
 
     def goal(self, number: int) -> str:
-        """The task's text in this benchmark, and the form of answer it wants; without both no
-        answer can be right.
+        """Returns the task's text in this benchmark, followed by the required form of the answer.
 
-        Raises UsageError for a task that is none of the 812.
+        An agent needs both to answer correctly. Raises UsageError for an unknown task number.
         """
         if number > _LAST:
             raise UsageError(f"webarena-verified has no task {number}; its tasks are 0 to {_LAST}")
         return str(self._judge.get_task(number).intent) + _FORM
 
     async def grade(self, trajectory: Trajectory, har: Path) -> LabelRecord:
-        """The label, with what did not match in the note; no decision where the package could not
-        evaluate.
+        """Labels an episode; the note lists the failed checks.
 
-        `har` is the episode's network traffic. Raises UsageError for a task that is none of the
-        812.
+        The label is undecided if the package could not evaluate the episode. `har` is the file with
+        the episode's network traffic. Raises UsageError for an unknown task.
         """
         if trajectory.error is not None:
             return _label(trajectory, None, f"ended with an error: {trajectory.error}")

@@ -61,8 +61,8 @@ def stop_early(trajectory: Trajectory, left_out: float) -> Trajectory | None:
 
 def without_thoughts(trajectory: Trajectory, share: float) -> Trajectory | None:
     """Removes the latest thoughts, this share of all; returns None if there is none to remove."""
-    places = [i for i, step in enumerate(trajectory.steps) if step.thought]
-    removed = set(places[len(places) - ceil(len(places) * share) :])
+    indices = [i for i, step in enumerate(trajectory.steps) if step.thought]
+    removed = set(indices[len(indices) - ceil(len(indices) * share) :])
     steps = tuple(
         replace(step, thought=None) if i in removed else step
         for i, step in enumerate(trajectory.steps)

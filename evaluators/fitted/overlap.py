@@ -78,8 +78,8 @@ def compute_digests(trajectory: Trajectory) -> RunDigests:
     actions = []
     for step in trajectory.steps:
         action = step.action
-        words = (action.text,) if action.kind == "other" else (action.target, action.value)
-        done = () if action.kind in _SPEECH else (*words, action.point, action.end_point)
+        texts = (action.text,) if action.kind == "other" else (action.target, action.value)
+        done = () if action.kind in _SPEECH else (*texts, action.point, action.end_point)
         actions.append((action.kind, *done, step.observation.url))
     task = make_task(trajectory)
     return RunDigests(_digest(repr((task, trajectory.task.goal, actions))), _digest(task))

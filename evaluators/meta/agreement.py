@@ -360,10 +360,10 @@ def pair(
     evaluator, latest = latest_verdicts(verdicts)
     common = [verdict for id, verdict in latest.items() if id in by_id]
     if not common:
-        mine, theirs = next(iter(latest), "none"), next(iter(by_id), "none")
+        verdict_id, label_id = next(iter(latest), "none"), next(iter(by_id), "none")
         raise UsageError(
-            f"verdicts and labels have no id in common: a verdict has {mine!r}, a label has "
-            f"{theirs!r}"
+            f"verdicts and labels have no id in common: a verdict has {verdict_id!r}, a label has "
+            f"{label_id!r}"
         )
     pairs, undecided, undecided_ids = [], Counter[str](), []
     for verdict in common:

@@ -134,11 +134,11 @@ def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = N
 
     judged = [p for p in first.pairs if p.verdict.success is not None]
     others = {p.verdict.id: p.verdict for p in second.pairs if p.verdict.success is not None}
-    theirs = {id: verdict.success for id, verdict in others.items()}
-    both = [p for p in judged if p.verdict.id in theirs]
+    outcomes = {id: verdict.success for id, verdict in others.items()}
+    both = [p for p in judged if p.verdict.id in outcomes]
     if not both:
         raise UsageError("no labelled trajectory was judged by both judges")
-    right = [(p.verdict.success == p.truth, theirs[p.verdict.id] == p.truth) for p in both]
+    right = [(p.verdict.success == p.truth, outcomes[p.verdict.id] == p.truth) for p in both]
     row_of: dict[tuple[bool, str], int] = {}
     rows = [
         row_of.setdefault(name, len(row_of))
@@ -153,7 +153,7 @@ def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = N
         other=second.evaluator,
         both=len(both),
         only_first=len(judged) - len(both),
-        only_second=len(theirs) - len(both),
+        only_second=len(outcomes) - len(both),
         first_right=b,
         second_right=c,
         both_right=right.count((True, True)),

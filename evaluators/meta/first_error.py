@@ -96,13 +96,13 @@ def first_errors(
         if gold == _UNKNOWN:
             counts["undecided"] += 1
             continue
-        place = _judged(order, steps)
-        if place == _UNKNOWN:
+        index = _judged(order, steps)
+        if index == _UNKNOWN:
             counts["unscored"] += 1
             continue
         kind, right = ("right", "passed") if gold is None else ("wrong", "found")
         counts[kind] += 1
-        counts[right] += place == gold
+        counts[right] += index == gold
     return FirstErrors(**counts)
 
 

@@ -285,7 +285,7 @@ class JudgementReader(VerdictReader):
             return None
 
     def read(self, reply: Reply) -> Reading:
-        """Returns the last such object's verdict, with a captcha or an impossible task apart."""
+        """Returns the last such object's verdict; a captcha or an impossible task is a finding."""
         record = msgspec.json.decode(reply.fields["record"], type=Judgement)
         obstacles = {"captcha": record.reached_captcha, "impossible task": record.impossible_task}
         found = ", ".join(name for name, met in obstacles.items() if met) or None
@@ -434,8 +434,8 @@ class OutcomeReader(VerdictReader):
 def read_key_points(text: str) -> str:
     """Returns WebJudge's key points.
 
-    They are what stands between the first and second bold `**Key Points**:`, else what follows the
-    last `Key Points:`, else everything; lines lose their indentation. Source: microsoft/fara
+    They are the text between the first and second bold `**Key Points**:`, else the text after the
+    last `Key Points:`, else the whole reply, without indentation. Source: microsoft/fara
     `…/om2w/impl/src/methods/webjudge_online_mind2web.py`.
 
     Args:

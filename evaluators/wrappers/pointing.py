@@ -185,12 +185,14 @@ def label_at(point: Point, boxes: Sequence[TextBox]) -> str | None:
     The nearest text must be within NEAR. Returns None if there is neither. Distances are fractions
     of the screen's width and height.
     """
-    places = [(label, box.box) for box in boxes if (label := _label(box.text))]
-    around = [(_area(box), label) for label, box in places if _distance(point, box) == 0]
+    labelled_boxes = [(label, box.box) for box in boxes if (label := _label(box.text))]
+    around = [(_area(box), label) for label, box in labelled_boxes if _distance(point, box) == 0]
     if around:
         return f'"{min(around, key=itemgetter(0))[1]}"'
     near = [
-        (distance, label) for label, box in places if (distance := _distance(point, box)) <= NEAR
+        (distance, label)
+        for label, box in labelled_boxes
+        if (distance := _distance(point, box)) <= NEAR
     ]
     return f'near "{min(near, key=itemgetter(0))[1]}"' if near else None
 
@@ -256,8 +258,8 @@ def tree_boxes(text: str) -> list[TextBox]:
 def _centres(tree: str) -> Iterator[TextBox]:
     for line in tree.splitlines():
         # Search for the position first: lines can be whole documents, and few have a position.
-        if (place := _CENTRE.search(line)) and (label := _LABEL.match(line, 0, place.start())):
-            x, y = float(place["x"]), float(place["y"])
+        if (centre := _CENTRE.search(line)) and (label := _LABEL.match(line, 0, centre.start())):
+            x, y = float(centre["x"]), float(centre["y"])
             text = label[1].replace('\\"', "'").replace("\\n", " ")
             yield TextBox(text, (x - _ROUNDING, y - _ROUNDING, x + _ROUNDING, y + _ROUNDING), 1.0)
 

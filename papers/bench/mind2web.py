@@ -431,17 +431,17 @@ def _shares(rows: NDArray[Any]) -> NDArray[Any]:
 def _figures(rows: Sequence[Sequence[float]]) -> dict[Counting, dict[str, StepFigure]]:
     import numpy as np
 
-    places = [(counting, metric) for counting, metrics in METRICS.items() for metric in metrics]
+    columns = [(counting, metric) for counting, metrics in METRICS.items() for metric in metrics]
     found: dict[Counting, dict[str, StepFigure]] = {counting: {} for counting in METRICS}
     if not rows:
-        for counting, metric in places:
+        for counting, metric in columns:
             found[counting][metric] = StepFigure(share=None)
         return found
     table = np.array(rows, float)
     shares = _shares(table.sum(axis=0, keepdims=True))[0]
-    lows, highs = intervals(table, _shares, (0.0,) * len(places))
+    lows, highs = intervals(table, _shares, (0.0,) * len(columns))
     for (counting, metric), share, low, high in zip(
-        places, map(float, shares), lows, highs, strict=True
+        columns, map(float, shares), lows, highs, strict=True
     ):
         if not low < high:  # identical rows or a single one: each conversation is one trial
             low, high = wilson(share, len(rows))

@@ -223,7 +223,7 @@ async def bench_async(
     """Runs an agent on a benchmark and writes tables and a chart, or resumes a stopped run.
 
     Args:
-        config: Which benchmark, and who plays.
+        config: The benchmark and the agent.
         progress: Called after every episode.
 
     Returns:
@@ -231,8 +231,8 @@ async def bench_async(
 
     Raises:
         UsageError: The configuration cannot be carried out, or the folder holds another run.
-        EndpointError: A model's endpoint takes no call.
-        EnvironmentFailedError: Nothing can begin in the environment.
+        EndpointError: A model's endpoint cannot be used.
+        EnvironmentFailedError: No episode can start in the environment.
     """
     if config.ablation is not None:
         raise UsageError(
@@ -271,7 +271,7 @@ def plan_bench(config: BenchConfig) -> RunPlan:
     """Estimates the episodes and model calls of the run, without calling a model.
 
     Args:
-        config: Which benchmark, and who plays.
+        config: The benchmark and the agent.
 
     Returns:
         The plan.
@@ -298,7 +298,7 @@ def plan_bench(config: BenchConfig) -> RunPlan:
 
 def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
     """Returns the configuration with the paper's tasks, seeds and trials, and papers to show."""
-    policy, place = get_name(config.policy), config.place
+    policy, environment = get_name(config.policy), config.place
     if config.policy is None:
         raise UsageError(
             "policy is missing; give a policy of prill's, or one of your own",
@@ -311,7 +311,7 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
         return config.copy_with(seeds=config.seeds or "0", trials=1), (
             followed or ready
         ) if named is None else named
-    tasks = getattr(place, "tasks", None)
+    tasks = getattr(environment, "tasks", None)
     if tasks is None and config.benchmark == "miniwob":
         tasks = next((paper.list_name for paper in followed if paper.list_name), None)
         if tasks is None:
@@ -334,14 +334,16 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
             parameters=("lessons.model", "trials"),
         )
     chosen = config.copy_with(
-        environment=place.copy_with(tasks=join_names(list_tasks(listed[0])) if listed else tasks),
+        environment=environment.copy_with(
+            tasks=join_names(list_tasks(listed[0])) if listed else tasks
+        ),
         seeds=config.seeds or usual,
         trials=trials,
     )
     if (named := _named(config)) is not None:
         return chosen, named
     if config.benchmark == "webarena":  # figures for other tasks are not comparable
-        others = getattr(place, "shop", False) or getattr(place, "configs", None)
+        others = getattr(environment, "shop", False) or getattr(environment, "configs", None)
         return chosen, [] if others else ready
     return chosen, [paper for paper in ready if paper in followed or paper in listed] or ready
 
@@ -405,9 +407,9 @@ def _settings_and_options(made: RolloutSession) -> dict[str, Any]:
 async def _recorded(
     config: BenchConfig, papers: Sequence[Paper], progress: Callable[[ReflexionProgress], None]
 ) -> BenchResult:
-    place = config.place
-    assert isinstance(place, Mind2WebConfig)
-    files = place.files()
+    environment = config.place
+    assert isinstance(environment, Mind2WebConfig)
+    files = environment.files()
     async with session(config, config.episodes) as made:
         total = len(made.rows)
         counts = await record_session(
@@ -531,12 +533,12 @@ def _configured(config: BenchConfig, table: Ablation, row: AblationRow) -> Bench
     name = row.policy or base.name
     known = {**PolicyConfig.options_for({"name": name}), "model": None}
     given = {key: value for key, value in base.options.items() if name == base.name or key in known}
-    place = config.place
-    if table.tasks is not None and getattr(place, "tasks", "") is None:
-        place = place.copy_with(tasks=table.tasks)
+    environment = config.place
+    if table.tasks is not None and getattr(environment, "tasks", "") is None:
+        environment = environment.copy_with(tasks=table.tasks)
     return config.copy_with(
         ablation=None,
-        environment=place,
+        environment=environment,
         policy=PolicyConfig(name, **{**given, **row.options}),
         seeds=config.seeds if config.seeds is not None else table.seeds,
         trials=config.trials or table.trials,

@@ -535,10 +535,10 @@ async def conversations_async(
         progress: Called after every conversation.
 
     Returns:
-        What became of the tasks.
+        The counts of the tasks, and the problems.
 
     Raises:
-        UsageError: Nothing could be read, or the file exists already.
+        UsageError: No task could be read, or the file already exists.
     """
     expect_file(config.output, "a file")
     with run_budget(config.budget_usd, file=config.output):

@@ -304,7 +304,7 @@ class PageRecipe(ABC):
         overlong: int = 0,
         taught: dict[str, object] | None = None,
     ) -> PagePlan:
-        """Estimates the run from the lengths of training rows; `steps`: learnt and kept apart."""
+        """Estimates the run from the lengths of training rows; `steps`: learnt and held out."""
         learnt, held_out = steps
         each, each_apart = self.each(spec)
         facts = estimate_run(
@@ -334,13 +334,13 @@ class PageRecipe(ABC):
         facts = plan.facts
         left_out = (
             f"{plan.gold.without:,} steps have no right candidate, and {facts.overlong:,} "
-            "are too long or cannot be said"
+            "are too long or cannot be expressed"
         )
         drawn = f"{facts.learnt // max(1, len(plan.learnt))} rows a pass, redrawn each time"
         return (
             f"on {len(plan.learnt):,} steps of {len(plan.gold):,} turns, {drawn}. {left_out}: "
             "those\nwere left out; "
-            f"{len(plan.held_out):,} steps of other conversations were kept apart."
+            f"{len(plan.held_out):,} steps of other conversations were held out."
         )
 
     def table(self, figures: Mapping[str, Any]) -> str:
@@ -622,7 +622,7 @@ class RankerRecipe(PageRecipe):
             found = scores(model, tokenizer, query, different, _AT_ONCE)
             by_text = dict(zip(different, found, strict=True))
             tally.add(ranked(turn, step.index, texts, by_text))
-            say("ranking what was kept apart", done, len(plan.held_out))
+            say("ranking held-out steps", done, len(plan.held_out))
         return {"ranking": asdict(tally.figures())}
 
     def table(self, figures: Mapping[str, Any]) -> str:
@@ -637,7 +637,7 @@ class RankerRecipe(PageRecipe):
         }
         rows |= {f"recall@{most}": share for most, share in found["recall"].items()}
         lines = "\n".join(f"| {name} | {share:.3f} |" for name, share in rows.items())
-        return f"\n| on {found['steps']:,} steps kept apart | |\n|---|---|\n{lines}\n"
+        return f"\n| on {found['steps']:,} held-out steps | |\n|---|---|\n{lines}\n"
 
 
 def _candidates(gold: GoldTurns, step: GoldStep) -> tuple[list[str], list[str]]:

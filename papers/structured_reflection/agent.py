@@ -233,10 +233,10 @@ class StructuredReflection(PaperAgent):
         else:
             action = parse_action(order, screen.leaf(order.ref) if order.ref else None)
             line = format_line(action)
-        place = len(self._done) - self._stage + 1
+        index = len(self._done) - self._stage + 1
         self._done.append(_Done(screen.text(), line))
         thought = (
-            f"{self._origin}{place} of {self._planned})"
+            f"{self._origin}{index} of {self._planned})"
             if self._origin.endswith(_PLANNED)
             else self._origin
         )
@@ -264,7 +264,7 @@ class StructuredReflection(PaperAgent):
         for _ in range(self.spec.reflection_tries):
             reply = await self._ask("reflection", messages)
             try:
-                place, replacement = read_answer(reply, len(steps))
+                index, replacement = read_answer(reply, len(steps))
             except UnparsableError as error:
                 if self.spec.reflection == "vanilla":
                     return write_note(Note(state=state, step=None, answer=reply))
@@ -275,18 +275,18 @@ class StructuredReflection(PaperAgent):
                 )
                 messages = (*messages, Message("assistant", (reply,)), Message("user", (advice,)))
                 continue
-            screens = [read_screen(step.observation.text) for step in steps[: place + 1]]
+            screens = [read_screen(step.observation.text) for step in steps[: index + 1]]
             keys = tuple(map(_make_key, lines, screens))
             note = Note(
                 state=state,
-                step=place,
+                step=index,
                 answer=reply,
                 replacement=replacement,
-                taken=lines[place],
-                before=lines[:place],
-                replacement_key=_make_key(replacement, screens[place]),
-                taken_key=keys[place],
-                before_keys=keys[:place],
+                taken=lines[index],
+                before=lines[:index],
+                replacement_key=_make_key(replacement, screens[index]),
+                taken_key=keys[index],
+                before_keys=keys[:index],
             )
             return write_note(note)
         raise problem
@@ -391,11 +391,11 @@ class StructuredReflection(PaperAgent):
 
     async def _describe_done(self) -> str:
         """Returns the descriptions of past actions, each written once."""
-        for place, done in enumerate(self._done):
+        for index, done in enumerate(self._done):
             if done.description is None:
-                self._done[place] = replace(done, description=await self._description(done))
+                self._done[index] = replace(done, description=await self._description(done))
         text = "\n".join(
-            f"action {place}: {done.description}" for place, done in enumerate(self._done, 1)
+            f"action {index}: {done.description}" for index, done in enumerate(self._done, 1)
         )
         return quoted("done", text) if text else "nothing yet"
 
@@ -445,12 +445,12 @@ class StructuredReflection(PaperAgent):
     ) -> Sequence[Message]:
         self._memory = self.memory
         blocks = []
-        for place, (step, line) in enumerate(zip(steps, lines, strict=True)):
-            if place == 0 or not self.spec.static_screen:
+        for index, (step, line) in enumerate(zip(steps, lines, strict=True)):
+            if index == 0 or not self.spec.static_screen:
                 screen = read_screen(step.observation.text)
-                seen = screen.text(self._unseen("reflection", screen, place))
-                blocks.append(f"screen before action index={place + 1}:\n{seen}")
-            blocks.append(f"action index={place + 1}: {line}")
+                seen = screen.text(self._unseen("reflection", screen, index))
+                blocks.append(f"screen before action index={index + 1}:\n{seen}")
+            blocks.append(f"action index={index + 1}: {line}")
         status = _wording()["status"][state]
         if reason not in ("", "FAILED"):
             status += f" A judge, who may be wrong, said:\n{quoted('judge', reason)}"
@@ -513,16 +513,16 @@ def read_answer(reply: str, steps: int) -> tuple[int, str]:
         if _INDEX.search(reply) is None:
             raise UnparsableError("it names no action index")
         raise UnparsableError("it names no action that should stand there")
-    place, line = answer[0] - 1, answer[1]
-    if not 0 <= place < steps:
+    index, line = answer[0] - 1, answer[1]
+    if not 0 <= index < steps:
         raise UnparsableError(
-            f"the attempt has the actions index=1 to index={steps}, and none of index={place + 1}"
+            f"the attempt has the actions index=1 to index={steps}, and none of index={index + 1}"
         )
     try:
         read_order(line)
     except UnreadableActionError as error:
         raise UnparsableError(str(error)) from None
-    return place, line
+    return index, line
 
 
 def _answers(reply: str) -> Iterator[tuple[int, str]]:

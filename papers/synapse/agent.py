@@ -425,8 +425,8 @@ def _pointed(call: Call, element: Element) -> Action:
         return Action("hover", str(call), target=target)
     owner = next(element.iterancestors("select"), None) if element.tag == "option" else None
     if owner is not None:
-        place = describe_target(owner) or f"({call.argument})/ancestor::select"
-        return Action("select", str(call), target=place, value=get_text(element))
+        path = describe_target(owner) or f"({call.argument})/ancestor::select"
+        return Action("select", str(call), target=path, value=get_text(element))
     return Action("click", str(call), target=target)
 
 

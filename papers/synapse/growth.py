@@ -188,20 +188,20 @@ def to_calls(action: Action, page: Page) -> list[Call]:
     if (recorded := recorded_call(action.text)) is not None:
         return [recorded]
     element = None if action.target is None else _element(action.target, page)
-    place = None if element is None else build_xpath(element, page)
-    if action.target is not None and place is None:
+    xpath = None if element is None else build_xpath(element, page)
+    if action.target is not None and xpath is None:
         raise UnparsableError(f"{excerpt(action.text or action.kind)} has no target on the page")
-    focus = [] if place is None else [Call("click_xpath", place)]
+    focus = [] if xpath is None else [Call("click_xpath", xpath)]
     if action.kind == "click" and focus:
         return focus
-    if action.kind == "hover" and place is not None:
-        return [Call("movemouse", place)]
+    if action.kind == "hover" and xpath is not None:
+        return [Call("movemouse", xpath)]
     if action.kind == "type" and action.value is not None:
         return [*focus, Call("type", action.value)]
-    if action.kind == "select" and place is not None:
+    if action.kind == "select" and xpath is not None:
         return [
             Call(
-                "click_option", f"{place}/option[normalize-space()={_literal(action.value or '')}]"
+                "click_option", f"{xpath}/option[normalize-space()={_literal(action.value or '')}]"
             )
         ]
     key = _KEY_NAMES.get(action.value or "", (action.value or "").lower())

@@ -230,7 +230,7 @@ def places(page: Any, xpath: str, etree: Any) -> list[int]:
     chosen = {element for element in found if isinstance(element, etree._Element)}
     if len(chosen) > MAX_PLACES:
         raise ValueError(f"it selects {len(chosen)} elements; {MAX_PLACES} are allowed")
-    return [place for place, element in enumerate(page.iter()) if element in chosen]
+    return [index for index, element in enumerate(page.iter()) if element in chosen]
 
 
 def read(code: str) -> types.CodeType:
@@ -401,7 +401,7 @@ def confine(library: Any) -> None:
         (_SET_SECCOMP, _FILTER, ctypes.byref(program), 0, 0),
     ):
         if library.prctl(*arguments):
-            raise OSError(ctypes.get_errno(), "the kernel takes no filter of system calls")
+            raise OSError(ctypes.get_errno(), "the kernel does not support system call filters")
 
 
 def system_call_filter(

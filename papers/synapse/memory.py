@@ -275,17 +275,17 @@ class ExemplarMemory:
 
         import numpy as np
 
-        place = Path(folder)
-        make_folder(place / EXEMPLARS)
-        write_output(place / EXEMPLARS, _lines(self.exemplars))
-        write_output(place / ABSTRACTIONS, _encoded(self.abstractions))
+        directory = Path(folder)
+        make_folder(directory / EXEMPLARS)
+        write_output(directory / EXEMPLARS, _lines(self.exemplars))
+        write_output(directory / ABSTRACTIONS, _encoded(self.abstractions))
         if not isinstance(self.embedder, Fitted):
             data = io.BytesIO()
             np.save(data, await self.vectors(), allow_pickle=False)
-            write_output(place / VECTORS, data.getvalue())
+            write_output(directory / VECTORS, data.getvalue())
         header = _Header(self.embedder.name, _hash_of_keys(self.exemplars))
-        write_output(place / HEADER, msgspec.json.format(msgspec.json.encode(header)) + b"\n")
-        Checksums(place).note(EXEMPLARS, ABSTRACTIONS, VECTORS, HEADER)
+        write_output(directory / HEADER, msgspec.json.format(msgspec.json.encode(header)) + b"\n")
+        Checksums(directory).note(EXEMPLARS, ABSTRACTIONS, VECTORS, HEADER)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str] | None, embedder: Embedder) -> ExemplarMemory:
@@ -303,32 +303,36 @@ class ExemplarMemory:
         """
         if folder is None:
             return cls(_shipped(), _shipped_abstractions(), embedder=embedder)
-        place = Path(folder)
-        Checksums(place).check()
-        if (place / _UPSTREAM).is_file() and not (place / EXEMPLARS).is_file():
-            return cls(*_read_upstream(place), embedder=embedder)
-        header = _decoded(place / HEADER, _Header) if (place / HEADER).is_file() else None
+        directory = Path(folder)
+        Checksums(directory).check()
+        if (directory / _UPSTREAM).is_file() and not (directory / EXEMPLARS).is_file():
+            return cls(*_read_upstream(directory), embedder=embedder)
+        header = _decoded(directory / HEADER, _Header) if (directory / HEADER).is_file() else None
         if header is not None and header.embedder != embedder.name:
             raise UsageError(
-                f"{place}: its vectors were made with {header.embedder}, not with "
+                f"{directory}: its vectors were made with {header.embedder}, not with "
                 f"{embedder.name}; use that embedder with the same weights, or make the "
                 "memory again",
                 parameters=("embedder",),
             )
-        exemplars = tuple(_read_lines(place / EXEMPLARS))
+        exemplars = tuple(_read_lines(directory / EXEMPLARS))
         named = (
-            _decoded(place / ABSTRACTIONS, dict[str, Abstraction])
-            if (place / ABSTRACTIONS).is_file()
+            _decoded(directory / ABSTRACTIONS, dict[str, Abstraction])
+            if (directory / ABSTRACTIONS).is_file()
             else {}
         )
         vectors = None
-        if header is not None and not isinstance(embedder, Fitted) and (place / VECTORS).exists():
+        if (
+            header is not None
+            and not isinstance(embedder, Fitted)
+            and (directory / VECTORS).exists()
+        ):
             if header.keys != _hash_of_keys(exemplars):
                 raise UsageError(
-                    f"{place}: the keys in {EXEMPLARS} have changed since the vectors were "
+                    f"{directory}: the keys in {EXEMPLARS} have changed since the vectors were "
                     f"made; {_AGAIN}"
                 )
-            vectors = _read_vectors(place / VECTORS, len(exemplars))
+            vectors = _read_vectors(directory / VECTORS, len(exemplars))
         return cls(exemplars, named, embedder=embedder, vectors=vectors)
 
 

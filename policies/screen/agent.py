@@ -259,8 +259,8 @@ def _screenshot(observation: Observation) -> str:
 
 def _cursor(past: Sequence[Step]) -> Point | None:
     """Returns the position of the last action."""
-    places = (step.action.end_point or step.action.point for step in reversed(past))
-    return next((place for place in places if place is not None), None)
+    points = (step.action.end_point or step.action.point for step in reversed(past))
+    return next((point for point in points if point is not None), None)
 
 
 def _is_like(read: Action, meant: Action) -> bool:
@@ -272,10 +272,10 @@ def _is_like(read: Action, meant: Action) -> bool:
         return False
     # The grammars require a position for some kinds; it has no effect if the record has none.
     placed = meant.kind not in ("scroll", "type", "press", "wait", "back", "home", "forward")
-    near = not placed or (
+    is_near = not placed or (
         _are_near(read.point, meant.point) and _are_near(read.end_point, meant.end_point)
     )
-    return near and (meant.kind == "wait" or (read.value or "") == (meant.value or ""))
+    return is_near and (meant.kind == "wait" or (read.value or "") == (meant.value or ""))
 
 
 def _are_near(a: Point | None, b: Point | None) -> bool:

@@ -139,16 +139,16 @@ class QwenCalls:
         return Action(button.kind, text, value=button.value)
 
     def _computer(self, action: Action, size: Size) -> dict[str, Any] | None:
-        place = (
+        coordinate = (
             {"coordinate": self.frame.numbers(action.point, size)}
             if action.point is not None
             else {}
         )
         names = {kind: name for name, kind in _CLICKS.items()}
-        if action.kind in names and place:
-            return {"action": names[action.kind], **place}
-        if action.kind == "hover" and place:
-            return {"action": "mouse_move", **place}
+        if action.kind in names and coordinate:
+            return {"action": names[action.kind], **coordinate}
+        if action.kind == "hover" and coordinate:
+            return {"action": "mouse_move", **coordinate}
         if action.kind in ("drag", "swipe") and action.end_point is not None:
             return {
                 "action": "left_click_drag",
@@ -159,15 +159,15 @@ class QwenCalls:
         if action.kind == "scroll" and action.value in ("up", "down", "left", "right"):
             across = action.value in ("left", "right")
             amount = 500 if action.value in ("up", "right") else -500
-            return {"action": "hscroll" if across else "scroll", "pixels": amount, **place}
+            return {"action": "hscroll" if across else "scroll", "pixels": amount, **coordinate}
         return _common(action)
 
     def _phone(self, action: Action, size: Size) -> dict[str, Any] | None:
         if action.kind in ("click", "long_press") and action.point is not None:
             return {"action": action.kind, "coordinate": self.frame.numbers(action.point, size)}
         if action.kind == "swipe" and action.point is not None and action.end_point is not None:
-            places = [self.frame.numbers(point, size) for point in (action.point, action.end_point)]
-            return {"action": "swipe", "coordinate": places[0], "coordinate2": places[1]}
+            points = [self.frame.numbers(point, size) for point in (action.point, action.end_point)]
+            return {"action": "swipe", "coordinate": points[0], "coordinate2": points[1]}
         if action.kind in ("back", "home"):
             return {"action": "system_button", "button": action.kind.title()}
         if action.kind == "press" and (action.value or "").lower() in _BUTTONS:

@@ -129,10 +129,10 @@ class UITarsCalls:
         text = next((arguments[name] for name in names if name in arguments), None)
         if text is None:
             raise UnreadableReplyError(f"{names[0]} is missing")
-        place = _PLACE.fullmatch(_TOKENS.sub("", text).strip())
-        if place is None:
+        match = _PLACE.fullmatch(_TOKENS.sub("", text).strip())
+        if match is None:
             raise UnreadableReplyError(f"a position must be (x,y); got {text[:60]!r}")
-        numbers = [float(group) for group in place.groups() if group is not None]
+        numbers = [float(group) for group in match.groups() if group is not None]
         if len(numbers) == 4:
             numbers = [(numbers[0] + numbers[2]) / 2, (numbers[1] + numbers[3]) / 2]
         return self.frame.point(numbers, size)

@@ -185,19 +185,19 @@ def _openai_action(call: Mapping[str, Any], size: Size) -> Action:
 
 
 def _openai_call(action: Action, size: Size) -> dict[str, Any] | None:
-    place = (
+    position = (
         {}
         if action.point is None
         else dict(zip("xy", PIXELS.numbers(action.point, size), strict=True))
     )
     buttons = {kind: button for button, kind in _OPENAI_BUTTONS.items()}
-    if action.kind in ("click", "right_click", "middle_click") and place:
-        return {"type": "click", "button": buttons[action.kind], **place}
-    if action.kind in ("double_click", "hover") and place:
-        return {"type": "move" if action.kind == "hover" else "double_click", **place}
-    if action.kind in ("drag", "swipe") and place and action.end_point is not None:
+    if action.kind in ("click", "right_click", "middle_click") and position:
+        return {"type": "click", "button": buttons[action.kind], **position}
+    if action.kind in ("double_click", "hover") and position:
+        return {"type": "move" if action.kind == "hover" else "double_click", **position}
+    if action.kind in ("drag", "swipe") and position and action.end_point is not None:
         end = dict(zip("xy", PIXELS.numbers(action.end_point, size), strict=True))
-        return {"type": "drag", "path": [place, end]}
+        return {"type": "drag", "path": [position, end]}
     if action.kind in ("back", "forward"):
         return {"type": "click", "button": action.kind}
     if action.kind == "press" and action.value:
@@ -207,7 +207,7 @@ def _openai_call(action: Action, size: Size) -> dict[str, Any] | None:
     if action.kind == "scroll" and action.value in ("up", "down", "left", "right"):
         amount = 500 if action.value in ("down", "right") else -500
         across = action.value in ("left", "right")
-        middle = place or dict(zip("xy", PIXELS.numbers((0.5, 0.5), size), strict=True))
+        middle = position or dict(zip("xy", PIXELS.numbers((0.5, 0.5), size), strict=True))
         return {
             "type": "scroll",
             **middle,
@@ -255,10 +255,10 @@ def _anthropic_action(block: Mapping[str, Any], size: Size, cursor: Point | None
 
 
 def _anthropic_call(action: Action, size: Size) -> dict[str, Any] | None:
-    place = {} if action.point is None else {"coordinate": PIXELS.numbers(action.point, size)}
+    position = {} if action.point is None else {"coordinate": PIXELS.numbers(action.point, size)}
     names = {kind: name for name, kind in _ANTHROPIC_CLICKS.items()}
-    if action.kind in names and place:
-        return {"action": names[action.kind], **place}
+    if action.kind in names and position:
+        return {"action": names[action.kind], **position}
     if (
         action.kind in ("drag", "swipe")
         and action.point is not None
@@ -271,5 +271,10 @@ def _anthropic_call(action: Action, size: Size) -> dict[str, Any] | None:
     if action.kind == "type" and action.value is not None:
         return {"action": "type", "text": action.value}
     if action.kind == "scroll" and action.value in ("up", "down", "left", "right"):
-        return {"action": "scroll", **place, "scroll_direction": action.value, "scroll_amount": 5}
+        return {
+            "action": "scroll",
+            **position,
+            "scroll_direction": action.value,
+            "scroll_amount": 5,
+        }
     return {"action": "wait", "duration": 1} if action.kind == "wait" else None

@@ -200,13 +200,13 @@ def enter_date(goal: str, page: TextPage, aim: Aim) -> Play:
 
 def search_engine(goal: str, page: TextPage, aim: Aim) -> Play:
     query = quoted(goal)[0]
-    place = int(match_groups(r"click the (\d+)", goal)[0]) - 1
+    index = int(match_groups(r"click the (\d+)", goal)[0]) - 1
     page = yield enter(page.all("textbox")[0], query)
     page = yield click(page.named("button", "Search"))
-    if place >= 3:
-        page = yield click(page.named("link", str(place // 3 + 1)))
+    if index >= 3:
+        page = yield click(page.named("link", str(index // 3 + 1)))
     results = page.all("link")[:3]
-    right = results[place % 3]
+    right = results[index % 3]
     yield click(aim.other(right, results, lambda link: link is not right), commit=True)
 
 
@@ -282,12 +282,12 @@ def read_table(goal: str, page: TextPage, aim: Aim) -> Play:
 
 
 def find_word(goal: str, page: TextPage, aim: Aim) -> Play:
-    place = int(match_groups(r"Find the (\d+)", goal)[0]) - 1
+    index = int(match_groups(r"Find the (\d+)", goal)[0]) - 1
     options = [
         re.sub(r"[^A-Za-z]", "", word)
         for word in " ".join(text.name for text in page.all("text")).split()
     ]
-    page = yield enter(page.all("textbox")[0], aim.value(options[place], options))
+    page = yield enter(page.all("textbox")[0], aim.value(options[index], options))
     yield submit(page)
 
 

@@ -64,8 +64,8 @@ def find_element(text: str, page_text: str) -> str | None:
         return None
     # Match spaces and tabs only: `\s` would match line breaks too, and then long runs of empty
     # lines take quadratic time.
-    places = re.finditer(rf"^([ \t]*)\[{id}\][ \t]*", page_text, re.MULTILINE)
-    elements = {_element(page_text, place.end(), len(place[1])) for place in places}
+    matches = re.finditer(rf"^([ \t]*)\[{id}\][ \t]*", page_text, re.MULTILINE)
+    elements = {_element(page_text, match.end(), len(match[1])) for match in matches}
     return (elements.pop() or None) if len(elements) == 1 else None
 
 

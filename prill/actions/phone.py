@@ -107,13 +107,13 @@ def parse_android(text: str, *, swipe_beyond: float = SWIPE_DISTANCE) -> Action:
     return Action(kind, text, value="Enter" if kind == "press" else None)
 
 
-def finger_path(action: Action, place: Point | None = None) -> tuple[Point, Point] | None:
+def finger_path(action: Action, point: Point | None = None) -> tuple[Point, Point] | None:
     """Returns the start and end points of a click, swipe or scroll; None for other actions.
 
-    For an action on an element, `place` replaces the action's own point. Scrolling down is an
+    For an action on an element, `point` replaces the action's own point. Scrolling down is an
     upward swipe.
     """
-    start = place or action.point
+    start = point or action.point
     if action.kind == "click" and start is not None:
         return start, action.end_point or start
     if action.kind in ("swipe", "drag") and start is not None and action.end_point is not None:

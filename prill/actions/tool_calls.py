@@ -168,9 +168,9 @@ def response_call(
     if type_ == "click" and given.get("button") == "right":
         return replace(action, kind="right_click")
     if type_ == "drag" and isinstance(path := given.get("path"), list):
-        path = [place for place in path if isinstance(place, dict)]
+        path = [point for point in path if isinstance(point, dict)]
         ends = (
-            [fraction(place.get("x"), place.get("y"), size) for place in (path[0], path[-1])]
+            [fraction(point.get("x"), point.get("y"), size) for point in (path[0], path[-1])]
             if path
             else [None, None]
         )
@@ -200,11 +200,11 @@ def screen_size(tools: Iterable[object]) -> tuple[float, float] | None:
     for tool in tools:
         if not isinstance(tool, Mapping):
             continue
-        for place in (tool, tool.get("function"), tool.get("parameters")):
-            if not isinstance(place, Mapping):
+        for table in (tool, tool.get("function"), tool.get("parameters")):
+            if not isinstance(table, Mapping):
                 continue
-            width = place.get("display_width_px", place.get("display_width"))
-            height = place.get("display_height_px", place.get("display_height"))
+            width = table.get("display_width_px", table.get("display_width"))
+            height = table.get("display_height_px", table.get("display_height"))
             if all(
                 isinstance(side, int | float) and 0 < side <= _MAX_SIDE for side in (width, height)
             ):

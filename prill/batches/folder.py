@@ -24,7 +24,7 @@ from prill.io.cache import scratch_database
 from prill.io.outputs import (
     LockedFolder,
     failures,
-    held,
+    lock_or_raise,
     make_folder,
     part_path,
     write_output,
@@ -137,7 +137,7 @@ class BatchFolder(LockedFolder):
             make_folder(file)
         with ExitStack() as on_failure:
             try:
-                self._lock = held(
+                self._lock = lock_or_raise(
                     path,
                     f"{path}: another process is using this batch",
                     os.O_RDONLY | os.O_DIRECTORY,
@@ -524,7 +524,7 @@ class Answers:
         start = 0
         with Path(path).open("rb") as file:
             for line in file:
-                place, start = start, start + len(line)
+                offset, start = start, start + len(line)
                 with suppress(InputError):
                     id, status, _, done = extract_answer(line)
                     kind = "not done" if not done else "good" if status == 200 else "failed"
@@ -532,7 +532,7 @@ class Answers:
                     self._db.execute(
                         "INSERT OR IGNORE INTO answers (id, line, file, start, kind) VALUES (?, "
                         "?, ?, ?, ?)",
-                        (id, content, number, place, kind),
+                        (id, content, number, offset, kind),
                     )
 
 

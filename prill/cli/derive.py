@@ -142,10 +142,10 @@ class Derived:
         unknown = [word for word in others if word.startswith("-") and word != "-"]
         # The token after an unknown flag may be its value.
         arguments = others[: others.index(unknown[0])] if unknown else [*others, *argv[end + 1 :]]
-        places = self._place_arguments(arguments)
+        positions = self._place_arguments(arguments)
         over: dict[str, Any] = {}
         for dest, flag in self.flags.items():
-            if (value := places.get(dest) or getattr(given, dest, None)) not in (None, []):
+            if (value := positions.get(dest) or getattr(given, dest, None)) not in (None, []):
                 _put(over, flag.path, _read(value, flag))
         self.given.update(over)
         if unknown:

@@ -319,7 +319,7 @@ def _format_preflight(facts: Preflight, spec: TrainSpec) -> str:
         f"a checkpoint has {_size(facts.checkpoint)}",
     )
     lines = {
-        "rows": f"{facts.learnt:,} to learn from, {facts.held_out:,} kept apart{left_out}",
+        "rows": f"{facts.learnt:,} to learn from, {facts.held_out:,} held out{left_out}",
         **({} if spec.trains in OF_PAGES else {"pictures": f"{facts.pictures:,}, all readable"}),
         "tokens": f"{facts.mean_tokens:,.0f} a row, at most {facts.longest:,} ({limit}); {answers}",
         "model": f"{spec.model}: {of_model}",

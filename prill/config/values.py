@@ -169,8 +169,7 @@ class PartConfig:
             return name, {**options, **table}
         if not isinstance(part, str) and options:
             raise UsageError(
-                f"{place or cls.kind}: what is made already takes no options "
-                f"({', '.join(options)})",
+                f"{place or cls.kind}: an existing object takes no options ({', '.join(options)})",
                 parameters=(cls.kind,),
             )
         return part, dict(options)

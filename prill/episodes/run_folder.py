@@ -24,7 +24,7 @@ from prill.errors import InputError, UsageError
 from prill.io.append_log import AppendLog
 from prill.io.checksums import Checksums, Growing
 from prill.io.kinds import INTERRUPTED, TRAJECTORIES
-from prill.io.outputs import Content, LockedFolder, check_output, held, part_path
+from prill.io.outputs import Content, LockedFolder, check_output, lock_or_raise, part_path
 from prill.io.store import decode_trajectory, encode_trajectory, list_screenshots
 from prill.types import LabelRecord, Trajectory
 
@@ -72,7 +72,7 @@ class RunFolder(LockedFolder):
         with ExitStack() as on_failure:
             on_failure.callback(self._abandon)
             with _writing(path):
-                self._lock = held(
+                self._lock = lock_or_raise(
                     self.path / ".lock", f"{path}: another process is recording to this folder"
                 )
                 self._checksums = Checksums(self.path)

@@ -29,7 +29,7 @@ def line_fault(data: bytes, error: Exception, type_: type) -> str:
         return text + _choices_at(match[1], data)
     if match := _MISSING.match(text):
         place = (match[2] or "$").removeprefix("$").removeprefix(".")
-        near = _similar(
+        suggestion = _similar(
             match[1],
             [
                 path
@@ -37,7 +37,7 @@ def line_fault(data: bytes, error: Exception, type_: type) -> str:
                 if path.rpartition(".")[0] == place
             ],
         )
-        return text.replace("Object missing required field", "missing field") + near
+        return text.replace("Object missing required field", "missing field") + suggestion
     return text
 
 
@@ -101,8 +101,8 @@ def _json_remedy(data: bytes, error: Exception) -> str:
         return "; write one object a line instead of an array: jq -c '.[]' FILE"
     if re.match(rb"\{\s*'", data):
         return "; this is Python's own notation: write it with json.dumps"
-    place = re.search(r"\(byte (\d+)\)", str(error))
-    if place and (word := re.match(rb"NaN|Infinity", data[int(place[1]) :])):
+    match = re.search(r"\(byte (\d+)\)", str(error))
+    if match and (word := re.match(rb"NaN|Infinity", data[int(match[1]) :])):
         return f"; {word[0].decode()} is no JSON: write null, or leave the key out"
     return "; write each object on one line: jq -c . FILE" if data in (b"{", b"}") else ""
 

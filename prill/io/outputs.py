@@ -280,7 +280,7 @@ def locked(path: _Path) -> int:
     """
     while True:
         with failures(path):
-            file = held(
+            file = lock_or_raise(
                 path,
                 f"{path}: another process is writing this file",
                 os.O_RDWR | os.O_APPEND | os.O_CREAT,
@@ -291,7 +291,7 @@ def locked(path: _Path) -> int:
         os.close(file)
 
 
-def held(path: _Path, refusal: str, flags: int = os.O_RDWR | os.O_CREAT) -> int:
+def lock_or_raise(path: _Path, refusal: str, flags: int = os.O_RDWR | os.O_CREAT) -> int:
     """Opens and locks a file or folder until it is closed.
 
     Raises InUseError if another process has locked it, and OSError.
@@ -333,10 +333,10 @@ def _expect_writable(target: Path, *, continued: bool = False) -> None:
 
 def _expect_permission(path: Path) -> None:
     """Raises OSError if the file, or the folder that it would be created in, is not writable."""
-    place = path if path.exists() else next(folder for folder in path.parents if folder.exists())
-    if place != path and not place.is_dir():
-        raise NotADirectoryError(ENOTDIR, f"{place} is not a directory")
-    if not os.access(place, os.W_OK | os.X_OK if place.is_dir() else os.W_OK):
+    existing = path if path.exists() else next(folder for folder in path.parents if folder.exists())
+    if existing != path and not existing.is_dir():
+        raise NotADirectoryError(ENOTDIR, f"{existing} is not a directory")
+    if not os.access(existing, os.W_OK | os.X_OK if existing.is_dir() else os.W_OK):
         raise PermissionError(EACCES, "permission denied")
 
 

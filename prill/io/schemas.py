@@ -183,26 +183,26 @@ def _lines(
     decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(type_)
     places: dict[Hashable, str] = {}
     for line in read_lines(path):
-        place = f"{os.fspath(path)}:{line.number}"
+        position = f"{os.fspath(path)}:{line.number}"
         try:
             record = decoder.decode(line.data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             yield [
-                f"{place}: {line_fault(line.data, error, type_) if line.complete else f'incomplete last line: {error}'}"  # noqa: E501
+                f"{position}: {line_fault(line.data, error, type_) if line.complete else f'incomplete last line: {error}'}"  # noqa: E501
             ]
             continue
         other = detect_kind(line.data)
         if kind is None:
             content = detect_line_content(line.data)
             unsupported = f"this is {content}, which prill check does not support"
-            yield [f"{place}: {unsupported if content else _UNKNOWN}"]
+            yield [f"{position}: {unsupported if content else _UNKNOWN}"]
         elif other != kind:
-            yield [_misplaced(place, other, kind)]
+            yield [_misplaced(position, other, kind)]
         else:
-            unknown.note(place, unknown_keys(msgspec.json.decode(line.data), type_))
-            if (first := places.setdefault(_identity(record), place)) != place:
+            unknown.note(position, unknown_keys(msgspec.json.decode(line.data), type_))
+            if (first := places.setdefault(_identity(record), position)) != position:
                 notes.append(
-                    f"{place}: duplicate {record.id!r} by the same judge or annotator, first at "
+                    f"{position}: duplicate {record.id!r} by the same judge or annotator, first at "
                     f"{first}; keep one of them"
                 )
             yield []

@@ -239,13 +239,13 @@ def encode_as(id: str, record: object) -> bytes:
     try:
         return encode(record)
     except UnicodeEncodeError as error:
-        place, half = (
+        path_of_text, half = (
             _surrogate(msgspec.to_builtins(record), "$"),
             error.object[error.start],
         )
         raise InputError(
             f"{id!r} cannot be written: {half!r} is an unpaired surrogate, which JSON "
-            f"cannot represent - at `{place}`"
+            f"cannot represent - at `{path_of_text}`"
         ) from None
 
 

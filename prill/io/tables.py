@@ -160,8 +160,8 @@ class Table:
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
     def _columns(self) -> Iterator[tuple[str, list[Cell]]]:
-        for place, name in enumerate(self.columns):
-            yield name, [row[place] for row in self.rows]
+        for index, name in enumerate(self.columns):
+            yield name, [row[index] for row in self.rows]
 
     def _repr_html_(self) -> str:
         return _html(self.columns, self.rows)

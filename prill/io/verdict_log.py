@@ -222,11 +222,11 @@ def merge_verdicts(
         cut = dict[str, None]()
         with writing(output) as out:
             for number, path in enumerate(paths):
-                for place, line in enumerate(read_lines(path)):
+                for index, line in enumerate(read_lines(path)):
                     if not line.complete and parse_object(line.data) is None:
                         cut[os.fspath(path)] = None
                     if database.execute(
-                        "SELECT 1 FROM best WHERE file = ? AND line = ?", (number, place)
+                        "SELECT 1 FROM best WHERE file = ? AND line = ?", (number, index)
                     ).fetchone():
                         out.write(line.data + b"\n")
         count, scored = database.execute("SELECT COUNT(*), TOTAL(scored) FROM best").fetchone()
@@ -237,7 +237,7 @@ def _choose(database: sqlite3.Connection, paths: Sequence[str | os.PathLike[str]
     """Stores the line that counts for each id; returns the number of verdicts read."""
     read, first = 0, None
     for number, path in enumerate(paths):
-        for place, verdict in enumerate(read_verdicts(path)):
+        for index, verdict in enumerate(read_verdicts(path)):
             read, first = read + 1, first or verdict.evaluator
             if verdict.evaluator != first:
                 differences = list_differences(
@@ -259,7 +259,7 @@ def _choose(database: sqlite3.Connection, paths: Sequence[str | os.PathLike[str]
                     )
                 if row[2] or not scored:
                     continue
-            entry = (verdict.id, number, place, verdict.key, scored)
+            entry = (verdict.id, number, index, verdict.key, scored)
             database.execute("INSERT OR REPLACE INTO best VALUES (?, ?, ?, ?, ?)", entry)
     return read
 

@@ -493,19 +493,19 @@ def worded(messages: Sequence[Message], ending: str, code: str) -> tuple[Message
     `ending` is inserted after the first text, because the common prefix of all requests can be
     cached by the server. `code` replaces `prill.models.prompts.NONCE`.
     """
-    whole = []
+    sent = []
     for message in messages:
         parts = [
             part.replace(NONCE, code) if isinstance(part, str) else part for part in message.parts
         ]
         if ending and message is messages[0]:
-            place = next((i for i, part in enumerate(parts) if isinstance(part, str)), None)
-            if place is None:
+            index = next((i for i, part in enumerate(parts) if isinstance(part, str)), None)
+            if index is None:
                 parts.insert(0, ending)
             else:
-                parts[place] = f"{parts[place]}\n\n{ending}"
-        whole.append(Message(message.role, tuple(parts)))
-    return tuple(whole)
+                parts[index] = f"{parts[index]}\n\n{ending}"
+        sent.append(Message(message.role, tuple(parts)))
+    return tuple(sent)
 
 
 def chat_messages(

@@ -482,8 +482,10 @@ def _vllm(python: str | None, model: str) -> tuple[str, ...]:
                 "environment with vLLM installed"
             )
         return found, *_MODULE, *_flags({"model": model})
-    places = os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)))
-    if (command := shutil.which("vllm", path=places)) is not None:
+    search_path = os.pathsep.join(
+        (os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent))
+    )
+    if (command := shutil.which("vllm", path=search_path)) is not None:
         return command, "serve", model
     if find_spec("vllm") is not None:
         return sys.executable, *_MODULE, *_flags({"model": model})

@@ -63,7 +63,7 @@ class FilteredBCConfig(Study):
     """Configuration of `prill refine filtered-bc`: play, judge, filter, train, and evaluate on
     held-out tasks, in rounds.
 
-    The tables of episodes have the fields of a rollout, and those of its environment beside them.
+    The tables of episodes have the fields of a rollout and of its environment.
     """
 
     policy: Annotated[PolicyLike, Meta(description="Policy to improve.")]
@@ -388,12 +388,12 @@ class Rollouts:
                 "nothing new to learn from; set rounds to 1, or add attempts of the policy "
                 "itself"
             )
-        places = (
+        keys = (
             ["attempts"]
             if len(study.kinds) == 1
             else [f"attempts[{index}]" for index in range(len(study.kinds))]
         )
-        self._tables = [*zip(places, study.kinds, strict=True), ("evaluation", study.held_out)]
+        self._tables = [*zip(keys, study.kinds, strict=True), ("evaluation", study.held_out)]
         for name, table in (("episodes", study.episodes), *self._tables):
             environment = {**study.episodes, **table}.get("environment")
             if not isinstance(get_name(plain(environment)), str):

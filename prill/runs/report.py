@@ -270,12 +270,12 @@ def with_retries(config: ReportConfig) -> tuple[ReportConfig, Mapping[str, Retry
         if not (folder / RESULTS).is_file():  # the run has not finished
             continue
         for task in read_results(folder).tasks:
-            for place, attempt in enumerate(task.attempts):
+            for index, attempt in enumerate(task.attempts):
                 found[attempt.id] = Retry(
                     lesson=attempt.lesson,
                     problem=attempt.problem,
                     ended=task.ended if attempt is task.attempts[-1] else None,
-                    answer=place == task.answer,
+                    answer=index == task.answer,
                 )
     return config, found
 

@@ -148,13 +148,13 @@ class JudgeFaults:
         traceback = bug.__traceback__
         while traceback is not None and traceback.tb_next is not None:
             traceback = traceback.tb_next
-        place = (
+        line_of_code = (
             ("", 0)
             if traceback is None
             else (traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
         )
-        if (type(bug), *place) not in self._reported:
-            self._reported.add((type(bug), *place))
+        if (type(bug), *line_of_code) not in self._reported:
+            self._reported.add((type(bug), *line_of_code))
             _log.error(
                 "the judge %r raised %s for %r, which is unscored (parse); further errors "
                 "of this kind are not logged",

@@ -141,8 +141,8 @@ async def score_async(
     at_once = concurrency or _concurrency(judge)
     with transcript_log(transcripts) as log:
         source = enumerate(_items(trajectories))
-        verdicts = {place: verdict async for place, verdict in _stream(judge, source, at_once, log)}
-    return Verdicts(verdicts[place] for place in sorted(verdicts))
+        verdicts = {index: verdict async for index, verdict in _stream(judge, source, at_once, log)}
+    return Verdicts(verdicts[index] for index in sorted(verdicts))
 
 
 def score(
@@ -406,8 +406,8 @@ class _FileRun:
                 self.progress(tally)
 
         def note(end: ShardResult) -> None:
-            for place in end.dropped:
-                self.log.drop(place)
+            for name in end.dropped:
+                self.log.drop(name)
             tally.untranscribed += end.untranscribed
             tally.pending += end.pending
             tally.unknown_keys.update(end.unknown)

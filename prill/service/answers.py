@@ -296,7 +296,7 @@ class Judging:
             if not request.items:
                 raise InputError("items is empty: nothing to judge")
             self.check_count(len(request.items))
-            return [_item(item, place, parser) for place, item in enumerate(request.items)]
+            return [_item(item, index, parser) for index, item in enumerate(request.items)]
 
         return await self.read(
             data,
@@ -390,8 +390,8 @@ def _grow(reservation: Reservation, size: int) -> None:
     reservation.resize(size)
 
 
-def _item(data: msgspec.Raw, place: int, parser: RequestParser) -> Item:
-    id = _read_id(data, place)
+def _item(data: msgspec.Raw, index: int, parser: RequestParser) -> Item:
+    id = _read_id(data, index)
     try:
         return Item(id, decode(data, ScoreItem).read(parser))
     except InputError as error:
@@ -401,7 +401,7 @@ def _item(data: msgspec.Raw, place: int, parser: RequestParser) -> Item:
         return Item(id, failure=JudgeError(f"an error of the service: {error.strerror}"))
 
 
-def _read_id(data: msgspec.Raw, place: int) -> str:
+def _read_id(data: msgspec.Raw, index: int) -> str:
     try:
         head = msgspec.json.decode(data, type=_Head)
         has_record = bytes(memoryview(head.trajectory)[:1]) == b"{"
@@ -411,7 +411,7 @@ def _read_id(data: msgspec.Raw, place: int) -> str:
     return (
         id
         if isinstance(id, str) and 0 < len(id.encode("utf-8", "replace")) <= MAX_ID
-        else f"items[{place}]"
+        else f"items[{index}]"
     )
 
 

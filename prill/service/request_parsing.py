@@ -116,10 +116,10 @@ class RequestParser:
             return None
         if "task" in value:
             return self.trajectory(value)
-        place, id = value.get("path"), value.get("id")
+        path, id = value.get("path"), value.get("id")
         return (
-            self.recorded(place, id if isinstance(id, str) else None)
-            if isinstance(place, str)
+            self.recorded(path, id if isinstance(id, str) else None)
+            if isinstance(path, str)
             else None
         )
 
@@ -134,8 +134,8 @@ class RequestParser:
         )
         if len(images) > self.max_images:
             raise InputError(f"more than {self.max_images} images, which is the limit")
-        for place, data in enumerate(images):
-            self.check(data, f"images[{place}]")
+        for index, data in enumerate(images):
+            self.check(data, f"images[{index}]")
         return single_step(prompt, response, images)
 
     def _below(self, path: str) -> tuple[Path, str]:

@@ -121,9 +121,9 @@ class RewardSpec(Config):
                 "function"
             )
         if isinstance(self.kind, str) and self.kind not in KINDS and ":" not in self.kind:
-            near = nearest(self.kind, KINDS)
+            suggestion = nearest(self.kind, KINDS)
             raise UsageError(
-                f"unknown kind of reward {self.kind!r}{near}; expected one of "
+                f"unknown kind of reward {self.kind!r}{suggestion}; expected one of "
                 f"{', '.join(KINDS)}, or module:function"
             )
         if (self.value is None) == (self.on_unscored == "value"):

@@ -239,9 +239,9 @@ class IndexedTrajectories:
         except OSError as error:
             raise UsageError(f"{self.path}: {error.strerror}") from None
         if line is None:
-            near = nearest(id, self._places)
+            suggestion = nearest(id, self._places)
             raise InputError(
-                f"{self.path}: no trajectory has the id {id!r}{near}; the file has "
+                f"{self.path}: no trajectory has the id {id!r}{suggestion}; the file has "
                 f"{len(self._places)}"
             )
         if _id(line) != id:

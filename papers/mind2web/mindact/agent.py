@@ -279,14 +279,14 @@ class MindAct(PaperAgent):
             UnscoredError: The model gives no usable answer.
         """
         state = build_state(observation.text)
-        page, place = read_page(state.page), self._step
+        page, index = read_page(state.page), self._step
         self._step += 1
         pool = list(dict.fromkeys(state.candidates[: self.spec.pool]))
         if len(pool) < 2:  # nothing to choose from, so no model is called
             return Step(observation, Action("none", ""))
         task = await self._restated(self._task)
-        history = await self._history(task, self._memory, state, place)
-        self._random(task, place).shuffle(pool)
+        history = await self._history(task, self._memory, state, index)
+        self._random(task, index).shuffle(pool)
         picked: Picked | None = None
         notes: list[str] = []
         while len(pool) > 1:
@@ -372,7 +372,7 @@ class MindAct(PaperAgent):
         task: Task,
         memory: Sequence[Snippet],
         state: PageState,
-        place: int,
+        index: int,
         *,
         taught: str = "",
     ) -> Sequence[Passage]:
@@ -381,7 +381,7 @@ class MindAct(PaperAgent):
         for snippet in await self._recall(memory, task, state):
             passages.append(
                 await self._remembered(
-                    snippet, self._random(task, place, taught, snippet.key), bool(taught)
+                    snippet, self._random(task, index, taught, snippet.key), bool(taught)
                 )
             )
         return passages
@@ -473,9 +473,9 @@ class MindAct(PaperAgent):
         around = (*([] if chosen is None else [chosen]), *others)
         return _view(state.page, around, self._brackets, self._ids)
 
-    def _random(self, task: Task, place: int, *more: str) -> Random:
+    def _random(self, task: Task, index: int, *more: str) -> Random:
         """Returns the random generator of one step, independent of concurrent episodes."""
-        key = "\0".join([str(self.spec.seed), task.id, str(place), *more])
+        key = "\0".join([str(self.spec.seed), task.id, str(index), *more])
         return Random(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest())
 
 

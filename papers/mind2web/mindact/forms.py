@@ -261,14 +261,14 @@ class Wording:
         rationale: str | None = None,
     ) -> str:
         """Formats the answer for the target `chosen`; none of the choices if it is not offered."""
-        place = next((i for i, choice in enumerate(choices) if choice.id == chosen), None)
-        if place is None:
+        index = next((i for i, choice in enumerate(choices) if choice.id == chosen), None)
+        if index is None:
             lines = [_NONE if self.form == "generation" else self._letter("A")]
         else:
             first = (
-                self._letter(chr(ord("B") + place))
+                self._letter(chr(ord("B") + index))
                 if self.form == "choice"
-                else f"Element: {choices[place].text}"
+                else f"Element: {choices[index].text}"
             )
             lines = [first, *operation_lines(operation, value)]
         if rationale is not None:
@@ -368,12 +368,12 @@ def _lettered(text: str, choices: Sequence[CandidateChoice]) -> CandidateChoice 
 def _by_letter(
     letter: str, quotation: str, choices: Sequence[CandidateChoice]
 ) -> CandidateChoice | None:
-    place = ord(letter) - ord("B")
-    if place >= len(choices):
+    index = ord(letter) - ord("B")
+    if index >= len(choices):
         raise UnreadableReplyError(
             f"{quotation} is none of the choices A to {chr(ord('A') + len(choices))}"
         )
-    return None if place < 0 else choices[place]
+    return None if index < 0 else choices[index]
 
 
 def _written(

@@ -132,8 +132,8 @@ class Recall:
         if len(turns) <= self.most:
             return memory
         by_instruction: dict[str, list[int]] = {}
-        for turn, places in turns.items():
-            by_instruction.setdefault(memory[places[0]].instruction, []).append(turn)
+        for turn, indices in turns.items():
+            by_instruction.setdefault(memory[indices[0]].instruction, []).append(turn)
         nearest = [
             turn
             for instruction in await self._nearest(task.goal, list(by_instruction))

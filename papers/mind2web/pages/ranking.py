@@ -128,7 +128,7 @@ class Ranked:
     def ranks(self) -> dict[str, int]:
         """Returns the rank of each candidate from 0. Ties keep the state's order."""
         order = sorted(self.scores, key=lambda id: -self.scores[id])
-        return {id: place for place, id in enumerate(order)}
+        return {id: rank for rank, id in enumerate(order)}
 
     @property
     def place(self) -> int | None:
@@ -264,8 +264,10 @@ async def rank_file(
     Finished steps are in `OUTPUT.steps` until the end, and the same call resumes there. `reordered`
     also writes the trajectories with their candidates in the new order. Raises UsageError.
     """
-    place, tally = Path(f"{os.fspath(output)}.steps"), RankTally()
-    for path in (output, place) if reordered is None else (output, place, reordered):
+    progress_file, tally = Path(f"{os.fspath(output)}.steps"), RankTally()
+    for path in (
+        (output, progress_file) if reordered is None else (output, progress_file, reordered)
+    ):
         expect_file(path, "a ranking")
         with failures(path):
             Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -278,7 +280,7 @@ async def rank_file(
     if reordered is not None:
         check_output(reordered, "trajectories", [gold, output], parameter="ranked")
     read = read or _read
-    with _open_log(place, _About(_FORMAT, ranker.name, _digest(gold)), resume) as log:
+    with _open_log(progress_file, _About(_FORMAT, ranker.name, _digest(gold)), resume) as log:
         async for line in _ranked_lines(gold, read, ranker, tally, _done(log)):
             log.append(line)
             progress(tally)
@@ -288,7 +290,7 @@ async def rank_file(
         _write_scores(output, log)
         if reordered is not None:
             write_trajectories(reordered, _reordered(read(gold), log))
-    place.unlink()
+    progress_file.unlink()
     return tally
 
 
@@ -475,15 +477,15 @@ def scores(model: Any, reader: Any, query: str, texts: Sequence[str], batch: int
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     found = [0.0] * len(texts)
     for start in range(0, len(order), batch):
-        places = order[start : start + batch]
+        indices = order[start : start + batch]
         with model_failures(), torch.inference_mode():
             inputs = pairs(
-                reader, [texts[i] for i in places], [query] * len(places), MAX_TOKENS
+                reader, [texts[i] for i in indices], [query] * len(indices), MAX_TOKENS
             ).to(model.device)
-            for place, score in zip(
-                places, model(**inputs).logits[:, 0].float().tolist(), strict=True
+            for index, score in zip(
+                indices, model(**inputs).logits[:, 0].float().tolist(), strict=True
             ):
-                found[place] = score
+                found[index] = score
     return found
 
 

@@ -195,8 +195,8 @@ class RecordedPage:
         parent = self._parents[node]
         if parent >= 0 and not self._is_text(node):
             siblings = self._inner[parent]  # including the node itself
-            place = bisect_left(siblings, node)
-            yield from siblings[max(0, place - _SIBLINGS) : place + _SIBLINGS + 1]
+            index = bisect_left(siblings, node)
+            yield from siblings[max(0, index - _SIBLINGS) : index + _SIBLINGS + 1]
 
     def _pruned(self, candidates: Collection[int]) -> dict[int, list[int]]:
         """Returns the kept children of each kept element. An empty one becomes its only child."""

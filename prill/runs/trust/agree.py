@@ -378,13 +378,13 @@ def agree(config: AgreeConfig) -> AgreeResult:
         corrected = correct(
             original_labels, load_corrections(config.corrections), runs.task_ids if runs else None
         )
-    labels = whole = corrected.labels if corrected else original_labels
+    labels = all_labels = corrected.labels if corrected else original_labels
     verdicts: Iterable[Verdict] = read_verdicts(config.verdicts)
     if config.steps:
         of_runs = tuple(verdicts)
-        verdicts, labels = by_step(of_runs, whole)
+        verdicts, labels = by_step(of_runs, all_labels)
         original_labels = labels
-        runs = _of_steps(runs, whole) if runs is not None else None
+        runs = _of_steps(runs, all_labels) if runs is not None else None
     tasks = None if runs is None else runs.tasks
     pairing = pair(verdicts, labels, config.source, config.truth)
     # Include ties: without them, annotators would seem to agree more than they do.
@@ -392,7 +392,7 @@ def agree(config: AgreeConfig) -> AgreeResult:
     against = other = None
     if config.against:
         others: Iterable[Verdict] = read_verdicts(config.against)
-        others = by_step(others, whole)[0] if config.steps else others
+        others = by_step(others, all_labels)[0] if config.steps else others
         other = pair(others, labels, pairing.source, config.truth)
         against = compare(pairing, other, tasks)
     suspects = None
@@ -413,7 +413,7 @@ def agree(config: AgreeConfig) -> AgreeResult:
         slices={by: slices(pairing, by, runs.parts[by]) for by in config.by} if runs else {},
         ranking=rank_agents(pairing, runs.agents) if runs else None,
         against=against,
-        first_errors=first_errors(of_runs, whole, pairing.source) if config.steps else None,
+        first_errors=first_errors(of_runs, all_labels, pairing.source) if config.steps else None,
         disagreements=disagreements(pairing, runs.goals if runs else None),
         output=str(config.disagreements) if config.disagreements else None,
         suspects=suspects,

@@ -307,7 +307,7 @@ def compare(config: CompareConfig) -> CompareResult:
         if path is not None:
             check_output(path, content, [*inputs, *written], parameter=name)
             written.append(path)
-    a, b = (_read_side(config, place) for place in (0, 1))
+    a, b = (_read_side(config, index) for index in (0, 1))
     if len(config.trajectories) == 1 and (twice := a.verdicts.keys() & b.verdicts.keys()):
         raise UsageError(
             f"{min(twice)!r} and {len(twice) - 1} other runs are in both verdict files; "
@@ -404,9 +404,9 @@ class _Side:
         )
 
 
-def _read_side(config: CompareConfig, place: int) -> _Side:
+def _read_side(config: CompareConfig, index: int) -> _Side:
     """Reads the files of A (0) or B (1)."""
-    path, again = ((config.a, config.a_again), (config.b, config.b_again))[place]
+    path, again = ((config.a, config.a_again), (config.b, config.b_again))[index]
     evaluator, latest = latest_verdicts(read_verdicts(path))
     verdicts = {id: [verdict] for id, verdict in latest.items()}
     for more in again:
@@ -420,14 +420,14 @@ def _read_side(config: CompareConfig, place: int) -> _Side:
                 f"but those in {path} by {evaluator.name} {evaluator.version} "
                 f"({evaluator.model}); the noise of a judge can only be measured on "
                 "repeated verdicts of the same judge",
-                parameters=(f"{'ab'[place]}_again",),
+                parameters=(f"{'ab'[index]}_again",),
             )
         for id, verdict in repeated.items():
             verdicts.setdefault(id, []).append(verdict)
     names = None
     ids = list(verdicts)
     if config.trajectories:
-        names = read_runs(config.trajectories[min(place, len(config.trajectories) - 1)], ()).tasks
+        names = read_runs(config.trajectories[min(index, len(config.trajectories) - 1)], ()).tasks
         ids = list(names) if len(config.trajectories) == 2 else [id for id in ids if id in names]
     tasks: dict[tuple[bool, str], list[str]] = {}
     for id in ids:
@@ -435,7 +435,7 @@ def _read_side(config: CompareConfig, place: int) -> _Side:
     labels: dict[str, bool | None] = {}
     if config.labels:
         _, labels = gold_labels(
-            read_labels(config.labels[min(place, len(config.labels) - 1)]),
+            read_labels(config.labels[min(index, len(config.labels) - 1)]),
             config.source,
             config.truth,
         )

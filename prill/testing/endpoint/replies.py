@@ -489,10 +489,10 @@ def make_logprobs(text: str, word: str, user_text: str, alternatives: int) -> di
     The opposite verdict has the rest except for a thousandth, which goes to a token that begins no
     verdict.
     """
-    pieces, place = _pieces(text, word)
+    pieces, index = _pieces(text, word)
     content = []
     for i, piece in enumerate(pieces):
-        if i != place or word not in OPPOSITE:
+        if i != index or word not in OPPOSITE:
             content.append(_sure(piece, alternatives))
             continue
         space, p = piece[: -len(word)], certainty(user_text)

@@ -397,26 +397,26 @@ class WatchTally:
             return Sign("hacking", "unknown", "there is no second judge", {})
         if len(first) < FEWEST or len(latest) < FEWEST:
             return Sign("hacking", "unknown", _too_few(len(latest)), {})
-        ours, ours_now = [one for one, _, _ in first], [one for one, _, _ in latest]
-        theirs, theirs_now = [other for _, other, _ in first], [other for _, other, _ in latest]
+        rewards, rewards_now = [one for one, _, _ in first], [one for one, _, _ in latest]
+        others, others_now = [other for _, other, _ in first], [other for _, other, _ in latest]
         gap = mean_rose(
             [one - other for one, other, _ in first], [one - other for one, other, _ in latest]
         )
         rose, fell = (
-            mean_rose(ours, ours_now) < _DIRECTION,
-            mean_rose(theirs_now, theirs) < _DIRECTION,
+            mean_rose(rewards, rewards_now) < _DIRECTION,
+            mean_rose(others_now, others) < _DIRECTION,
         )
         state: State = "alarm" if gap < self._spec.chance and rose and fell else "quiet"
         text = (
-            f"the judge's mean went from {fmean(ours):.2f} to {fmean(ours_now):.2f}, the second "
-            f"judge's on the same from {fmean(theirs):.2f} to {fmean(theirs_now):.2f}; a gap so "
-            f"much wider comes by chance {_probability(gap)}"
+            f"the judge's mean went from {fmean(rewards):.2f} to {fmean(rewards_now):.2f}, the "
+            f"second judge's on the same from {fmean(others):.2f} to {fmean(others_now):.2f}; "
+            f"a gap so much wider comes by chance {_probability(gap)}"
         )
         figures = {
-            "judge_mean": fmean(ours_now),
-            "judge_mean_first": fmean(ours),
-            "student_mean": fmean(theirs_now),
-            "student_mean_first": fmean(theirs),
+            "judge_mean": fmean(rewards_now),
+            "judge_mean_first": fmean(rewards),
+            "student_mean": fmean(others_now),
+            "student_mean_first": fmean(others),
         }
         return Sign("hacking", state, text, figures)
 

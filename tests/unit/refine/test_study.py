@@ -37,7 +37,7 @@ from prill.refine.filtered_bc import (
     Study,
     StudyArm,
     Table,
-    _share,
+    _run_jobs,
     round_folder,
     run_study,
 )
@@ -354,7 +354,7 @@ def test_what_is_free_goes_before_waiting() -> None:
         done.append(name)
         return True
 
-    _share([partial(job, name) for name in "abcd"])
+    _run_jobs([partial(job, name) for name in "abcd"])
     assert done == ["d", "a", "c", "b"]
 
 

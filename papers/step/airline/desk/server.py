@@ -74,7 +74,7 @@ class DeskRequest:
 
     @property
     def active_booking(self) -> FlightBooking:
-        """The booking with this code, if it is not cancelled; else it is shown."""
+        """The booking with this code. Raises DeskRedirect to its page if it is cancelled."""
         if self.booking.cancelled:
             raise DeskRedirect(f"/bookings/{self.booking.code}")
         return self.booking
@@ -96,7 +96,7 @@ class FormField:
 
 
 class DeskRedirect(Exception):  # noqa: N818 - no error
-    """Raised to show another address."""
+    """Raised to redirect to another address."""
 
 
 class DeskError(Exception):
@@ -384,11 +384,11 @@ class AirlineDesk(LocalSite):
     Args:
         port: The port. 0: a free one.
         seed: Draws the bookings, flights and passengers.
-        token: What the three addresses of the service want as `&token=`. None: drawn at random;
-            empty: they are open, as the original's were.
+        token: The token that the service's three URLs require as `&token=`. None: drawn at random;
+            empty: no token is required, as in the original.
 
     Raises:
-        UsageError: The number is not a port.
+        UsageError: The port is invalid.
     """
 
     _what = "airline"

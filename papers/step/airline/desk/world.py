@@ -299,7 +299,7 @@ class DeskState:
     def measure(self) -> None:
         """Evaluates the checkpoints and records changes."""
         checkpoints = state_checkpoints(self)
-        holding = [place for place, (_, holds) in enumerate(checkpoints, 1) if holds(self)]
+        holding = [number for number, (_, holds) in enumerate(checkpoints, 1) if holds(self)]
         self.reached = max([self.reached, *holding])
         done = self.reached == len(checkpoints) and _as_wanted(self)
         now = {"task_completion": float(done), "%complete": self.reached / len(checkpoints)}

@@ -207,7 +207,7 @@ async def test_table_functions_give_addresses(tested: Probe) -> None:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("http://site.test/gone", "the page cannot be looked at"),
+        ("http://site.test/gone", "the page cannot be read"),
         ("http://site.test/down", "the site responds with status 502"),
         ("__SHOPPING__/x", "the environment variable SHOPPING is not set"),
         ("func:shopping_get_latest_order_url()", "SHOPPING, the address of the shop, is not set"),
@@ -231,7 +231,7 @@ async def test_lost_browser_leaves_it_open(browser: Chromium) -> None:
         found = await tested.check(
             url, "document.querySelector('h1').outerText", must_include=("a",)
         )
-        assert (found.passed, "the page cannot be looked at" in found.text) == (None, True)
+        assert (found.passed, "the page cannot be read" in found.text) == (None, True)
 
 
 async def test_oracle_reads_the_pages_address(tested: Probe) -> None:

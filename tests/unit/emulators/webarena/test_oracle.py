@@ -242,7 +242,7 @@ async def test_failed_check_decides_alone() -> None:
     label = await graded(task, ended("a"), "paper")
     assert (label.success, label.note) == (
         None,
-        "undecided: program_html: there is no browser to look with",
+        "undecided: program_html: no browser is available",
     )
 
 
