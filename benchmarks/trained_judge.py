@@ -39,7 +39,8 @@ FOLDS, CHARS, DRAWS = 5, 420, 2000
 
 def main() -> int:
     folder = Path(sys.argv[1])
-    by, epochs = (*sys.argv[2:], "goal", "1")[:2]
+    by = sys.argv[2] if len(sys.argv) > 2 else "goal"
+    epochs = sys.argv[3] if len(sys.argv) > 3 else "1"
     data = Path(os.environ.get("PRILL_DATA") or Path(__file__).parents[2] / "shared" / "data")
     data /= "miniwob_turk"
     if not data.is_dir():

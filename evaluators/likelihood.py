@@ -57,9 +57,9 @@ class LikelihoodJudge(ModelJudge):
     """A judge that scores how likely the request is, given the actions and the last state.
 
     The score is the geometric mean of the request's three lowest token probabilities. It is not a
-    probability of success before `prill calibrate`. The model must run in this process (`local:`).
-    The agent's answer and thoughts are not shown, since they can repeat the request; requests whose
-    only result is an answer cannot be judged in this way.
+    probability of success before `prill calibrate`. The model must run in this process (`embedded`,
+    `local:`). The agent's answer and thoughts are not shown, since they can repeat the request;
+    requests whose only result is an answer cannot be judged in this way.
 
     Args:
         model: The model that reads the run.

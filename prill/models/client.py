@@ -263,10 +263,10 @@ class OpenAIModel:
         `reply.usage`; inside `prill.models.ledger.metered`, it is also counted if this method
         raises. A cached answer costs nothing.
         """
-        if isinstance(form, GivenReply):
+        if isinstance(form, GivenReply) and not form.tokens:
             raise EndpointError(
                 f"{self.name} does not return the log-probabilities of a given text; use a model "
-                "in this process, such as local:embedded"
+                "in this process, such as embedded or local:embedded"
             )
         paths = sorted(
             {part.path for message in messages for part in message.parts if isinstance(part, Image)}

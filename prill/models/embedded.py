@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import hashlib
+import http.client
 import json
 import os
 import threading
@@ -15,14 +17,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Self, Unpack
+from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from prill.errors import EndpointError, MissingExtraError, UsageError
+from prill.errors import EndpointError, MissingExtraError, UnparsableError, UsageError
 from prill.models.client import OpenAIModel
 from prill.models.ledger import Ledger, Price
-from prill.models.local.embedded_weights import bundled_gguf, eight_bit_gguf
-from prill.models.replies import ReplyFormat, WordFormat
+from prill.models.local.embedded_weights import adapter_gguf, bundled_gguf, eight_bit_gguf
+from prill.models.replies import GivenReply, ReplyFormat, WordFormat
 from prill.models.request import (
     CacheOption,
     RepetitionPenalty,
@@ -41,7 +44,7 @@ _CONTEXT = 4096
 # tokens a second.
 _THOUGHT_CHARS, _OWN_THOUGHT_CHARS = 120, 1_000
 _MAX_SERVERS = 4
-_servers: dict[tuple[str, int, int], Any] = {}
+_servers: dict[tuple[str, str, int, int], Any] = {}
 _starting = threading.Lock()
 
 
@@ -55,7 +58,7 @@ class EmbeddedModel:
     by one server with all cores but one.
 
     Raises:
-        UsageError: The file does not exist.
+        UsageError: A file does not exist, or the adapter does not fit the model.
     """
 
     def __init__(
@@ -64,6 +67,13 @@ class EmbeddedModel:
             str | None, Meta(description="GGUF file to use instead of the bundled one.")
         ] = None,
         *,
+        adapter: Annotated[
+            str | None,
+            Meta(
+                description="LoRA adapter of the model: a GGUF file, or a PEFT folder, "
+                "which is converted once."
+            ),
+        ] = None,
         temperature: Temperature = None,
         top_p: TopP = None,
         top_k: TopK = None,
@@ -74,6 +84,8 @@ class EmbeddedModel:
         self.gguf = gguf or bundled_gguf()
         if not Path(self.gguf).is_file():
             raise UsageError(f"{self.gguf}: no such file")
+        self.adapter = adapter
+        self._adapter_file = adapter_gguf(adapter, self.gguf) if adapter else None
         self._small = gguf is None
         self._shape = (min(cores, _MAX_SERVERS), 1) if self._small else (1, max(1, cores - 1))
         self._cache = cache
@@ -88,14 +100,15 @@ class EmbeddedModel:
 
     @property
     def name(self) -> str:
-        """Returns `embedded/` and the file's name, with sampling settings other than temperature
-        0.
+        """Returns `embedded/` and the names of file and adapter, with sampling settings other than
+        temperature 0.
         """
         return f"{self._plain_name}{self._sampling.suffix}"
 
     @property
     def _plain_name(self) -> str:
-        return f"embedded/{Path(self.gguf).stem}{'-as-Q8_0' if self._small else ''}"
+        tuned = f"+{Path(self.adapter).resolve().stem}" if self.adapter else ""
+        return f"embedded/{Path(self.gguf).stem}{'-as-Q8_0' if self._small else ''}{tuned}"
 
     @property
     def concurrency(self) -> int:
@@ -142,19 +155,25 @@ class EmbeddedModel:
         idlest = self._load.index(min(self._load))
         self._load[idlest] += 1
         try:
-            return await self._clients[idlest].complete(
+            if isinstance(form, GivenReply):
+                url = self._clients[idlest].endpoint.base_url
+                form = replace(form, tokens=await asyncio.to_thread(_tokens, url, form.text))
+            reply = await self._clients[idlest].complete(
                 messages, form=form, max_tokens=max_tokens, prompt=prompt
             )
         finally:
             self._load[idlest] -= 1
+        if isinstance(form, GivenReply) and reply.tokens:  # without the token that ends the reply
+            return replace(reply, tokens=reply.tokens[: len(form.tokens)])
+        return reply
 
     def _start(self) -> None:
         count, threads = self._shape
         with _starting:
             if self._clients:
                 return
-            gguf = self._weights()
-            urls = [f"{_server(gguf, threads, number)}/v1" for number in range(count)]
+            gguf, adapter = self._weights(), str(self._adapter_file or "")
+            urls = [f"{_server(gguf, adapter, threads, number)}/v1" for number in range(count)]
             self._load = [0] * count
             clients = [self._client(url) for url in urls]
             for client in clients:
@@ -181,6 +200,9 @@ class EmbeddedModel:
         # Cached replies must not depend on the port, so the key uses the file's name and size,
         # which are enough to distinguish models.
         model.endpoint.origin = f"{name} {Path(self.gguf).stat().st_size}"
+        if self._adapter_file:
+            with self._adapter_file.open("rb") as file:
+                model.endpoint.origin += f" {hashlib.file_digest(file, 'sha256').hexdigest()}"
         model._sampling = self._sampling
         return model
 
@@ -189,6 +211,21 @@ class _Embedded(OpenAIModel):
     """A model on a server of this process: its calls cost nothing."""
 
     PRICE = Price(0.0, 0.0)
+
+    def _request(
+        self,
+        messages: Sequence[Message],
+        form: Form | None,
+        max_tokens: int,
+        code: str,
+        tokens: int | None = None,
+    ) -> tuple[tuple[Message, ...], dict[str, Any]]:
+        request, fields = super()._request(messages, form, max_tokens, code, tokens)
+        if isinstance(form, GivenReply):
+            # A grammar of token numbers admits this one reply; the log-probabilities are those
+            # from before it.
+            fields["grammar"] = f"root ::= {' '.join(f'<[{token}]>' for token in form.tokens)}"
+        return request, fields
 
 
 class _WordFirst(_Embedded):
@@ -215,16 +252,40 @@ class _WordFirst(_Embedded):
         return request, fields
 
 
-def _server(gguf: str, threads: int, number: int) -> str:
+def _tokens(url: str, text: str) -> tuple[int, ...]:
+    """Returns the text's tokens in the vocabulary of the model on a server of this process.
+
+    Raises UnparsableError if a token is a part of a character, which grammars cannot request.
+    """
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+    try:
+        request = json.dumps({"content": text, "with_pieces": True})
+        connection.request("POST", "/tokenize", request)
+        tokens = json.loads(connection.getresponse().read())["tokens"]
+    finally:
+        connection.close()
+    if not all(isinstance(token["piece"], str) for token in tokens):
+        raise UnparsableError(
+            "llama.cpp cannot measure this text, as its vocabulary lacks a character; use "
+            "local:embedded"
+        )
+    return tuple(token["id"] for token in tokens)
+
+
+def _server(gguf: str, adapter: str, threads: int, number: int) -> str:
     """Returns the address of a server on the loopback interface, starting it if necessary."""
     try:
         import xllamacpp
     except ImportError:
         raise MissingExtraError("xllamacpp", "embedded") from None
-    server = _servers.get((gguf, threads, number))
+    server = _servers.get((gguf, adapter, threads, number))
     if server is None:
         params = xllamacpp.CommonParams()
         params.model.path = gguf
+        if adapter:
+            lora = xllamacpp.CommonAdapterLoraInfo()
+            lora.path, lora.scale = adapter, 1.0
+            params.lora_adapters = [lora]
         params.n_parallel, params.n_ctx = 1, _CONTEXT
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
         params.cache_ram_mib = 0
@@ -232,6 +293,7 @@ def _server(gguf: str, threads: int, number: int) -> str:
         try:
             server = xllamacpp.Server(params)
         except RuntimeError as error:
-            raise EndpointError(f"{gguf} cannot be loaded by llama.cpp: {error}") from None
-        _servers[gguf, threads, number] = server
+            files = f"{gguf} with {adapter}" if adapter else gguf
+            raise EndpointError(f"{files} cannot be loaded by llama.cpp: {error}") from None
+        _servers[gguf, adapter, threads, number] = server
     return str(server.listening_address)

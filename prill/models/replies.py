@@ -262,10 +262,12 @@ class WordFormat:
 class GivenReply:
     """A reply that is given, not generated: its tokens' log-probabilities are what is asked for.
 
-    Only models in this process (`local:`) compute them; other models raise EndpointError.
+    Only models in this process (`embedded`, `local:`) compute them; other models raise
+    EndpointError. `tokens`: the text in the model's vocabulary, which the embedded model fills in.
     """
 
     text: str
+    tokens: tuple[int, ...] = ()
     tagged = True
 
     def json_schema(self) -> dict[str, Any]:

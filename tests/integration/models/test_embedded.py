@@ -4,20 +4,32 @@ quality of its verdicts.
 
 import asyncio
 import importlib.util
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from prill.errors import EndpointError, UsageError
+from prill.errors import EndpointError, UnparsableError, UsageError
 from prill.io.cache import DiskCache
 from prill.models.calls import Room, transcribed
 from prill.models.calls import ask as ask_in_window
 from prill.models.embedded import EmbeddedModel
-from prill.models.local.embedded_weights import bundled_gguf, eight_bit_gguf
+from prill.models.local.embedded_weights import (
+    bundled_gguf,
+    eight_bit_gguf,
+    embedded_model_folder,
+)
 from prill.models.prompts import Prompt
-from prill.models.replies import ReplyFormat, WordFormat, choice_probability, word_probability
+from prill.models.replies import (
+    GivenReply,
+    ReplyFormat,
+    WordFormat,
+    choice_probability,
+    word_probability,
+)
 from prill.protocols import Image, Limits, Message
 from prill.types import Usage
 
@@ -156,3 +168,93 @@ async def test_wrong_gguf_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.gguf").write_bytes(b"not a model")
     with pytest.raises(EndpointError, match=r"bad\.gguf cannot be loaded"):
         await EmbeddedModel(str(tmp_path / "bad.gguf")).complete(ask("?"), form=FORM)
+
+
+GIVEN = 'Enter "Guadeloupe" into the field, and press Submit.'
+
+
+def total(model: Any, text: str = GIVEN) -> float:
+    """Returns the log-probability of a given reply, checked to be that reply."""
+    reply = asyncio.run(
+        model.complete(ask("1: type 'Guadeloupe'\n2: click Submit"), form=GivenReply(text))
+    )
+    tokens = reply.tokens or ()
+    assert reply.text == text and "".join(token.text for token in tokens) == text
+    return sum(token.logprob for token in tokens)
+
+
+def test_given_replies_have_the_log_probabilities_of_the_unpacked_weights() -> None:
+    pytest.importorskip("torch")
+    from prill.models.local.model import LocalModel
+
+    texts = (GIVEN, "Click the OK button.", "A café. 3×4", 'A "quoted\\text"\nin two lines')
+    embedded, local = EmbeddedModel(), LocalModel("embedded", dtype="float32")
+    for text in texts:  # eight bits a weight here, and 32 there
+        assert total(embedded, text) == pytest.approx(total(local, text), rel=0.03)
+
+
+def test_a_text_with_parts_of_characters_is_unscored_with_the_remedy() -> None:
+    with pytest.raises(UnparsableError, match="lacks a character; use local:embedded"):
+        total(EmbeddedModel(), "Ça va?")
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning:transformers")
+def test_a_peft_adapter_has_the_same_effect_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch, peft = pytest.importorskip("torch"), pytest.importorskip("peft")
+    transformers = pytest.importorskip("transformers")
+    from prill.models.local.model import LocalModel
+
+    folder = tmp_path / "tuned"
+    weights = embedded_model_folder()
+    monkeypatch.setenv("PRILL_CACHE_DIR", str(tmp_path / "cache"))
+    base = transformers.AutoModelForCausalLM.from_pretrained(weights)
+    config = peft.LoraConfig(
+        r=4, lora_alpha=8, target_modules="all-linear", init_lora_weights=False
+    )
+    torch.manual_seed(0)
+    tuned = peft.get_peft_model(base, config)
+    for name, weight in tuned.named_parameters():
+        if "lora_" in name:
+            weight.data.normal_(0, 0.1)
+    tuned.save_pretrained(folder)
+    here = EmbeddedModel(adapter=str(folder))
+    there = LocalModel(weights, adapter=folder, dtype="float32")
+    plain = total(EmbeddedModel())
+    assert here.name.endswith("-as-Q8_0+tuned")
+    assert total(here) == pytest.approx(total(there), rel=0.03)
+    assert abs(total(here) - plain) > 0.2 * abs(plain)
+    (converted,) = (tmp_path / "cache" / "weights").glob("adapter_model*.gguf")
+    assert total(EmbeddedModel(adapter=str(converted))) == total(here)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"use_dora": True}, "only a plain LoRA adapter can be converted, not use_dora"),
+        ({"peft_type": "IA3"}, "only a plain LoRA adapter can be converted, not IA3"),
+        ({"none": None}, r"lm_head.lora_A.weight cannot be converted: not a layer's projection"),
+    ],
+)
+def test_adapters_that_llama_cpp_cannot_apply_are_named(
+    changed: dict[str, Any],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    numpy_files = pytest.importorskip("safetensors.numpy")
+    monkeypatch.setenv("PRILL_CACHE_DIR", str(tmp_path / "cache"))
+    config = {"peft_type": "LORA", "lora_alpha": 8, "r": 4, **changed}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    numpy_files.save_file(
+        {"base_model.model.lm_head.lora_A.weight": np.zeros((4, 576), "float32")},
+        tmp_path / "adapter_model.safetensors",
+    )
+    with pytest.raises(UsageError, match=message):
+        EmbeddedModel(adapter=str(tmp_path))
+
+
+def test_a_missing_adapter_is_named_before_anything_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nowhere: not an adapter folder"):
+        EmbeddedModel(adapter=str(tmp_path / "nowhere"))
