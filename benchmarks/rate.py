@@ -1,67 +1,91 @@
 """Measures coverage and width of the intervals of `prill rate` on simulated runs:
-`python benchmarks/rate.py [sets] [normal]`.
+`python benchmarks/rate.py`.
 
-`normal` takes the quantile of the normal distribution instead of Student's t, which is narrower.
-
-600 runs of 120 tasks, whose success rates differ (correlation of a task's runs 0.3); labels on a
-random part of the runs. A judge has one sensitivity and specificity for all tasks.
+600 runs of 120 (or other) tasks; labels on a random part of the runs. A task's runs are independent
+(correlation 0), or the tasks' success rates differ (correlation 0.3). A judge has one sensitivity
+and specificity for all tasks. A cell has the share of 95 % intervals that hold the success rate,
+and their mean width. `--pseudo` replaces the weight of the pseudo-pairs.
 """
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass
+import argparse
 
 import numpy as np
 
-from prill.evaluators.meta import rate
+from prill.evaluators.meta import rate as module
 from prill.evaluators.meta.figure import Figure
 from prill.evaluators.meta.rate import RateEstimate, estimate_rate
 
-_MANY = 1_000_000  # degrees of freedom, at which Student's t is normal
-RUNS, TASKS, WITHIN = 600, 120, 0.3
+RUNS = 600
 JUDGES = {"perfect": (1.0, 1.0), "good": (0.9, 0.9), "fair": (0.8, 0.7), "chance": (0.5, 0.5)}
-LABELS = (10, 30, 100, 300)
-ESTIMATES = ("ppi", "rogan_gladen", "labels_alone")
-
-
-@dataclass(frozen=True)
-class Row:
-    """The share of intervals that hold the truth, and their mean width, of each estimate."""
-
-    held: tuple[float, ...]
-    width: tuple[float, ...]
+ESTIMATES = ("ppi", "labels_alone", "rogan_gladen")
 
 
 def main() -> None:
-    sets = int(sys.argv[1]) if len(sys.argv) > 1 else 500
-    if sys.argv[2:] == ["normal"]:
-        ends = rate._ends
-        rate._ends = lambda centre, variance, groups, n: ends(centre, variance, groups + _MANY, n)
-    print(
-        "| rate | judge | labels | PPI++ | Rogan-Gladen | labels alone |\n|---|---|---|---|---|---|"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for truth in (0.3, 0.1):
-        for name, quality in JUDGES.items():
-            for labels in LABELS:
-                row = simulate(truth, quality, labels, sets)
-                cells = (f"{h:.3f}, {w:.3f}" for h, w in zip(row.held, row.width, strict=True))
-                print(f"| {truth} | {name} | {labels} | {' | '.join(cells)} |")
+    parser.add_argument("--sets", type=int, default=500)
+    parser.add_argument("--tasks", type=int, default=120)
+    parser.add_argument("--labels", type=int, nargs="+", default=[10, 30, 100, 300])
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.1, 0.3, 0.5, 0.9])
+    parser.add_argument("--correlations", type=float, nargs="+", default=[0.0, 0.3])
+    parser.add_argument("--pseudo", type=float, default=module._PSEUDO)
+    args = parser.parse_args()
+    module._PSEUDO = args.pseudo
+    columns = [(correlation, rate) for correlation in args.correlations for rate in args.rates]
+    rows = [(judge, labels) for judge in JUDGES for labels in args.labels]
+    cells = {
+        (*row, *column): simulate(row, column, args.sets, args.tasks)
+        for row in rows
+        for column in columns
+    }
+    for place, name in enumerate(ESTIMATES):
+        titles = [f"{rate:g}, corr. {correlation:g}" for correlation, rate in columns]
+        print(f"\n| {' | '.join([name, 'labels', *titles])} |\n|{'---|' * (2 + len(columns))}")
+        # labels alone are the same with every judge
+        shown_rows = rows[: len(args.labels)] if name == "labels_alone" else rows
+        for row in shown_rows:
+            found = [cells[(*row, *column)][place] for column in columns]
+            shown = (f"{held:.3f}/{width:.3f}".replace("0.", ".") for held, width in found)
+            print(f"| {' | '.join([row[0], str(row[1]), *shown])} |")
+        held = np.array(
+            [cells[(*row, *column)][place][0] for row in shown_rows for column in columns]
+        )
+        print(
+            f"\n{name}: {len(held)} cells, {(held < 0.93).sum()} below .93, "
+            f"{(held > 0.97).sum()} above .97, mean {np.nanmean(held):.3f}"
+        )
 
 
-def simulate(truth: float, quality: tuple[float, float], labels: int, sets: int) -> Row:
-    """Draws `sets` sets of runs, verdicts and labels. An undefined figure is in no share."""
+def simulate(
+    row: tuple[str, int], column: tuple[float, float], sets: int, tasks: int
+) -> list[tuple[float, float]]:
+    """Returns coverage and mean width of each estimate; an undefined figure is in neither.
+
+    Args:
+        row: The judge, and the number of labels.
+        column: The correlation of a task's runs, and the success rate.
+        sets: The number of simulated sets of runs.
+        tasks: The number of tasks.
+    """
+    (judge, labels), (correlation, truth) = row, column
     generator = np.random.default_rng(labels)
     held = [list[bool]() for _ in ESTIMATES]
     widths = [list[float]() for _ in ESTIMATES]
     for _ in range(sets):
-        estimate = draw(generator, truth, quality, labels)
+        chances = np.full(tasks, truth)
+        if correlation:
+            weight = (1 - correlation) / correlation
+            chances = generator.beta(truth * weight, (1 - truth) * weight, size=tasks)
+        estimate = draw(generator, chances, JUDGES[judge], labels)
         for place, name in enumerate(ESTIMATES):
             figure: Figure = getattr(estimate, name)
             if figure.low is not None and figure.high is not None:
                 held[place].append(figure.low <= truth <= figure.high)
                 widths[place].append(figure.high - figure.low)
-    return Row(tuple(map(mean, held)), tuple(map(mean, widths)))
+    return [(mean(shares), mean(sizes)) for shares, sizes in zip(held, widths, strict=True)]
 
 
 def mean(values: list[bool] | list[float]) -> float:
@@ -70,19 +94,20 @@ def mean(values: list[bool] | list[float]) -> float:
 
 
 def draw(
-    generator: np.random.Generator, truth: float, quality: tuple[float, float], labels: int
+    generator: np.random.Generator,
+    chances: np.ndarray,
+    quality: tuple[float, float],
+    labels: int,
 ) -> RateEstimate:
-    """Computes the estimate from one set of runs."""
-    weight = (1 - WITHIN) / WITHIN
-    chances = generator.beta(truth * weight, (1 - truth) * weight, size=TASKS)
-    tasks = np.arange(RUNS) % TASKS
-    success = generator.random(RUNS) < chances[tasks]
+    """Computes the estimate from one set of runs; `chances` are the tasks' success rates."""
+    task = np.arange(RUNS) % len(chances)
+    success = generator.random(RUNS) < chances[task]
     right = generator.random(RUNS) < np.where(success, *quality)
     known = set(generator.permutation(RUNS)[:labels].tolist())
     return estimate_rate(
         (success == right).tolist(),
         [outcome if run in known else None for run, outcome in enumerate(success.tolist())],
-        tasks.tolist(),
+        task.tolist(),
     )
 
 

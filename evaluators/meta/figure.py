@@ -22,7 +22,8 @@ class Figure:
         high: The upper end of the interval. None: there is no interval.
         interval: The method. `bootstrap` resamples whole clusters; `t` is the jackknife for fewer
             than 20 clusters; `wilson` is for a share without variance between clusters, such as 0
-            or 1. None: there is no interval.
+            or 1; `beta` is for rates estimated from some labels (`estimate_rate`). None: there is
+            no interval.
         undefined: The denominator is 0, and `value` is 0 by convention.
     """
 
@@ -30,7 +31,7 @@ class Figure:
     value: float
     low: float | None = None
     high: float | None = None
-    interval: Method | Literal["wilson"] | None = None
+    interval: Method | Literal["wilson", "beta"] | None = None
     undefined: bool = False
 
     def __str__(self) -> str:

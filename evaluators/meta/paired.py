@@ -190,8 +190,7 @@ def compare_agents(tasks: Iterable[TaskRuns]) -> AgentDifference:
     bounds = ends = None
     if any(unscored):
         worst, best = (
-            _figure(np.diff(_rates(list(_completed(tasks, a, b))))[:, 0])
-            for a, b in ((True, False), (False, True))
+            _difference(list(_completed(tasks, a, b))) for a, b in ((True, False), (False, True))
         )
         bounds = (worst.value, best.value)
         if worst.low is not None and best.high is not None:
@@ -206,7 +205,7 @@ def compare_agents(tasks: Iterable[TaskRuns]) -> AgentDifference:
         unscored_b=unscored[1],
         rate_a=float(rates[:, 0].mean()),
         rate_b=float(rates[:, 1].mean()),
-        difference=_figure(difference),
+        difference=_difference(both),
         bounds=bounds,
         bounds_interval=ends,
         to_failure=to_failure,
@@ -242,10 +241,13 @@ def vote_noise(tasks: Iterable[TaskRuns]) -> Noise | None:
 
 
 def mean_difference(differences: Sequence[float], name: str = "B - A") -> Figure:
-    """Returns the mean of one difference per task, in [-1, 1], with its 95 % interval."""
+    """Returns the mean of one difference per task, in [-1, 1], with its 95 % interval.
+
+    The interval is that of one run per task: for means of several, it is wider than needed.
+    """
     import numpy as np
 
-    return _figure(np.asarray(differences, dtype=float), name)
+    return _figure(np.asarray(differences, dtype=float), name=name)
 
 
 def sign_flip(differences: Sequence[float] | NDArray[Any]) -> float:
@@ -270,15 +272,35 @@ def sign_flip(differences: Sequence[float] | NDArray[Any]) -> float:
     return float((1 + (abs((2 * drawn - 1) @ values) >= least).sum()) / (1 + _DRAWS))
 
 
-def _figure(differences: NDArray[Any], name: str = "B - A") -> Figure:
-    """Returns the mean with Student's t interval, with added tasks of difference 1 and -1."""
+def _difference(tasks: Sequence[TaskRuns]) -> Figure:
+    """Returns B minus A over tasks with scored runs of both.
+
+    The variance of a task's rate, as a share of that of a single run, is 1 for one run per task,
+    and for runs that always repeat the first; it is 1 / k for k independent runs of equal tasks,
+    and is not estimated as less.
+    """
+    import numpy as np
+
+    rates = _rates(tasks)
+    counts = [sum(map(bool, runs)) for task in tasks for runs in (task.a, task.b)]
+    single = float((rates.mean(axis=0) * (1 - rates.mean(axis=0))).sum())
+    share = float(rates.var(axis=0).sum()) / single if single > _ROUNDING else 1.0
+    least = float(np.mean(1 / np.array(counts)))
+    return _figure(np.diff(rates)[:, 0], max(least, share))
+
+
+def _figure(differences: NDArray[Any], share: float = 1.0, name: str = "B - A") -> Figure:
+    """Returns the mean with Student's t interval, with two added tasks, one of each sign.
+
+    Their squared difference is `share`, the variance of a task's rate as a share of a single run's.
+    """
     import numpy as np
     from scipy.special import stdtrit
 
     n, value = len(differences), float(differences.mean())
     if n < 2:
         return Figure(name, value)
-    padded = np.append(differences, (1.0, -1.0))
+    padded = np.append(differences, (share**0.5, -(share**0.5)))
     spread = float(stdtrit(n - 1, 0.975) * padded.std() / np.sqrt(n + 2))
     centre = float(padded.mean())
     low, high = max(-1.0, min(value, centre - spread)), min(1.0, max(value, centre + spread))

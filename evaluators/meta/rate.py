@@ -1,7 +1,9 @@
 """Estimates success rates from all verdicts and some labels: PPI++, Rogan-Gladen, labels alone.
 
 Sources: PPI++ with power tuning, Angelopoulos, Duchi and Zrnic, arXiv 2311.01453; a rate corrected
-by sensitivity and specificity, Rogan and Gladen, Am. J. Epidemiol. 107 (1978) 71.
+by sensitivity and specificity, Rogan and Gladen, Am. J. Epidemiol. 107 (1978) 71; a beta
+distribution for the interval of a rate with a given variance, Korn and Graubard, Survey Methodology
+24 (1998) 193.
 """
 
 from __future__ import annotations
@@ -16,13 +18,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Unscored = Literal["reweighted", "left-out"]
-# The weight of each of the four pseudo-pairs of verdict and label that are added for an interval,
-# similar to Haldane's correction. Without them, a judge with no error on few labels would have zero
-# variance.
-_PSEUDO = 0.5
+# The weight of each of the four pseudo-pairs of verdict and label that are added for an interval.
+# Without them, a judge with no error on few labels would have zero variance. 0.4 was chosen by
+# simulation between the weights of Perks's (1/4) and Jeffreys's (1/2) priors for four cells, which
+# both cover too little, the latter for rates near 0 and 1 (benchmarks/RESULTS.md).
+_PSEUDO = 0.4
+_ALMOST_0 = 1e-12  # bounds rates and variances away from 0, whose log odds are infinite
 _PAIRS = ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0))  # truth, verdict
-# Below this number of labels, the 95 % coverage of intervals was not verified
-# (benchmarks/RESULTS.md).
+# Below this number of labels, intervals are wide, and cover more than 95 % with a good judge, which
+# few labels cannot tell from a fair one (benchmarks/RESULTS.md).
 FEW_LABELS = 30
 # The labels are considered a non-random sample if the judge's rates on labelled and unlabelled runs
 # differ by more than this number of standard errors.
@@ -131,10 +135,12 @@ def estimate_rate(
             probabilities are equal.
 
     Returns:
-        The estimates with 95 % intervals on the scale of log odds, by Student's t. The degrees of
-        freedom are the number of labelled clusters minus one. The variance is the larger of the
-        variance by cluster and the variance by run. Estimates are undefined without labels, and
-        have no interval for a single cluster.
+        The estimates with 95 % intervals. With one label per cluster, their ends are quantiles of
+        the beta distribution with the estimate's mean and variance; the more labels share clusters,
+        the closer they are to Student's t on the scale of log odds, with the number of labelled
+        clusters minus one degrees of freedom. Rogan-Gladen's ends are always the latter. The
+        variance is the larger of the variance by cluster and the variance by run. Estimates are
+        undefined without labels, and have no interval for a single cluster.
     """
     whole = _sample(verdicts, truths, clusters, "reweighted", chances)
     scored = _sample(verdicts, truths, clusters, "left-out", chances)
@@ -301,7 +307,7 @@ def _ppi(sample: _Sample, weight: float | None = None) -> tuple[Figure, float]:
         return Figure(name, value), used
     centre, by_run, by_cluster = _variances(sample, weight)
     low, high = _ends(centre, max(by_run, by_cluster), sample.groups, sample.n)
-    return Figure(name, value, min(low, value), max(high, value), "t"), used
+    return Figure(name, value, min(low, value), max(high, value), "beta"), used
 
 
 def _variances(sample: _Sample, weight: float | None) -> tuple[float, float, float]:
@@ -364,25 +370,43 @@ def _weighted(
 def _squares(influence: NDArray[Any], sample: _Sample, extra: float) -> tuple[float, float]:
     """Returns the variance of the sum of influences, for independent runs and independent clusters.
 
-    `extra` is the variance of the pseudo-pairs.
+    `extra` is the variance of the pseudo-pairs. The factor for few clusters is 1 if each label has
+    its own cluster: the pseudo-pairs already make up for few labels.
     """
     import numpy as np
 
     sums = np.bincount(sample.cluster, weights=influence)
-    factor = sample.groups / (sample.groups - 1)
+    groups, n = sample.groups, sample.n
+    factor = groups / (groups - 1) * (n - 1) / n
     return float((influence**2).sum()) + extra, factor * (float((sums**2).sum()) + extra)
 
 
-def _ends(centre: Any, variance: Any, groups: Any, n: Any) -> tuple[Any, Any]:
-    """Returns both ends of a 95 % interval on the scale of log odds; arguments may be arrays."""
+def _ends(
+    centre: Any, variance: Any, groups: Any, n: Any, *, ratio: bool = False
+) -> tuple[Any, Any]:
+    """Returns both ends of a 95 % interval; arguments may be arrays.
+
+    With one label per cluster, the variance follows from the rate, and the ends are quantiles of
+    the beta distribution with this mean and variance. The variance between few clusters is itself
+    a rough estimate, so Student's t replaces them, on the scale of log odds, in proportion to the
+    share of labels that add no cluster. It replaces them wholly for a `ratio` of estimates.
+    """
     import numpy as np
-    from scipy.special import stdtrit
+    from scipy.special import betaincinv, expit, logit, stdtrit
 
     least = _PSEUDO / (n + len(_PAIRS) * _PSEUDO)
     centre = np.clip(centre, least, 1 - least)
-    spread = stdtrit(groups - 1, 0.975) * np.sqrt(variance) / (centre * (1 - centre))
-    odds = np.log(centre / (1 - centre))
-    low, high = (1 / (1 + np.exp(np.clip(-(odds + side * spread), -700, 700))) for side in (-1, 1))
+    scale = centre * (1 - centre)
+    shared = 1.0 if ratio else 1 - (groups - 1) / (n - 1)
+    spread = stdtrit(groups - 1, 0.975) * np.sqrt(variance) / scale
+    size = np.maximum(scale / variance - 1, _ALMOST_0)  # the sum of the distribution's parameters
+
+    def end(side: int) -> Any:
+        quantile = betaincinv(centre * size, (1 - centre) * size, 0.5 + side * 0.475)
+        beta = logit(np.clip(quantile, _ALMOST_0, 1 - _ALMOST_0))
+        return expit(shared * (logit(centre) + side * spread) + (1 - shared) * beta)
+
+    low, high = end(-1), end(1)
     return (float(low), float(high)) if np.ndim(low) == 0 else (low, high)
 
 
@@ -423,7 +447,7 @@ def _rogan_gladen(sample: _Sample) -> Figure:
     extra = float((padded.share[n:] * own[n:] ** 2).sum())
     scale = float(hits - alarms) ** 2
     variance = max(_squares(influence, sample, extra)) / scale
-    low, high = _ends(centre, variance, sample.groups, n)
+    low, high = _ends(centre, variance, sample.groups, n, ratio=True)
     return Figure(name, value, min(low, value), max(high, value), "t")
 
 

@@ -316,7 +316,10 @@ def _page(result: RateResult) -> Iterator[str]:
     yield figure_row(whole.labels_alone)
     yield ""
     yield f"Weight of the verdicts in PPI++ (lambda): {whole.weight:.3f}"
-    yield f"Intervals: t, {whole.clusters} {units} with a label, on the log-odds scale"
+    yield (
+        f"Intervals: beta distribution (Rogan-Gladen: t), clustered by {whole.clusters} {units} "
+        "with a label"
+    )
     yield from _unscored(result)
     apart = {"undecided labels": result.undecided, "labels of other runs": result.strangers}
     if any(apart.values()):

@@ -50,6 +50,32 @@ def test_paired_proportions_by_hand() -> None:
     assert (found.rate_a, found.rate_b) == (pytest.approx(0.95), pytest.approx(0.8))
 
 
+def test_several_runs_of_a_task_narrow_the_interval_as_far_as_they_differ() -> None:
+    # B succeeds once more in 2 of 4 tasks with two runs each; rates of tasks 0, 0, 1/2, 1 and
+    # 0, 1/2, 1, 1: variances 11/64, of single runs 3/8 * 5/8 = 15/64.
+    none, half, all_ = [(False,), (False,)], [(True,), (False,)], [(True,), (True,)]
+    sides = [(none, none), (none, half), (half, all_), (all_, all_)]
+    found = compare_agents(TaskRuns(str(i), a, b) for i, (a, b) in enumerate(sides)).difference
+    assert found.value == pytest.approx(1 / 4)
+    spread = 3.182446 * ((2 * 1 / 4 + 2 * 11 / 15) / 6 - (1 / 6) ** 2) ** 0.5 / 6**0.5
+    assert found.low == pytest.approx(1 / 6 - spread)
+    assert found.high == pytest.approx(1 / 6 + spread)
+
+
+def test_rates_that_are_equal_by_chance_are_not_certain() -> None:
+    half = [(True,), (False,)]
+    found = compare_agents(TaskRuns(str(i), half, half) for i in range(3)).difference
+    assert found.high == pytest.approx(4.302653 * (2 * 1 / 2 / 5 / 5) ** 0.5)
+
+
+def test_runs_that_repeat_the_first_say_nothing_more() -> None:
+    once = pairs(*[(True, False)] * 4, (False, True), *[(True, True)] * 15)
+    again = [TaskRuns(task.task, [*task.a] * 5, [*task.b] * 5) for task in once]
+    one, five = (compare_agents(tasks).difference for tasks in (once, again))
+    assert five.low == pytest.approx(one.low)
+    assert five.high == pytest.approx(one.high)
+
+
 def test_tests_are_those_of_scipy() -> None:
     outcomes = [(True, False)] * 7 + [(False, True)] * 2 + [(True, True)] * 4
     assert compare_agents(pairs(*outcomes)).mcnemar == pytest.approx(stats.binomtest(2, 9).pvalue)
