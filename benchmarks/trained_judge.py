@@ -73,7 +73,8 @@ def main() -> int:
         part = [run for run in judged if run.task.site == task]
         right = [gold[run.id] for run in part]
         areas = [auc([s[run.id] for run in part], right) for s in (scores, student)]
-        print(f"{task}: {len(part)} runs, AUC {areas[0]:.3f} trained, {areas[1]:.3f} student")
+        shown = ["undefined" if area is None else f"{area:.3f}" for area in areas]
+        print(f"{task}: {len(part)} runs, AUC {shown[0]} trained, {shown[1]} student")
     return 0
 
 

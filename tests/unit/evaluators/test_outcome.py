@@ -186,12 +186,12 @@ PROMPTS = sorted(
     file.name.removesuffix(".md") for file in (files("prill.evaluators") / "prompts").iterdir()
 )
 PAPERS = [name for name in PROMPTS if name.startswith("paper_")]
-ADDED = "citations"  # to the first turn of other prompts
+ADDED = ("citations", "described_frames")  # to the first turn of other prompts
 MEASURED = "likelihood"  # a model writes nothing after it, and its calls quote different runs
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in PROMPTS if name not in (*PAPERS, ADDED, MEASURED)]
+    "name", [name for name in PROMPTS if name not in (*PAPERS, *ADDED, MEASURED)]
 )
 def test_calls_of_a_prompt_begin_alike(name: str) -> None:
     prompt = load_prompt("prill.evaluators", name)
