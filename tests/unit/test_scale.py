@@ -1,4 +1,4 @@
-"""The simulation of `benchmarks/scale.py`, on cases that can be reckoned by hand."""
+"""The simulation of `benchmarks/scale.py`, on cases that can be computed by hand."""
 
 from __future__ import annotations
 
