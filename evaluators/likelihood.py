@@ -10,6 +10,7 @@ makes the request surprising.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp, fsum
@@ -35,6 +36,11 @@ _LOWEST = 3
 # Between most successes and most failures on one fold of benchmarks/trained_judge.py; `calibrate`
 # chooses one for other data.
 _THRESHOLD = 0.05
+# So many consecutive words of the request, or half of it if that is more, are removed from what the
+# model reads: an agent that typed the request would otherwise make it likely.
+_COPIED = 6
+_WORD = re.compile(r"\w+")
+_REMOVED = "(repeats the request)"
 _SHOWN = 60  # characters of the request around its least likely token, in the reason
 
 
@@ -59,7 +65,8 @@ class LikelihoodJudge(ModelJudge):
     The score is the geometric mean of the request's three lowest token probabilities. It is not a
     probability of success before `prill calibrate`. The model must run in this process (`embedded`,
     `local:`). The agent's answer and thoughts are not shown, since they can repeat the request;
-    requests whose only result is an answer cannot be judged in this way.
+    requests whose only result is an answer cannot be judged in this way. Passages that repeat the
+    request are removed, too (`without_copies`), but not paraphrases of it.
 
     Args:
         model: The model that reads the run.
@@ -118,12 +125,14 @@ class LikelihoodJudge(ModelJudge):
         )
 
     def _messages(self, trajectory: Trajectory, text: str, room: int) -> tuple[Message, ...]:
-        history = action_history(without_claims(trajectory), room)
+        goal = trajectory.task.goal
+        history = without_copies(action_history(without_claims(trajectory), room), goal)
+        state = without_copies(state_text(text, _last(trajectory)[0]), goal)
         return filled(
             self.prompts["likelihood"],
             (),
             actions=quoted("actions", history),
-            state=quoted("state", shorten(state_text(text, _last(trajectory)[0]), room)),
+            state=quoted("state", shorten(state, room)),
         )
 
 
@@ -131,6 +140,26 @@ def score_tokens(tokens: Sequence[Token]) -> float:
     """Returns the geometric mean of the three lowest probabilities, in [0, 1]."""
     lowest = sorted(token.logprob for token in tokens)[:_LOWEST]
     return round(exp(fsum(lowest) / len(lowest)), 6)
+
+
+def without_copies(text: str, goal: str) -> str:
+    """Removes passages that repeat the request: six of its words in a row, or half of them if more.
+
+    Case and punctuation do not count. Requests of fewer words than that are left.
+    """
+    wanted = [word.group().casefold() for word in _WORD.finditer(goal)]
+    size = max(_COPIED, (len(wanted) + 1) // 2)
+    passages = {tuple(wanted[i : i + size]) for i in range(len(wanted) - size + 1)}
+    found = list(_WORD.finditer(text))
+    words = [word.group().casefold() for word in found]
+    spans: list[tuple[int, int]] = []  # of words, without overlaps
+    for i in range(len(words) - size + 1):
+        if tuple(words[i : i + size]) in passages:
+            start = spans.pop()[0] if spans and i <= spans[-1][1] else i
+            spans.append((start, i + size))
+    for start, end in reversed(spans):
+        text = f"{text[: found[start].start()]}{_REMOVED}{text[found[end - 1].end() :]}"
+    return text
 
 
 def _last(trajectory: Trajectory) -> list[Observation]:

@@ -13,7 +13,12 @@ import pytest
 import prill
 from prill.captioner.recorded import GivenCaption
 from prill.errors import EndpointError
-from prill.evaluators.likelihood import LikelihoodJudge, LikelihoodSpec, score_tokens
+from prill.evaluators.likelihood import (
+    LikelihoodJudge,
+    LikelihoodSpec,
+    score_tokens,
+    without_copies,
+)
 from prill.models.client import OpenAIModel
 from prill.models.replies import GivenReply
 from prill.protocols import Form, Message, Reply, Token
@@ -112,3 +117,37 @@ async def test_a_model_that_cannot_measure_a_text_is_named_before_any_call() -> 
 def test_it_is_made_by_name() -> None:
     made = prill.judge("likelihood", model=Measuring({}), captioner="text", threshold=0.3)
     assert isinstance(made, LikelihoodJudge) and made.info.params["threshold"] == 0.3
+
+
+BOXES = "Select t8q7, YBN9xN, b5v, 1rrha, p7jpmq and click Submit."
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (f"1: type {BOXES!r} into search", "1: type '(repeats the request).' into search"),
+        (f"{BOXES} {BOXES} Done", "(repeats the request). Done"),
+        ("select T8Q7\nYBN9xN: b5v 1rrha - p7jpmq!", "(repeats the request)!"),
+        ("check t8q7\ncheck YBN9xN\nclick Submit", "check t8q7\ncheck YBN9xN\nclick Submit"),
+        ("t8q7 YBN9xN b5v 1rrha p7jpmq", "t8q7 YBN9xN b5v 1rrha p7jpmq"),  # five of nine words
+        ("", ""),
+    ],
+)
+def test_passages_that_repeat_the_request_are_removed(text: str, left: str) -> None:
+    assert without_copies(text, BOXES) == left
+
+
+def test_a_short_request_may_be_typed() -> None:
+    assert without_copies("type 'blue whale'", "Search for blue whale") == "type 'blue whale'"
+
+
+async def test_an_agent_that_types_the_request_does_not_show_it_to_the_model() -> None:
+    model = Measuring(PROBABILITIES)
+    goal = "Find the cheapest red bicycle with at least three gears"
+    page = f"search box {goal!r}"
+    typed = Step(Observation(caption=page), Action("type", f"type {goal!r}"))
+    await judge(model)(
+        run(caption=page, steps=(typed,), task=Task(goal=goal, platform="web"), answer=None)
+    )
+    ((shown, _),) = model.asked
+    assert "cheapest" not in shown and shown.count("(repeats the request)") == 2
