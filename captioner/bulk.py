@@ -115,7 +115,7 @@ async def caption_files(
         limit: Maximum number of trajectories to read, from the first. None: all.
         keep: Returns the path that the caption file names for a screenshot, which may be that of a
             copy. None: the screenshot's own.
-        **asking: `concurrency` (None: the captioner's own, else 16), `resume` (keep existing
+        **options: `concurrency` (None: the captioner's own, else 16), `resume` (keep existing
             captions in the file; default True), `retry_unscored` (retry recorded failures), `stop`
             (an event; once it is set, no new screenshot is started), `progress` (called with the
             tally) and `engine` (workers that share the requests).

@@ -142,7 +142,7 @@ async def training_data(
         last: Maximum number of states per trajectory, counted from its end. None: all.
         limit: Maximum number of trajectories to read, from the first. None: all.
         keep: As in `caption_files`.
-        **asking: As in `caption_files`.
+        **options: As in `caption_files`.
 
     Returns:
         The tally: rows, rows corrected by a reviewer, and dropped images by reason.
