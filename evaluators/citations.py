@@ -10,12 +10,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from itertools import pairwise
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from prill.evaluators.judgement import Judgement
 from prill.types import Citation, CitationStatus, Findings, Trajectory
+
+if TYPE_CHECKING:
+    from prill.evaluators.judgement import Judgement
 
 CitationsOption = Annotated[
     bool,

@@ -50,6 +50,7 @@ FINDINGS: dict[str, str] = {
 Source = Literal["judge", "rule"]
 MAX_REASONS = 2000  # that are clustered at once
 _BLOCK = 250  # words whose weights are held at a time
+_ROWS = 100  # of similarities that are copied at a time
 _STUCK = 3  # actions without effect at the end
 _TEXT = 100_000  # characters of a state that are read
 _CAPTCHA = re.compile(
@@ -303,7 +304,7 @@ def cluster_failures(
     return tuple(sorted(made, key=lambda cluster: -len(cluster.ids)))
 
 
-def _similarities(texts: Sequence[str]) -> NDArray[np.float64]:
+def _similarities(texts: Sequence[str]) -> NDArray[np.float32]:
     """Returns the matrix of cosine similarities between the texts' TF-IDF vectors."""
     import numpy as np
 
@@ -322,18 +323,19 @@ def _similarities(texts: Sequence[str]) -> NDArray[np.float64]:
     at, column, weight = np.asarray(rows), np.asarray(columns), np.asarray(weights)
     norms = np.sqrt(np.bincount(at, weight**2, minlength=len(texts)))
     weight = weight / np.maximum(norms, 1e-12)[at]
-    # Of 2,000 texts, the whole table would take 80 MB.
-    similarities = np.zeros((len(texts), len(texts)))
+    # Of 2,000 texts, the whole table would take 80 MB, and similarities as doubles 32 MB.
+    similarities = np.zeros((len(texts), len(texts)), np.float32)
     for start in range(0, len(words), _BLOCK):
         inside = (column >= start) & (column < start + _BLOCK)
         table = np.zeros((len(texts), min(_BLOCK, len(words) - start)))
         table[at[inside], column[inside] - start] = weight[inside]
-        similarities += table @ table.T
+        for row in range(0, len(texts), _ROWS):
+            similarities[row : row + _ROWS] += table[row : row + _ROWS] @ table.T
     return similarities
 
 
 def _medoids(
-    similarities: NDArray[np.float64], indices: Sequence[int], wanted: int
+    similarities: NDArray[np.float32], indices: Sequence[int], wanted: int
 ) -> dict[int, list[int]]:
     """Returns the members by medoid among the given indices; the initial medoids are the farthest
     apart.
@@ -346,7 +348,7 @@ def _medoids(
     while len(medoids) < min(wanted, len(indices)):
         farthest = own[:, medoids].max(axis=1)
         farthest[medoids] = np.inf
-        if farthest.min() > 1 - 1e-9:  # all others say what a medoid says
+        if farthest.min() > 1 - 1e-6:  # all others say what a medoid says
             break
         medoids.append(int(farthest.argmin()))
     for _ in range(20):
@@ -355,7 +357,11 @@ def _medoids(
         moved = []
         for k in range(len(medoids)):
             members = np.flatnonzero(nearest == k)
-            moved.append(int(members[own[np.ix_(members, members)].sum(axis=1).argmax()]))
+            sums = [
+                own[np.ix_(members[start : start + _ROWS], members)].sum(axis=1)
+                for start in range(0, len(members), _ROWS)
+            ]
+            moved.append(int(members[np.concatenate(sums).argmax()]))
         if moved == medoids:
             break
         medoids = moved

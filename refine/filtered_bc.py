@@ -28,12 +28,11 @@ from msgspec import Meta
 from prill.config.registry import OptionError, check_options
 from prill.config.toml import read_table
 from prill.config.values import Config, PartConfig, plain
-from prill.episodes.run_folder import LABELS
 from prill.errors import BudgetSpentError, UsageError
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.evaluators.registry import make_judge
 from prill.io.checksums import Checksums
-from prill.io.kinds import TRAJECTORIES
+from prill.io.kinds import LABELS, TRAJECTORIES
 from prill.io.lines import read_lines
 from prill.io.outputs import failures, write_output
 from prill.io.store import encode, read_labels, read_trajectories, read_verdicts

@@ -21,13 +21,13 @@ import msgspec
 from prill.config.toml import read_table
 from prill.episodes.loop import is_unpaid
 from prill.episodes.record import Episode, Pool, RecordTally, record
-from prill.episodes.run_folder import LABELS, RunFolder
+from prill.episodes.run_folder import RunFolder
 from prill.errors import BudgetSpentError, NoEvidenceError, UnscoredError, UsageError
 from prill.evaluators.combine import as_score
 from prill.evaluators.judgement import Judgement, make_verdict
 from prill.io.append_log import AppendLog
 from prill.io.checksums import Checksums
-from prill.io.kinds import TRAJECTORIES
+from prill.io.kinds import LABELS, TRAJECTORIES
 from prill.io.outputs import failures, write_output
 from prill.io.store import copy_image, encode, read_verdicts
 from prill.io.verdict_log import RETRIED, VerdictLog

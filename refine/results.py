@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from prill.episodes.run_folder import LABELS
 from prill.errors import UsageError
 from prill.evaluators.labels import get_template
 from prill.evaluators.metrics import intervals, ratio_of_rows, wilson
-from prill.io.kinds import TRAJECTORIES
+from prill.io.kinds import LABELS, TRAJECTORIES
 from prill.io.lines import decode_json, read_json, read_lines
 from prill.io.outputs import write_output
 from prill.io.store import read_labels, read_trajectories, read_verdicts

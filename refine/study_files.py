@@ -15,10 +15,9 @@ from typing import Any, TypedDict, TypeVar
 
 import msgspec
 
-from prill.episodes.run_folder import LABELS
 from prill.errors import UsageError
 from prill.io.checksums import Checksums
-from prill.io.kinds import TRAJECTORIES
+from prill.io.kinds import LABELS, TRAJECTORIES
 from prill.io.lines import decode_json, read_whole
 
 BASE, ROWS, ADAPTER = "base", "rows.jsonl", "adapter"

@@ -17,10 +17,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from prill.episodes.run_folder import LABELS
 from prill.evaluators.labels import get_template
 from prill.evaluators.metrics import choose_method, intervals, ratio_of_rows, wilson
-from prill.io.kinds import TRAJECTORIES
+from prill.io.kinds import LABELS, TRAJECTORIES
 from prill.io.store import read_labels, read_trajectories
 from prill.papers.bench.papers import ALL, Benchmark, Column, Paper, Theirs, list_tasks, theirs
 from prill.papers.replies import ReplyFigures

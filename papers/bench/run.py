@@ -63,7 +63,7 @@ from prill.protocols import Learner
 from prill.refine.reflector import LessonsConfig
 from prill.refine.reflexion import ReflexionProgress, check_again, run_reflexion
 from prill.refine.retries import RetrySpec
-from prill.runs.base import RunFolderOption, synchronous, wait_for
+from prill.runs.base import RunFolderOption, synchronous
 from prill.runs.plan import RunPlan
 from prill.runs.reflexion import (
     challenge_from_case,
@@ -80,6 +80,7 @@ from prill.runs.rollout.episodes import (
     session,
     settings_text,
 )
+from prill.scoring.scorer import wait_for
 from prill.types import Trajectory
 
 EPISODES = "episodes"

@@ -18,7 +18,7 @@ import msgspec
 
 from prill.cli.layout import Switches
 from prill.cli.showing import print_problems, progress_bar, show_plan
-from prill.episodes.run_folder import LABELS
+from prill.io.kinds import LABELS
 from prill.io.outputs import is_stdout, message_stream
 from prill.io.store import encode
 from prill.io.tables import printable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
@@ -16,12 +15,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import msgspec
 
 from prill.errors import UsageError
-from prill.runs.plan import RunPlan
-from prill.scoring.scorer import Tally
 
 if TYPE_CHECKING:
+    import asyncio
+
     from tqdm import tqdm
 
+    from prill.runs.plan import RunPlan
+    from prill.scoring.scorer import Tally
 
 T = TypeVar("T")
 _MAX_PROBLEMS = 20
@@ -139,6 +140,8 @@ def progress_bar(*items: Any, **options: Any) -> tqdm[NoReturn]:
 
 @cache
 def _kind() -> Any:
+    from threading import RLock
+
     from tqdm import tqdm
 
     class Bar(tqdm):  # type: ignore[misc]
@@ -150,11 +153,14 @@ def _kind() -> Any:
         def _time(self, clock: Callable[[], float]) -> None:
             """Ignores the assignment: tqdm sets its own clock."""
 
+    Bar.set_lock(RLock())  # tqdm would make one for processes, too; only this one draws
     return Bar
 
 
 def run_or_drop(command: str, run: Coroutine[Any, Any, T]) -> T | None:
     """Runs a command's coroutine; None, with a message, if its calls in progress were cancelled."""
+    import asyncio
+
     try:
         return asyncio.run(run)
     except asyncio.CancelledError:
@@ -171,6 +177,8 @@ def stop_on_ctrl_c(command: str, stop: asyncio.Event) -> Iterator[None]:
 
     The second one cancels them.
     """
+    import asyncio
+
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
     def interrupt() -> None:

@@ -22,7 +22,6 @@ from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import sha256
-from importlib.metadata import entry_points
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
@@ -127,6 +126,8 @@ class Registry:
             return load_object(self.entries[name].maker)
         if ":" in name:
             return load_object(name)
+        from importlib.metadata import entry_points
+
         for point in entry_points(group=self.group, name=name):
             return point.load()
         names = self.names()
@@ -139,6 +140,8 @@ class Registry:
 @lru_cache(64)
 def _plugins(group: str, path: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Returns the names and objects of an entry-point group; every installed package is read."""
+    from importlib.metadata import entry_points
+
     return tuple((point.name, point.value) for point in entry_points(group=group))
 
 

@@ -23,12 +23,12 @@ from prill.episodes.loop import is_unpaid
 from prill.errors import InputError, UsageError
 from prill.io.append_log import AppendLog
 from prill.io.checksums import Checksums, Growing
-from prill.io.kinds import INTERRUPTED, TRAJECTORIES
+from prill.io.kinds import INTERRUPTED, LABELS, TRAJECTORIES
 from prill.io.outputs import Content, LockedFolder, check_output, lock_or_raise, part_path
 from prill.io.store import decode_trajectory, encode_trajectory, list_screenshots
 from prill.types import LabelRecord, Trajectory
 
-LABELS, PARTIAL = "labels.jsonl", "partial"
+PARTIAL = "partial"
 _CONTENTS: dict[str, Content] = {
     TRAJECTORIES: "trajectories",
     INTERRUPTED: "trajectories",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 import time
 import zlib
@@ -12,12 +11,15 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import finalize
 
 import msgspec
 
 from prill.errors import UsageError
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _T = TypeVar("_T")
 _K = TypeVar("_K", bound=Hashable)
@@ -43,6 +45,8 @@ def scratch_database(owner: object = None) -> sqlite3.Connection:
     The caller must close it; otherwise it is closed together with its `owner`, also if the owner's
     constructor raises.
     """
+    import sqlite3
+
     database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
     if owner is not None:
         finalize(owner, database.close)
@@ -114,6 +118,8 @@ class DiskCache:
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
+        import sqlite3
+
         try:
             yield
         except (sqlite3.Error, OSError) as error:
@@ -123,6 +129,8 @@ class DiskCache:
             ) from None
 
     def _open(self) -> sqlite3.Connection:
+        import sqlite3
+
         if self._connection is None or self._process != os.getpid():
             # Replies quote pages and goals, so other users must not be able to read them.
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -155,6 +163,8 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
     SQLite has no checksums of its own.
     """
+    import sqlite3
+
     table = (
         "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB, crc INTEGER) "
         "WITHOUT ROWID"
@@ -177,6 +187,8 @@ def _share(connection: sqlite3.Connection) -> None:
 
     SQLite does not apply its timeout to this statement, so it is retried.
     """
+    import sqlite3
+
     for _ in range(_TRIES):
         try:
             connection.execute("PRAGMA journal_mode = WAL")

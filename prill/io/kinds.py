@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -15,6 +16,7 @@ from prill.io.lines import read_lines
 Kind = Literal["trajectories", "labels", "verdicts"]
 # file names in a recording folder
 TRAJECTORIES, INTERRUPTED = "trajectories.jsonl", "interrupted.jsonl"
+LABELS = "labels.jsonl"
 # The first of these keys that a record contains determines its kind.
 _TELLTALE: dict[str, Kind] = {"task": "trajectories", "evaluator": "verdicts", "success": "labels"}
 
@@ -59,6 +61,19 @@ def trajectory_files(
     for path in paths:
         files += _of_folder(path, say) if os.path.isdir(path) else [path]
     return files
+
+
+def transcript_folder(verdicts: str | os.PathLike[str]) -> Path:
+    """Returns the default transcripts folder of a verdict file.
+
+    Args:
+        verdicts: The verdict file.
+
+    Returns:
+        The folder next to it: `v.transcripts` for `v.jsonl`.
+    """
+    path = Path(verdicts)
+    return path.with_name(path.name.removesuffix(".gz").removesuffix(".jsonl") + ".transcripts")
 
 
 def jsonl_files(folder: str | os.PathLike[str]) -> list[str]:

@@ -7,13 +7,12 @@ import hashlib
 import logging
 import os
 import shutil
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, overload
 
 import msgspec
 
@@ -35,9 +34,13 @@ from prill.temporary import in_memory
 from prill.types import LabelRecord, Observation, Trajectory, Verdict
 
 _encoder = msgspec.json.Encoder()
+if TYPE_CHECKING:
+    import sqlite3
+
 _log = logging.getLogger("prill.io.store")
 # the key of a line that replaces an unreadable record of another format; its value is the reason
 _UNREADABLE = "unreadable"
+_IDS_IN_MEMORY = 5_000
 OnError = Literal["raise", "skip", "yield"]  # how invalid lines are handled
 _T = TypeVar("_T")
 _R = TypeVar("_R", Trajectory, LabelRecord)
@@ -609,37 +612,47 @@ Item = Trajectory | BadLine
 
 
 class UniqueIds:
-    """The ids of trajectories that are read together, with their positions, in a temporary
-    database.
+    """The ids of trajectories that are read together, with their positions: the first 5,000 in
+    memory, the others in a temporary database.
     """
 
     def __init__(self) -> None:
-        self._ids = scratch_database(self)
-        self._ids.execute("CREATE TABLE ids (id TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
+        self._places: dict[str, str] = {}
+        self._ids: sqlite3.Connection | None = None
 
     def checked(self, place: str, item: Item) -> Item:
         """Returns the item, or a BadLine if another item already has its id."""
-        try:
-            self._ids.execute("INSERT INTO ids VALUES (?, ?)", (item.id, place))
-        except sqlite3.IntegrityError:
-            first = self._ids.execute("SELECT place FROM ids WHERE id = ?", (item.id,)).fetchone()[
-                0
-            ]
+        if (first := self._add(item.id, place)) is not None:
             problem = item.problem if isinstance(item, BadLine) else duplicate(item.id, first)
             return BadLine(place, place, problem, item.id.encode())
         return item
 
+    def _add(self, id: str, place: str) -> str | None:
+        """Adds an id; returns the position of the item that has it already, else None."""
+        if (first := self._places.get(id)) is not None:
+            return first
+        if self._ids is None:
+            if len(self._places) < _IDS_IN_MEMORY:
+                self._places[id] = place
+                return None
+            self._ids = scratch_database(self)
+            self._ids.execute("CREATE TABLE ids (id TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
+        if self._ids.execute("INSERT OR IGNORE INTO ids VALUES (?, ?)", (id, place)).rowcount:
+            return None
+        return str(self._ids.execute("SELECT place FROM ids WHERE id = ?", (id,)).fetchone()[0])
+
     def close(self) -> None:
         """Deletes the temporary database."""
-        self._ids.close()
+        if self._ids is not None:
+            self._ids.close()
 
 
 class TrajectoryReader:
     """Reads the items of trajectory files and folders, in order.
 
-    Known ids are kept in a temporary database, not in memory. `limit` reads only the first lines;
-    of these, `shard` selects by id and `turn` selects every N-th line. `read` counts the items
-    returned so far, and `unknown` the unknown keys so far.
+    Of the known ids, all but the first are kept in a temporary database (see `UniqueIds`). `limit`
+    reads only the first lines; of these, `shard` selects by id and `turn` selects every N-th line.
+    `read` counts the items returned so far, and `unknown` the unknown keys so far.
     """
 
     def __init__(

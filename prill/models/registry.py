@@ -21,7 +21,6 @@ from prill.config.registry import (
 from prill.config.values import PartConfig, get_name
 from prill.errors import UsageError
 from prill.io.cache import DiskCache
-from prill.models.ledger import Ledger, current_budgets
 from prill.protocols import LanguageModel
 
 MODELS = {
@@ -129,6 +128,8 @@ def _covered(model: Any, name: str) -> LanguageModel:
 
     Raises UsageError if the model does not record its costs.
     """
+    from prill.models.ledger import Ledger, current_budgets
+
     ledger, budgets = getattr(model, "ledger", None), current_budgets()
     if isinstance(ledger, Ledger):
         ledger.draw_from(budgets)

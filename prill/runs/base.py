@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from functools import wraps
-from html import escape
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -21,17 +18,20 @@ from msgspec import Meta
 from prill.datasets.formats import FormatLike
 from prill.datasets.recordings import is_native, opened_recordings
 from prill.errors import InputError, UsageError
-from prill.io.kinds import trajectory_files
+from prill.io.kinds import trajectory_files, transcript_folder
 from prill.io.lines import is_stream, read_lines
 from prill.io.outputs import is_stdout
-from prill.io.spending import SPENDING, SpendingFile, recorded_spending, spending_path
 from prill.io.store import read_verdicts
 from prill.io.tables import Verdicts, printable
-from prill.models.ledger import Budget, spending_from
 from prill.models.registry import ModelLike
-from prill.scoring.scorer import wait_for as wait_for  # re-exported: plans import it from here
-from prill.transcripts import transcript_folder
 
+if TYPE_CHECKING:
+    import asyncio
+
+    from prill.io.spending import SpendingFile
+
+# A run that reads files needs neither an event loop nor a budget, so these are imported where they
+# are used.
 P = ParamSpec("P")
 R = TypeVar("R")
 log = logging.getLogger("prill.runs")
@@ -94,6 +94,9 @@ def run_outside_loop(run: Callable[[], R]) -> R:
 
     It runs in a thread if a loop is already running, as in a notebook.
     """
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -111,6 +114,9 @@ def until_interrupted(serve: Callable[[asyncio.Event], Coroutine[Any, Any, R]]) 
     Returns:
         Its result.
     """
+    import asyncio
+
+    from prill.scoring.scorer import wait_for
 
     async def served() -> R:
         stop = asyncio.Event()
@@ -134,6 +140,8 @@ def synchronous(run: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
 
     @wraps(run)
     def synchronously(*args: P.args, **kwargs: P.kwargs) -> R:
+        from prill.scoring.scorer import wait_for
+
         return wait_for(lambda: run(*args, **kwargs))
 
     synchronously.__name__ = synchronously.__qualname__ = run.__name__.removesuffix("_async")
@@ -152,6 +160,8 @@ def asynchronous(run: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
 
     @wraps(run)
     async def asynchronously(*args: P.args, **kwargs: P.kwargs) -> R:
+        import asyncio
+
         return await asyncio.to_thread(run, *args, **kwargs)
 
     asynchronously.__name__ = asynchronously.__qualname__ = f"{run.__name__}_async"
@@ -219,6 +229,8 @@ def preformatted(text: str) -> str:
     """Returns text as HTML for a notebook, escaped because names in it may come from others'
     files.
     """
+    from html import escape
+
     return f"<pre>{escape(chr(10).join(map(printable, text.splitlines())))}</pre>"
 
 
@@ -271,6 +283,8 @@ def run_budget(
     Raises:
         UsageError: The file with the amount spent cannot be read.
     """
+    from prill.models.ledger import Budget, spending_from
+
     if file is not None and (limit is None or is_stdout(file) or is_stream(file)):
         file = None
     if planned:
@@ -302,6 +316,8 @@ def _spending(
 
     The result is None if another process holds the file and there is no limit.
     """
+    from prill.io.spending import SPENDING, SpendingFile, recorded_spending, spending_path
+
     record = SpendingFile(
         output / SPENDING if is_folder else spending_path(output), needed=limit is not None
     )

@@ -14,7 +14,6 @@ from msgspec import Meta
 
 from prill.config.registry import read_options
 from prill.emulators.task_source import fingerprint
-from prill.episodes.run_folder import LABELS
 from prill.errors import UsageError
 from prill.evaluators.baselines import NoiseSpec, NoisyLabels
 from prill.evaluators.registry import (
@@ -24,7 +23,7 @@ from prill.evaluators.registry import (
     make_judge,
     make_run_judge,
 )
-from prill.io.kinds import TRAJECTORIES
+from prill.io.kinds import LABELS, TRAJECTORIES
 from prill.io.outputs import check_output, expect_file, write_output
 from prill.io.tables import data_frame
 from prill.models.devices import used_together

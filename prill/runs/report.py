@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,15 +13,13 @@ from msgspec import Meta
 
 from prill.config.values import Config
 from prill.datasets.recordings import opened_recordings
-from prill.episodes.run_folder import LABELS
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.io.checksums import Checksums
-from prill.io.kinds import TRAJECTORIES
+from prill.io.kinds import LABELS, TRAJECTORIES
 from prill.io.lines import get_name, is_stream
 from prill.io.outputs import check_output, is_stdout
 from prill.io.store import BadLine, TrajectoryReader, read_labels
 from prill.io.truth import SourceOption, TruthOption
-from prill.refine.outcomes import LESSONS, RESULTS, SETTINGS, VERDICTS, read_lessons, read_results
 from prill.runs.base import (
     FormatOption,
     GoalOption,
@@ -159,6 +156,8 @@ class ReportResult:
 
         The iframe holds the page itself if its images are embedded; else it loads the file.
         """
+        from html import escape
+
         line = f"<p>{escape(str(self))}</p>"
         if self.size is None:
             return line
@@ -253,6 +252,8 @@ def with_retries(config: ReportConfig) -> tuple[ReportConfig, Mapping[str, Retry
     folders = [folder for folder in map(Path, config.trajectories) if _was_retried(folder)]
     if not folders:
         return config, None
+    from prill.refine.outcomes import LESSONS, RESULTS, VERDICTS, read_lessons, read_results
+
     config = config.copy_with(
         trajectories=[
             path / TRAJECTORIES if path in folders else path
@@ -281,6 +282,10 @@ def with_retries(config: ReportConfig) -> tuple[ReportConfig, Mapping[str, Retry
 
 
 def _was_retried(folder: Path) -> bool:
+    if not folder.is_dir():
+        return False
+    from prill.refine.outcomes import LESSONS, SETTINGS
+
     return (folder / SETTINGS).is_file() or (folder / LESSONS).is_file()
 
 

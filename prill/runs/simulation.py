@@ -10,12 +10,11 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from prill.episodes.run_folder import LABELS
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.evaluators.labels import make_task
 from prill.io.checksums import Checksums
-from prill.io.kinds import TRAJECTORIES
+from prill.io.kinds import LABELS, TRAJECTORIES
 from prill.io.outputs import expect_file, write_output
 from prill.io.store import read_labels, read_trajectories, read_verdicts
 from prill.io.tables import data_frame

@@ -29,8 +29,9 @@ from prill.io.truth import SourceOption, TruthOption, collect_labels, decide_tru
 from prill.refine.formats import make_format
 from prill.refine.judge_rows import Grouping, RequestRecorder, Truth, judge_rows, truths_from
 from prill.refine.training.spec import DEFAULT_PRESETS, Trained
-from prill.runs.base import log, opened_folders, wait_for
+from prill.runs.base import log, opened_folders
 from prill.runs.train import PresetConfig, PresetOption, TrainConfig
+from prill.scoring.scorer import wait_for
 from prill.types import Trajectory
 
 JUDGE, GUARD = "judge.json", "guard.json"

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
+    from prill.io.kinds import transcript_folder
     from prill.models.calls import Call, ImageFile, Transcript, Turn, transcribed
     from prill.transcripts.files import (
         TranscriptLog,
         read_transcript,
         read_transcripts,
-        transcript_folder,
     )
 
 __all__ = [

@@ -31,19 +31,6 @@ _LEVEL = 2
 _decoder = msgspec.json.Decoder(Transcript)
 
 
-def transcript_folder(verdicts: str | os.PathLike[str]) -> Path:
-    """Returns the default transcripts folder of a verdict file.
-
-    Args:
-        verdicts: The verdict file.
-
-    Returns:
-        The folder next to it: `v.transcripts` for `v.jsonl`.
-    """
-    path = Path(verdicts)
-    return path.with_name(path.name.removesuffix(".gz").removesuffix(".jsonl") + ".transcripts")
-
-
 def read_transcripts(folder: str | os.PathLike[str]) -> Iterator[Transcript]:
     """Reads the transcripts of a folder, oldest first.
 

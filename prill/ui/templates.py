@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +30,21 @@ def render_page(
 
     Its content security policy allows only these scripts, and images from the sources `images`.
     """
+    made = page_pieces(template, styles=styles, scripts=scripts, images=images, **values)
+    return "".join(made)
+
+
+def page_pieces(
+    template: str,
+    *,
+    styles: Sequence[str] = (),
+    scripts: Sequence[str] = (),
+    images: str = "",
+    **values: object,
+) -> Iterator[str]:
+    """Returns the pieces of `render_page`. What stands between two tags of the template is in one
+    piece.
+    """
     from markupsafe import Markup
 
     style, script = _style(styles), _script(scripts)
@@ -46,7 +61,7 @@ def render_page(
         "script": Markup(script),
         "policy": "; ".join(filter(None, policy)),
     }
-    return render(template, **own, **values)
+    return _environment().get_template(template).generate({**own, **values})
 
 
 def served_page(
@@ -63,6 +78,15 @@ def served_page(
 def render(template: str, **values: object) -> str:
     """Renders a template, named by its path in the package, with these values."""
     return _environment().get_template(template).render(values)
+
+
+def compile_templates(*templates: str) -> None:
+    """Compiles templates before they are rendered.
+
+    The compiler needs several megabytes, which a caller that compiles first has again for its data.
+    """
+    for template in templates:
+        _environment().get_template(template)
 
 
 @cache

@@ -15,6 +15,7 @@ from prill.errors import InputError, UsageError
 from prill.io.store import (
     BadLine,
     OnError,
+    TrajectoryReader,
     decode_trajectory,
     encode,
     encode_trajectory,
@@ -384,3 +385,18 @@ def test_wrong_kind_of_file_is_named(tmp_path: Path) -> None:
             else:
                 with pytest.raises(UsageError, match=f"contains {held}, not {wanted}"):
                     list(reader(tmp_path / held))
+
+
+def test_repeated_ids_are_found_beyond_those_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prill.io.store._IDS_IN_MEMORY", 2)
+    path = tmp_path / "runs.jsonl"
+    ids = ["a", "b", "c", "d", "a", "c", "e"]
+    path.write_text("".join(f'{{"id":"{id}","task":{{"goal":"g"}},"steps":[]}}\n' for id in ids))
+    with contextlib.closing(TrajectoryReader([path])) as reader:
+        items = [item for _, item in reader]
+    assert [isinstance(item, BadLine) for item in items] == [False] * 4 + [True, True, False]
+    problems = [item.problem for item in items if isinstance(item, BadLine)]
+    assert "runs.jsonl:1" in problems[0]
+    assert "runs.jsonl:3" in problems[1]

@@ -11,16 +11,16 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from prill.episodes.record import RecordTally
-from prill.episodes.run_folder import LABELS
-from prill.io.kinds import INTERRUPTED, TRAJECTORIES
+from prill.io.kinds import INTERRUPTED, LABELS, TRAJECTORIES
 from prill.io.outputs import check_output, expect_file
 from prill.io.store import read_labels, read_trajectories
 from prill.io.tables import data_frame
 from prill.policies.scripted.policy import BEHAVIOURS
-from prill.runs.base import RunFolderOption, synchronous, wait_for
+from prill.runs.base import RunFolderOption, synchronous
 from prill.runs.plan import RunPlan
 from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, RolloutSession, record_session
 from prill.runs.rollout.episodes import session as episodes_session
+from prill.scoring.scorer import wait_for
 from prill.types import LabelRecord, Trajectory
 
 

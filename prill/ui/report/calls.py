@@ -8,12 +8,14 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prill.io.store import encode
-from prill.models.ledger import find_price
-from prill.transcripts import Call, ImageFile, Transcript, read_transcripts
 from prill.types import Verdict
 from prill.ui.report.entries import Judge, cut
+
+if TYPE_CHECKING:
+    from prill.transcripts import Call, ImageFile, Transcript
 
 MAX_CALL_TEXT = 8000  # characters of one message or reply
 MAX_CALLS_TEXT = 80_000  # characters of all calls of a verdict; the rest is left out
@@ -61,7 +63,11 @@ def packed_calls(judge: Judge) -> Mapping[str, bytes]:
     The result is empty without transcripts.
     """
     calls: dict[str, bytes] = {}
-    for transcript in read_transcripts(judge.transcripts) if judge.transcripts is not None else ():
+    if judge.transcripts is None or not judge.transcripts.is_dir():
+        return calls
+    from prill.transcripts import read_transcripts  # with the modules that call models
+
+    for transcript in read_transcripts(judge.transcripts):
         verdict = judge.verdicts.get(transcript.id)
         if verdict is not None and verdict.key == transcript.key and transcript.calls:
             shown = encode(exchanges(transcript, verdict))
@@ -90,6 +96,8 @@ def exchanges(transcript: Transcript, verdict: Verdict) -> Exchanges:
 
 def _costs(calls: Sequence[Call], verdict: Verdict) -> list[float | None]:
     """Returns each call's cost by the price table, if that adds up to the verdict's cost."""
+    from prill.models.ledger import find_price
+
     total = verdict.usage.usd
     prices = [find_price(call.model) for call in calls]
     costs = [

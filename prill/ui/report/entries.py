@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,8 +15,8 @@ from msgspec import UNSET
 from prill.evaluators.claim_check import check_claims
 from prill.evaluators.labels import make_task
 from prill.evaluators.meta.comparison import slice_value
+from prill.io.kinds import transcript_folder
 from prill.io.store import BadLine, encode, read_verdicts
-from prill.transcripts import transcript_folder
 from prill.types import (
     Action,
     CheckedClaim,
@@ -39,6 +40,7 @@ _REASON = 160  # characters of a reason in the list, or of a citation
 _MAX_CITATIONS = 200  # of a verdict
 Outcome = Literal["success", "failure", "unscored", "undecided", ""]
 NO_EVALUATOR = EvaluatorInfo("", "")
+_decoder = msgspec.json.Decoder(Verdict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,35 @@ class Judge:
     `name` is unique in a report.
 
     `transcripts` is the folder of model transcripts; None: there is none, or the page omits them.
+
+    `packed` has whole verdicts, compressed: `verdicts` has only what lists and figures need of
+    them. It is empty where `verdicts` are whole.
     """
 
     name: str
     info: EvaluatorInfo
     verdicts: dict[str, Verdict]
     transcripts: Path | None = None
+    packed: dict[str, bytes] = field(default_factory=dict)
+
+    def whole(self, id: str) -> Verdict | None:
+        """Returns the verdict on a trajectory with its steps, opinions and findings."""
+        packed = self.packed.get(id)
+        if packed is None:
+            return self.verdicts.get(id)
+        return replace(_decoder.decode(zlib.decompress(packed)), evaluator=self.info)
+
+    def add(self, verdict: Verdict) -> None:
+        """Adds a verdict of this judge, its largest parts compressed."""
+        short = replace(verdict, evaluator=self.info)
+        if not (verdict.steps or verdict.opinions or verdict.findings):
+            self.verdicts[verdict.id] = short
+            self.packed.pop(verdict.id, None)
+            return
+        whole = replace(verdict, evaluator=NO_EVALUATOR)
+        self.packed[verdict.id] = zlib.compress(encode(whole), 1)
+        findings = verdict.findings and Findings(citations=verdict.findings.citations)
+        self.verdicts[verdict.id] = replace(short, steps=None, opinions=None, findings=findings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,19 +158,17 @@ def read_judges(
 
     Raises UsageError or InputError if a file cannot be read.
     """
-    columns: dict[tuple[str, bytes], tuple[EvaluatorInfo, dict[str, Verdict]]] = {}
+    columns: dict[tuple[str, bytes], Judge] = {}
     for path in dict.fromkeys(os.fspath(path) for path in paths):
         for verdict in read_verdicts(path):
             # A file that was continued with changed settings holds two judges.
-            info, verdicts = columns.setdefault(
-                (path, encode(verdict.evaluator)), (verdict.evaluator, {})
-            )
-            verdicts[verdict.id] = replace(verdict, evaluator=info)
-    names = judge_names([(path, info) for (path, _), (info, _) in columns.items()])
-    return [
-        Judge(name, info, verdicts, transcript_folder(path) if transcripts else None)
-        for name, ((path, _), (info, verdicts)) in zip(names, columns.items(), strict=True)
-    ]
+            key = path, encode(verdict.evaluator)
+            if key not in columns:
+                folder = transcript_folder(path) if transcripts else None
+                columns[key] = Judge("", verdict.evaluator, {}, folder)
+            columns[key].add(verdict)
+    names = judge_names([(path, judge.info) for (path, _), judge in columns.items()])
+    return [replace(judge, name=name) for name, judge in zip(names, columns.values(), strict=True)]
 
 
 def judge_names(columns: Sequence[tuple[str, EvaluatorInfo]]) -> list[str]:
@@ -293,7 +316,7 @@ def detail(
     """Returns the detail of a trajectory, long texts truncated: those of its goal and agent to
     `longest` characters.
     """
-    verdicts = tuple(_short_verdict(judge.verdicts.get(item.id)) for judge in judges)
+    verdicts = tuple(_short_verdict(judge.whole(item.id)) for judge in judges)
     noted = tuple(replace(label, note=label.note and cut(label.note, MAX_TEXT)) for label in labels)
     if isinstance(item, BadLine):
         return Detail(trajectory=None, notes="", pictures=(), verdicts=verdicts, labels=noted)

@@ -121,8 +121,10 @@ def failed_row(
     `failed_run`.
     """
     for judge in judges:
-        verdict = judge.verdicts.get(id)
-        if verdict is not None and verdict.success is False:
+        short = judge.verdicts.get(id)
+        if short is None or short.success is not False:
+            continue
+        if (verdict := judge.whole(id)) is not None:
             cause, by, reason = judged_cause(verdict), judge.name, verdict.reason
             citations = (verdict.findings and verdict.findings.citations) or ()
             break

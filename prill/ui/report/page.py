@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -23,15 +23,23 @@ from prill.evaluators.fitted.calibration import Calibration
 from prill.evaluators.fitted.overlap import Overlap, find_overlap
 from prill.evaluators.labels import gold_labels
 from prill.io.lines import is_stream
-from prill.io.outputs import check_output, writing
+from prill.io.outputs import Writer, check_output, writing
 from prill.io.store import BadLine, encode
 from prill.types import LabelRecord, Trajectory
 from prill.ui.report.calls import packed_calls
-from prill.ui.report.entries import NO_EVALUATOR, Judge, ReportRow, Retry, detail, get_series, row
+from prill.ui.report.entries import (
+    NO_EVALUATOR,
+    Judge,
+    ReportRow,
+    Retry,
+    detail,
+    get_series,
+    row,
+)
 from prill.ui.report.failures import FailedRun, failed_run
 from prill.ui.report.pictures import Pictures
 from prill.ui.report.summary import ReportContents, Summary, summary
-from prill.ui.templates import render_page
+from prill.ui.templates import compile_templates, page_pieces
 
 # What a trajectory's block leaves out: the scripts take what is absent for empty. Quotes inside
 # strings are escaped, so that only keys match.
@@ -44,6 +52,16 @@ _EMPTY = (
 _ABSENT = re.compile(rb"(?<=\{)(?:%b),|,(?:%b)" % (_EMPTY, _EMPTY))
 # Keys that the list can always be filtered by, if trajectories differ in them.
 _FILTER_KEYS = ("site", "agent", "platform", "truncated")
+_TEMPLATE = "ui/report/page.html"
+# Quotes and tags in texts are escaped, so only the template has these.
+_LIST, _END = b'id="overview">', b"</body>"
+_TEMPLATES = (
+    _TEMPLATE,
+    "ui/base.html",
+    "ui/macros.html",
+    "ui/report/summary.html",
+    "ui/report/body.html",
+)
 _NAMES = (
     "dom picture steps verdicts timeline calls print attempts beside detail filters columns list "
     "address main"
@@ -106,6 +124,7 @@ def write_report(
     source of the labels is ambiguous, or no trajectory has a key.
     """
     check_output(out, "a report")
+    compile_templates(*_TEMPLATES)
     folder = Path() if is_stream(out) else Path(out).parent
     by_id: dict[str, list[LabelRecord]] = defaultdict(list)
     for label in labels:
@@ -179,20 +198,24 @@ def write_report(
                 retries=retries or {},
                 failures=failures,
             )
-            listed = [replace(row, task="") for row in rows]  # tasks are used by the figures only
             overview = _Overview(
                 judges=tuple(judge.name for judge in judges),
                 source=label_source,
                 parts=keys,
-                rows=listed,
+                rows=rows,
             )
-            opening, script, closing = _frame(title, summary(contents))
-            page.write(opening)
-            page.write(_json(overview))
-            page.write(script)
-            spool.seek(0)
-            shutil.copyfileobj(spool, page, 1 << 20)
-            page.write(closing)
+            for piece in _frame(title, summary(contents)):
+                head, mark, rest = piece.partition(_LIST)
+                if mark:
+                    page.write(head + mark)
+                    _write_overview(page, overview)
+                    head, rest = rest, b""
+                head, mark, rest = head.partition(_END)
+                page.write(head)
+                if mark:
+                    spool.seek(0)
+                    shutil.copyfileobj(spool, page)
+                    page.write(mark + rest)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -206,6 +229,15 @@ def write_report(
     return ReportSummary(
         len(rows) - len(broken), broken, tuple(pictures.missing), pictures.outside, fitted
     )
+
+
+def _write_overview(page: Writer, overview: _Overview) -> None:
+    """Writes the list's data row by row: all rows would be held three times over as text."""
+    page.write(_json(replace(overview, rows=())).removesuffix(b"]}"))
+    for number, line in enumerate(overview.rows):
+        # tasks are used by the figures only
+        page.write(b"," * (number > 0) + _json(replace(line, task="")))
+    page.write(b"]}")
 
 
 def _write_calls(spool: BinaryIO, judges: Sequence[Judge], rows: Sequence[ReportRow]) -> None:
@@ -234,10 +266,12 @@ def _json(record: object) -> bytes:
     return data
 
 
-def _frame(title: str, summary: Summary) -> tuple[bytes, bytes, bytes]:
-    """Returns the HTML before the list's data, between it and the trajectories, and after them."""
-    page = render_page(
-        "ui/report/page.html",
+def _frame(title: str, summary: Summary) -> Iterator[bytes]:
+    """Yields the HTML without the data: the list's follows `_LIST`, all trajectories' are before
+    `_END`.
+    """
+    pieces = page_pieces(
+        _TEMPLATE,
         styles=("ui/report/page.css",),
         scripts=("ui/look.js", "ui/report/data.js", *SCRIPTS),
         images="'self' file: data:",
@@ -245,7 +279,4 @@ def _frame(title: str, summary: Summary) -> tuple[bytes, bytes, bytes]:
         title=title,
         summary=summary,
     )
-    # Quotes in texts are escaped, so only the template has the former; only it follows the latter.
-    opening, mark, rest = page.partition('id="overview">')
-    script, body, closing = rest.rpartition("</body>")
-    return f"{opening}{mark}".encode(), script.encode(), f"{body}{closing}".encode()
+    return (piece.encode() for piece in pieces)

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
 from prill.evaluators.fitted.calibration import Bin, reliability
-from prill.evaluators.fitted.curve import CurvePoint
 from prill.evaluators.metrics import OperatingPoint, precision_recall, wilson
 from prill.types import Verdict
 from prill.ui.report.lines import fitted
 from prill.ui.svg import el, picture
+
+if TYPE_CHECKING:
+    from prill.evaluators.fitted.curve import CurvePoint
 
 # scores, each with whether the trajectory truly succeeded
 Scored = tuple[Sequence[float], Sequence[bool]]

@@ -78,6 +78,7 @@ class _Column:
         self.path = path
         self.info = info
         self.verdicts: dict[str, Verdict] = {}
+        self.packed: dict[str, bytes] = {}
         self.arrivals: deque[tuple[float, int]] = deque(maxlen=_RATE_POINTS)
 
 
@@ -345,7 +346,7 @@ class Library:
         if column is None:
             column = self._columns[key] = _Column(file.path, verdict.evaluator)
             self._name_judges()
-        column.verdicts[verdict.id] = replace(verdict, evaluator=column.info)
+        Judge("", column.info, column.verdicts, packed=column.packed).add(verdict)
         column.arrivals.append((time.monotonic(), len(column.verdicts)))
         if (at := self.places.get(verdict.id)) is not None:
             self.rows[at] = judged_row(self.rows[at], self.judges)
@@ -363,6 +364,7 @@ class Library:
                 column.info,
                 column.verdicts,
                 transcript_folder(column.path) if self._transcripts else None,
+                column.packed,
             )
             for name, column in zip(names, columns, strict=True)
         ]

@@ -17,7 +17,8 @@ from hypothesis import given
 from prill.batches import BatchFolder
 from prill.batches.folder import MANIFEST, Answers, Manifest, RequestFile
 from prill.captioner.files import Caption, FileCaptioner
-from prill.episodes.run_folder import LABELS, PARTIAL, RunFolder
+from prill.episodes.run_folder import PARTIAL, RunFolder
+from prill.io.kinds import LABELS
 from prill.io.store import read_labels, read_trajectories
 from prill.models.local.weights import check_adapter
 from prill.papers.bench.papers import read_paper

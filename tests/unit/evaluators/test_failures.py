@@ -224,4 +224,4 @@ def test_memory_of_many_reasons_is_that_of_their_similarities() -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 40e6
+    assert peak < 16e6

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from prill.episodes.run_folder import LABELS, RunFolder
+from prill.episodes.run_folder import RunFolder
 from prill.errors import UsageError
-from prill.io.kinds import TRAJECTORIES
+from prill.io.kinds import LABELS, TRAJECTORIES
 from prill.io.store import read_trajectories
 from prill.refine.filtered_bc import Study, Table, check_parts
 from prill.refine.results import read_study_results, results_text, write_results

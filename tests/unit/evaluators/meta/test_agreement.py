@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import count
@@ -16,7 +17,7 @@ from prill.evaluators.meta.agreement import Agreement, Figure, agreement, by_ste
 from prill.evaluators.meta.annotators import annotator_agreement
 from prill.evaluators.meta.calibration_fit import calibrate
 from prill.evaluators.meta.comparison import compare
-from prill.evaluators.metrics import bootstrap, intervals, jackknife, wilson
+from prill.evaluators.metrics import bootstrap, intervals, jackknife, percentiles, wilson
 from prill.io.store import BadLine
 from prill.types import (
     EvaluatorInfo,
@@ -417,3 +418,15 @@ def test_steps_need_labels_and_verdicts_of_steps() -> None:
         by_step([verdict("a", True)], [LabelRecord(id="a", success=True)])
     with pytest.raises(UsageError, match="the verdicts have no labels of single steps"):
         by_step([verdict("a", True)], [label])
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3, 0.9])
+@pytest.mark.parametrize("rows", [1, 2, 41, 2000])
+def test_percentiles_are_those_of_numpy_to_the_last_bit(rows: int, missing: float) -> None:
+    generator = np.random.default_rng(rows)
+    values = generator.random((rows, 7))
+    values[generator.random(values.shape) < missing] = np.nan
+    values[:, 0], values[:, 1] = np.nan, np.round(values[:, 1], 1)
+    with warnings.catch_warnings(action="ignore"):  # a column has no value
+        expected = np.nanquantile(values, (0.025, 0.975), axis=0)
+    np.testing.assert_array_equal(percentiles(values), expected)
