@@ -113,16 +113,16 @@ def action_line(action: Action) -> str:
         ]
     elif action.point is not None:
         parts += (
-            ["at", _place(action.point)]
+            ["at", _format_point(action.point)]
             if action.end_point is None
-            else ["from", _place(action.point)]
+            else ["from", _format_point(action.point)]
         )
     if action.end_point is not None:
-        parts += ["to", _place(action.end_point)]
+        parts += ["to", _format_point(action.end_point)]
     if len(parts) == 1 and action.text and not action.is_final:
         return " ".join(clean(action.text).split())
     return " ".join(parts)
 
 
-def _place(point: Point) -> str:
+def _format_point(point: Point) -> str:
     return f"({round(point[0] * 1000)}, {round(point[1] * 1000)})"

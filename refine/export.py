@@ -23,7 +23,7 @@ from msgspec import Meta
 from prill.config.values import Config
 from prill.errors import UsageError
 from prill.io.checksums import CHECKSUMS, Checksums
-from prill.io.outputs import expect_file, failures, part_path
+from prill.io.outputs import expect_file, part_path, write_errors
 from prill.io.store import copy_image, encode
 from prill.refine.demonstration import Teacher
 from prill.refine.filter import Filtered, KeptStep
@@ -107,7 +107,7 @@ def check_folder(folder: Path) -> None:
     expect_file(folder, "a folder of rows")
     # the folder is replaced as a whole, so its parent must be writable
     expect_file(Path(os.path.realpath(folder)).parent, "a folder of rows")
-    with failures(folder):
+    with write_errors(folder):
         if not folder.exists():
             return
         if not folder.is_dir():
@@ -175,7 +175,7 @@ def export_rows(
         return (inside or Path(os.path.relpath(os.path.realpath(path), final))).as_posix()
 
     try:
-        with failures(folder):
+        with write_errors(folder):
             part.mkdir(parents=True)
             files: dict[Kind, _File] = {}
             for kind in spec.rows:

@@ -34,7 +34,7 @@ from prill.evaluators.registry import make_judge
 from prill.io.checksums import Checksums
 from prill.io.kinds import LABELS, TRAJECTORIES
 from prill.io.lines import read_lines
-from prill.io.outputs import failures, write_output
+from prill.io.outputs import write_errors, write_output
 from prill.io.store import encode, read_labels, read_trajectories, read_verdicts
 from prill.locks import lock_file, lock_if_free, releasing
 from prill.models.devices import free_devices
@@ -663,7 +663,7 @@ def check_folder(study: Study, out: Path) -> bool:
     UsageError if it holds other files.
     """
     file = out / STUDY
-    with failures(out):
+    with write_errors(out):
         # Every process writes the study file first, except for locks, whose names begin with a dot.
         if not file.exists():
             if out.exists() and any(not there.name.startswith(".") for there in out.iterdir()):
@@ -702,7 +702,7 @@ def _exclusive(folder: Path, audience: Audience, *, wait: bool = True) -> Iterat
     """Locks a folder for one process; others wait, or get False. The lock of a dead process is
     released.
     """
-    with failures(folder):
+    with write_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         path = folder.with_name(f".{folder.name}.lock")
         if (lock := lock_if_free(path)) is None and wait:

@@ -28,7 +28,7 @@ from prill.evaluators.judgement import Judgement, make_verdict
 from prill.io.append_log import AppendLog
 from prill.io.checksums import Checksums
 from prill.io.kinds import LABELS, TRAJECTORIES
-from prill.io.outputs import failures, write_output
+from prill.io.outputs import write_errors, write_output
 from prill.io.store import copy_image, encode, read_verdicts
 from prill.io.verdict_log import RETRIED, VerdictLog
 from prill.models.calls import gather_calls
@@ -376,7 +376,7 @@ class _Run(Generic[E]):
         if self.expect_same(settings):
             return
         path = self._out / SETTINGS
-        with failures(path):
+        with write_errors(path):
             self._out.mkdir(parents=True, exist_ok=True)
         write_output(path, msgspec.json.encode(settings, order="deterministic") + b"\n")
 

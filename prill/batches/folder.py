@@ -23,10 +23,10 @@ from prill.errors import InputError, UsageError
 from prill.io.cache import scratch_database
 from prill.io.outputs import (
     LockedFolder,
-    failures,
     lock_or_raise,
     make_folder,
     part_path,
+    write_errors,
     write_output,
     writing,
 )
@@ -343,7 +343,7 @@ class StageWriter(Closing):
             name = f"requests-{self.stage:02}-{len(self._parts) + 1:03}.jsonl"
             part = self._open[key] = _Part(self._folder.path / name, key)
             self._parts.append(part)
-        with failures(part.target):
+        with write_errors(part.target):
             part.file.write(line)
         part.requests += 1
         part.size += len(line)
@@ -352,7 +352,7 @@ class StageWriter(Closing):
     def finish(self) -> None:
         """Moves the files to their final names and records them."""
         for part in self._parts:
-            with failures(part.target):
+            with write_errors(part.target):
                 part.file.flush()
                 os.fsync(part.file.fileno())
                 part.path.replace(part.target)
@@ -378,7 +378,7 @@ class _Part:
         self.target, self.key = target, key
         self.path = part_path(target)
         self.requests = self.size = 0
-        with failures(target):
+        with write_errors(target):
             self.file: IO[bytes] = self.path.open("xb")
 
     def described(self, stage: int) -> RequestFile:

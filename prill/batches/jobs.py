@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from prill.batches.folder import URL, Api, BatchFolder, RequestFile
 from prill.errors import EndpointError, InputError, MissingExtraError, UsageError
-from prill.io.outputs import expect_file, failures, part_path
+from prill.io.outputs import expect_file, part_path, write_errors
 from prill.models.replies import error_message
 from prill.models.transport import Endpoint, azure_header
 
@@ -152,7 +152,7 @@ async def _fetch(folder: BatchFolder, entry: RequestFile, desk: _Desk, say: Say)
     for id in looked.files:
         part = part_path(folder.path / entry.name)  # the server's id is not safe as a file name
         try:
-            with failures(part):
+            with write_errors(part):
                 await desk.download(id, part)
             for problem in folder.take(part) if part.stat().st_size else ():
                 say(problem)

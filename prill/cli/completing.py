@@ -35,24 +35,24 @@ def completion(shell: str) -> str:
         import shtab
     except ImportError:
         raise MissingExtraError("shtab") from None
-    parser, made = argparse.ArgumentParser(prog="prill"), list[argparse.ArgumentParser]()
-    rooms: dict[str, Any] = {}  # of two-word commands, such as `refine filtered-bc`
+    parser, parsers = argparse.ArgumentParser(prog="prill"), list[argparse.ArgumentParser]()
+    groups: dict[str, Any] = {}  # of two-word commands, such as `refine filtered-bc`
     # A command's parser is derived from its configuration; add_parser would create another one.
 
-    def ready(**_: Any) -> argparse.ArgumentParser:
-        return made.pop()
+    def next_parser(**_: Any) -> argparse.ArgumentParser:
+        return parsers.pop()
 
-    verbs = parser.add_subparsers(dest="command", parser_class=cast(Any, ready))
+    verbs = parser.add_subparsers(dest="command", parser_class=cast(Any, next_parser))
     for name, command in COMMANDS.items():
-        room, _, last = name.rpartition(" ")
-        if room and room not in rooms:
-            made.append(argparse.ArgumentParser(prog=f"prill {room}"))
-            rooms[room] = verbs.add_parser(room, help=room).add_subparsers(
-                parser_class=cast(Any, ready)
+        group, _, last = name.rpartition(" ")
+        if group and group not in groups:
+            parsers.append(argparse.ArgumentParser(prog=f"prill {group}"))
+            groups[group] = verbs.add_parser(group, help=group).add_subparsers(
+                parser_class=cast(Any, next_parser)
             )
-        made.append(_parser(name, command, shtab.FILE))
-        rooms.get(room, verbs).add_parser(last, help=command.purpose)
-    made.append(argparse.ArgumentParser(prog="prill completion"))
+        parsers.append(_parser(name, command, shtab.FILE))
+        groups.get(group, verbs).add_parser(last, help=command.purpose)
+    parsers.append(argparse.ArgumentParser(prog="prill completion"))
     verbs.add_parser("completion", help="Shell to print the completion script for.").add_argument(
         "shell", choices=SHELLS
     )

@@ -31,7 +31,7 @@ from prill.errors import InputError, UsageError
 from prill.io.checksums import Growing, growing
 from prill.io.kinds import parse_object
 from prill.io.lines import Line, whole_records
-from prill.io.outputs import append_whole, failures, is_there, locked, make_folder
+from prill.io.outputs import append_whole, is_current_file, locked, make_folder, write_errors
 from prill.io.store import encode
 from prill.locks import Closing, lock_file
 
@@ -90,7 +90,7 @@ class AppendLog(Closing, Generic[T]):
             on_failure.callback(lambda: os.close(self._file))
             if restart and os.fstat(self._file).st_size:
                 self._set_aside()
-            with failures(path):
+            with write_errors(path):
                 # left by a process that was killed while writing
                 _new(self._target).unlink(missing_ok=True)
             self._end = self._read_existing(known, broken)
@@ -113,7 +113,10 @@ class AppendLog(Closing, Generic[T]):
 
     def append_line(self, line: bytes) -> None:
         """Appends a record that is already encoded, including its newline."""
-        with failures(self.path), self._growing.adding(line) if self._growing else nullcontext():
+        with (
+            write_errors(self.path),
+            self._growing.adding(line) if self._growing else nullcontext(),
+        ):
             append_whole(self._file, line)
             if self._durable:
                 os.fsync(self._file)
@@ -130,7 +133,7 @@ class AppendLog(Closing, Generic[T]):
         """Returns whether the file still exists under its name and contains only what was written
         here.
         """
-        return is_there(self._file, self._target, self._end)
+        return is_current_file(self._file, self._target, self._end)
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Yields the raw lines with their newlines, each with its byte offset."""
@@ -148,7 +151,7 @@ class AppendLog(Closing, Generic[T]):
             UsageError: It cannot be written; the file is as before.
         """
         part = _new(self._target)
-        with failures(self.path), ExitStack() as on_failure:
+        with write_errors(self.path), ExitStack() as on_failure:
             # The caller holds the file's lock, so one temporary name is enough. The new file is
             # locked before it is renamed, so that no other process can open it in between.
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL
@@ -166,7 +169,7 @@ class AppendLog(Closing, Generic[T]):
         self._file, self._end = new, os.fstat(new).st_size
         if self._growing is not None:
             self._growing.restart()
-        with failures(self.path):
+        with write_errors(self.path):
             _sync_folder(self._target.parent)
 
     def close(self) -> None:
@@ -178,7 +181,7 @@ class AppendLog(Closing, Generic[T]):
         if self._file < 0:
             return
         try:
-            with failures(self.path):
+            with write_errors(self.path):
                 os.fsync(self._file)
             if self._growing is not None:
                 self._growing.close()
@@ -194,7 +197,7 @@ class AppendLog(Closing, Generic[T]):
     def saved(self) -> Path:
         """Copies the current content to another file and returns its path."""
         copy = self._free_name()
-        with failures(copy), open(os.dup(self._file), "rb") as file, copy.open("xb") as out:
+        with write_errors(copy), open(os.dup(self._file), "rb") as file, copy.open("xb") as out:
             file.seek(0)
             shutil.copyfileobj(file, out)
         return copy
@@ -205,7 +208,7 @@ class AppendLog(Closing, Generic[T]):
         return next(name for name in names if not os.path.lexists(name))
 
     def _set_aside(self) -> None:
-        with failures(self.path):
+        with write_errors(self.path):
             os.rename(self._target, self._free_name())
         before, self._file = self._file, locked(self._target)
         os.close(before)
@@ -214,7 +217,7 @@ class AppendLog(Closing, Generic[T]):
         self, known: Callable[[T, int], object], broken: Callable[[str], object] | None
     ) -> int:
         """Reads the existing records, repairs the last line, and returns the size."""
-        with failures(self.path):
+        with write_errors(self.path):
             end = os.fstat(self._file).st_size
             is_cut = end > 0 and os.pread(self._file, 1, end - 1) != b"\n"
         is_half = False
@@ -233,7 +236,7 @@ class AppendLog(Closing, Generic[T]):
                 broken(self._problem(line, error))
             else:
                 known(record, line.start or 0)
-        with failures(self.path):
+        with write_errors(self.path):
             if is_half:
                 os.ftruncate(self._file, end)
             elif is_cut:

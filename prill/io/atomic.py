@@ -18,7 +18,7 @@ def part_path(path: Path) -> Path:
     return path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
 
 
-def is_there(file: int, path: _Path, size: int | None = None) -> bool:
+def is_current_file(file: int, path: _Path, size: int | None = None) -> bool:
     """Returns whether the open file still has this name, and, if given, this size in bytes.
 
     Another program may have replaced or removed it.
@@ -46,7 +46,7 @@ def append_whole(file: int, data: bytes) -> None:
 
 
 @contextmanager
-def failures(path: _Path) -> Iterator[None]:
+def write_errors(path: _Path) -> Iterator[None]:
     """Converts write errors inside the block to UsageError.
 
     BrokenPipeError, raised when the reader of a pipe has exited, is passed on.

@@ -22,7 +22,7 @@ from typing import IO, Literal
 import msgspec
 
 from prill.errors import UsageError
-from prill.io.atomic import append_whole, failures
+from prill.io.atomic import append_whole, write_errors
 from prill.locks import lock_file
 
 CHECKSUMS = "checksums.jsonl"
@@ -205,7 +205,7 @@ class Checksums:
         """
         if not lines and self.exists:
             return
-        with failures(self.path):
+        with write_errors(self.path):
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
             file = lock_file(self.path, flags)
             try:
@@ -282,7 +282,7 @@ class Growing:
     def restart(self) -> None:
         """Records the current content, after the file was repaired or replaced."""
         path = self._checksums.folder / self._name
-        with failures(path):
+        with write_errors(path):
             try:
                 found = _Contents(path)
             except FileNotFoundError:

@@ -49,7 +49,7 @@ def detect_file_kind(path: str | os.PathLike[str]) -> Kind | None:
 
 
 def trajectory_files(
-    paths: Iterable[str | os.PathLike[str]], say: Callable[[str], object] = lambda words: None
+    paths: Iterable[str | os.PathLike[str]], say: Callable[[str], object] = lambda message: None
 ) -> list[str | os.PathLike[str]]:
     """Returns the files, and each folder's trajectory files (`*.jsonl`, `*.jsonl.gz`) sorted by
     name.
@@ -102,10 +102,10 @@ def _of_folder(folder: str | os.PathLike[str], say: Callable[[str], object]) -> 
         else:
             others.append(f"{name} ({holds})")
     if not files:
-        there = f"; it has {', '.join(others)}" if others else ""
+        contents = f"; it has {', '.join(others)}" if others else ""
         raise UsageError(
             f"{folder}: is a directory without trajectory files (*.jsonl or "
-            f"*.jsonl.gz){there}; choose another"
+            f"*.jsonl.gz){contents}; choose another"
         )
     if others:
         say(f"{folder}: not read as trajectories: {', '.join(others)}")

@@ -17,9 +17,9 @@ from typing import IO, Literal, Protocol, TextIO
 
 from prill.errors import InputError, UsageError
 from prill.io.atomic import append_whole as append_whole
-from prill.io.atomic import failures as failures
-from prill.io.atomic import is_there as is_there
+from prill.io.atomic import is_current_file as is_current_file
 from prill.io.atomic import part_path as part_path
+from prill.io.atomic import write_errors as write_errors
 from prill.io.checksums import replaced
 from prill.io.kinds import detect_kind, parse_object
 from prill.io.lines import STREAM, is_stream, open_lines, read_lines
@@ -108,7 +108,7 @@ def check_output(
                 f"{path}: this is also an input; choose another file", parameters=(parameter,)
             )
     target = Path(os.path.realpath(path))
-    with failures(path):
+    with write_errors(path):
         _expect_writable(target, continued=continued)
     there = read_content(target) if target.exists() else ""
     if there not in ("", content) and not (there is None and continued):
@@ -123,7 +123,7 @@ def expect_writable(path: _Path) -> None:
     """Raises UsageError in advance if a file cannot be written. An existing file may be
     replaced.
     """
-    with failures(path):
+    with write_errors(path):
         _expect_writable(Path(os.path.realpath(path)))
 
 
@@ -190,13 +190,13 @@ def expect_file(path: _Path, what: str) -> None:
         raise UsageError(
             f"{path}: {what} cannot be written to a pipe; give a file", parameters=("output",)
         )
-    with failures(path):
+    with write_errors(path):
         _expect_permission(Path(os.path.realpath(path)))
 
 
 def make_folder(path: _Path) -> None:
     """Creates the folder of a file. Raises UsageError."""
-    with failures(path):
+    with write_errors(path):
         os.makedirs(os.path.dirname(os.path.realpath(path)), exist_ok=True)
 
 
@@ -210,15 +210,15 @@ def writing(path: _Path) -> Iterator[Writer]:
     if is_stdout(path):
         sys.stdout.flush()
         yield _Checked(sys.stdout.buffer, path)
-        with failures(path):
+        with write_errors(path):
             sys.stdout.buffer.flush()
     elif is_stream(path):
-        with failures(path):
+        with write_errors(path):
             file = open(path, "wb")  # noqa: SIM115 - closed below
         try:
             yield _Checked(file, path)
         finally:
-            with failures(path):
+            with write_errors(path):
                 file.close()
     else:
         with _replacing(path, Path(os.path.realpath(path))) as target:
@@ -239,25 +239,25 @@ class _Checked:
         self._path = path
 
     def write(self, data: bytes, /) -> int:
-        with failures(self._path):
+        with write_errors(self._path):
             return self._file.write(data)
 
     def flush(self) -> None:
-        with failures(self._path):
+        with write_errors(self._path):
             self._file.flush()
 
 
 @contextmanager
 def _replacing(path: _Path, target: Path) -> Iterator[Writer]:
     part = part_path(target)
-    with failures(path):
+    with write_errors(path):
         _expect_writable(target)
         make_folder(path)
         file = part.open("xb")
     try:
         try:
             yield _Checked(file, path)
-            with failures(path):
+            with write_errors(path):
                 file.flush()
                 os.fsync(file.fileno())
                 if target.exists():
@@ -266,7 +266,7 @@ def _replacing(path: _Path, target: Path) -> Iterator[Writer]:
             # on a full disk, closing tries to write again
             with suppress(OSError):
                 file.close()
-        with failures(path), replaced(target, part):
+        with write_errors(path), replaced(target, part):
             part.replace(target)
     finally:
         with suppress(OSError):
@@ -279,13 +279,13 @@ def locked(path: _Path) -> int:
     Raises UsageError.
     """
     while True:
-        with failures(path):
+        with write_errors(path):
             file = lock_or_raise(
                 path,
                 f"{path}: another process is writing this file",
                 os.O_RDWR | os.O_APPEND | os.O_CREAT,
             )
-        if is_there(file, path):
+        if is_current_file(file, path):
             return file
         # a writer that has just ended replaced the file after it was opened here
         os.close(file)

@@ -20,7 +20,7 @@ import msgspec
 from prill.errors import InputError, UsageError
 from prill.io.kinds import parse_object
 from prill.io.lines import read_lines
-from prill.io.outputs import InUseError, failures, locked, make_folder, write_output
+from prill.io.outputs import InUseError, locked, make_folder, write_errors, write_output
 
 SPENDING = "spending.json"
 _FORMAT = "prill spending 1"
@@ -164,7 +164,7 @@ class SpendingFile:
 
     def clear(self) -> None:
         """Resets the spending to 0. Raises UsageError."""
-        with failures(self.path):
+        with write_errors(self.path):
             for file in (self, *self._parts()):
                 file.path.unlink(missing_ok=True)
 

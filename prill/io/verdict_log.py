@@ -15,7 +15,7 @@ from prill.io.append_log import AppendLog
 from prill.io.cache import scratch_database
 from prill.io.kinds import parse_object
 from prill.io.lines import is_stream, read_lines
-from prill.io.outputs import check_output, failures, is_stdout, writing
+from prill.io.outputs import check_output, is_stdout, write_errors, writing
 from prill.io.store import encode, read_verdicts
 from prill.locks import Closing
 from prill.types import EvaluatorInfo, UnscoredReason, Verdict
@@ -277,7 +277,7 @@ class VerdictStream(Closing):
 
     def append(self, verdict: Verdict) -> None:
         """Writes a verdict."""
-        with failures(self.path):
+        with write_errors(self.path):
             self._file.write(encode(verdict))
             self._file.flush()
 
@@ -287,7 +287,7 @@ class VerdictStream(Closing):
     def close(self) -> None:
         """Closes the pipe; standard output stays open."""
         if self._file is not sys.stdout.buffer:
-            with failures(self.path):
+            with write_errors(self.path):
                 self._file.close()
 
 

@@ -12,7 +12,7 @@ from math import prod
 from pathlib import Path
 
 from prill.errors import UsageError
-from prill.io.outputs import failures, write_output
+from prill.io.outputs import write_errors, write_output
 from prill.models.replies import excerpt
 
 CHECKPOINTS, SAMPLES = "checkpoints", "samples.jsonl"
@@ -82,7 +82,7 @@ def expect_weights(saved: Path, numbers: int, output: Path) -> None:
 
 def keep_newest(output: Path, most: int) -> None:
     """Removes all but the newest checkpoints, ordered by step because clocks may be set back."""
-    with failures(output):
+    with write_errors(output):
         for path in _checkpoints(output)[:-most]:
             # removed first, so that a partly deleted checkpoint does not count as complete
             (path / _STATE).unlink(missing_ok=True)

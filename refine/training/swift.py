@@ -24,7 +24,7 @@ from typing import Any
 
 from prill.config.registry import OptionError
 from prill.errors import EndpointError, UsageError
-from prill.io.outputs import failures, write_output
+from prill.io.outputs import write_errors, write_output
 from prill.models import keeper
 from prill.refine.formats import Swift
 from prill.refine.training.checkpoints import CHECKPOINTS, last_checkpoint
@@ -123,13 +123,13 @@ def fit_swift(
     """
     started = time.monotonic()
     parts = {LEARNT: plan.learnt, HELD_OUT: plan.held_out}
-    with failures(folder):
+    with write_errors(folder):
         (folder / CHECKPOINTS).mkdir(exist_ok=True)
     for name, samples in parts.items():
         write_output(folder / name, swift_rows(samples))
     last = last_checkpoint(folder)
     command = [plan.python, "-m", "swift.cli.main", "sft", *swift_options(spec, plan, folder, last)]
-    with failures(folder), (folder / ENGINE_LOG).open("ab") as log:
+    with write_errors(folder), (folder / ENGINE_LOG).open("ab") as log:
         start = log.tell()
         process = keeper.begin(command, log, _environment(spec))
     try:
@@ -360,7 +360,7 @@ def _last_output(log: Path, start: int) -> str:
 
 def _restore_weights(checkpoint: Path, folder: Path) -> None:
     """Copies the files that load the adapter or model into the folder, each atomically."""
-    with failures(folder):
+    with write_errors(folder):
         for path in sorted(checkpoint.iterdir()):
             if path.is_file() and not _OF_TRAINING.fullmatch(path.name):
                 part = folder / f".{path.name}.part"

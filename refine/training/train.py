@@ -20,7 +20,7 @@ from typing import Any
 from prill.errors import UsageError
 from prill.io.checksums import CHECKSUMS, Checksums
 from prill.io.lines import is_stream
-from prill.io.outputs import expect_file, failures, write_output
+from prill.io.outputs import expect_file, write_errors, write_output
 from prill.models.local.trained import FORMAT, RECORD, read_record
 from prill.models.replies import excerpt
 from prill.refine.demonstration import Teacher
@@ -318,7 +318,7 @@ def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
             f"{folder}: contains something that is not a training; choose another folder",
             parameters=("output",),
         )
-    with failures(folder):
+    with write_errors(folder):
         if _is_there(folder / RECORD) and not resume:
             backups = (
                 folder.with_name(f"{folder.name}.bak{'' if number == 1 else number}")

@@ -26,7 +26,7 @@ from prill.config.values import Config
 from prill.errors import InputError, MissingExtraError, UsageError
 from prill.io.append_log import AppendLog
 from prill.io.lines import is_stream, read_lines
-from prill.io.outputs import check_output, expect_file, failures, writing
+from prill.io.outputs import check_output, expect_file, write_errors, writing
 from prill.io.store import BadLine, read_trajectories, write_trajectories
 from prill.models.devices import register_user
 from prill.models.local.torchvision import mend_torchvision
@@ -269,7 +269,7 @@ async def rank_file(
         (output, progress_file) if reordered is None else (output, progress_file, reordered)
     ):
         expect_file(path, "a ranking")
-        with failures(path):
+        with write_errors(path):
             Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
     if is_stream(gold):
         raise UsageError(
@@ -334,7 +334,7 @@ def _open_log(path: Path, about: _About, resume: bool) -> _Log:
             )
 
     if not resume:
-        with failures(path):
+        with write_errors(path):
             path.unlink(missing_ok=True)
     log = _Log(
         path,
