@@ -271,14 +271,14 @@ class _Place:
 class _Draw:
     """Chooses the next token of each call with its own sampling parameters and random numbers.
 
-    `said`: how many of the last prompt tokens count for the repetition penalty, per call. `width`:
+    `penalised`: how many of the last prompt tokens count for the repetition penalty, per call. `width`:
     the number of tokens before the answer. All tokens but the chosen one are masked for
     transformers, which selects greedily. Sampling adds Gumbel noise to the log-probabilities and
     takes the maximum, which samples from the distribution (Gumbel 1954).
     """
 
     calls: Sequence[Prepared]
-    said: Sequence[int]
+    penalised: Sequence[int]
     width: int
     noted: list[list[_Place]] = field(default_factory=list)
     numbers: dict[int, Any] = field(default_factory=dict)
@@ -294,7 +294,7 @@ class _Draw:
                 call.sampling.temperature > 0
                 or call.sampling.limits.get("repetition_penalty", 1.0) != 1.0
             ):
-                chosen[i] = self._drawn(i, ids[i, self.width - self.said[i] :], scores[i])
+                chosen[i] = self._drawn(i, ids[i, self.width - self.penalised[i] :], scores[i])
         most = max(call.alternatives for call in self.calls)
         if most:
             logprobs = scores.float().log_softmax(-1)
@@ -316,8 +316,8 @@ class _Draw:
         # the repetition penalty of CTRL (arXiv 1909.05858, section 4.1), with the sign handling of
         # transformers and vLLM
         if penalty != 1.0:
-            said = scores[ids]
-            scores = scores.scatter(0, ids, torch.where(said < 0, said * penalty, said / penalty))
+            seen = scores[ids]
+            scores = scores.scatter(0, ids, torch.where(seen < 0, seen * penalty, seen / penalty))
         if sampling.temperature == 0:
             return scores.argmax()
         scores = (scores / sampling.temperature).float().log_softmax(-1)

@@ -22,7 +22,7 @@ function attemptCard(i, chosen) {
   const row = overview.rows[i];
   const other = chosen ? entry : readDetail(i);
   const retry = other?.retry ?? {};
-  const said = other?.verdicts.filter(Boolean) ?? [];
+  const verdicts = other?.verdicts.filter(Boolean) ?? [];
   return el("li", { class: "attempt", "aria-current": String(chosen) },
     el("div", { class: "judge-head" },
       el("button", { type: "button", class: "jump", disabled: chosen, title: row.id, click: () => goToAttempt(i) }, row.attempt ? `Retry ${row.attempt}` : "First attempt"),
@@ -31,7 +31,7 @@ function attemptCard(i, chosen) {
       row.outcomes.map((outcome, k) => el("span", { title: overview.judges[k] }, badge(outcome), row.scores[k] === null ? null : ` ${row.scores[k].toFixed(2)}`)),
       overview.source ? el("span", { title: `Label (${overview.source})` }, "label ", badge(row.truth)) : null,
       el("span", { class: "hint" }, `${row.steps} ${row.steps === 1 ? "step" : "steps"}`)),
-    said.length && said[0].reason ? el("div", { class: "plain", tabindex: "0" }, said[0].reason) : null,
+    verdicts.length && verdicts[0].reason ? el("div", { class: "plain", tabindex: "0" }, verdicts[0].reason) : null,
     retry.lesson ? [el("h3", {}, "Lesson ", el("small", {}, "the agent's own words")), el("blockquote", { class: "claim", tabindex: "0" }, retry.lesson)] : null,
     retry.problem ? el("p", { class: "warning" }, retry.problem) : null,
     retry.ended ? el("p", { class: "hint" }, ENDED[retry.ended] ?? retry.ended) : null);

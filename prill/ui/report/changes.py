@@ -126,9 +126,9 @@ def _flips(
         return None
     flipped = []
     for numbers in repeated:
-        said = {_outcome(rows[number]): number for number in reversed(numbers)}
-        if "success" in said and "failure" in said:
-            flipped.append(_task(rows, [numbers], said["success"], said["failure"]))
+        by_outcome = {_outcome(rows[number]): number for number in reversed(numbers)}
+        if "success" in by_outcome and "failure" in by_outcome:
+            flipped.append(_task(rows, [numbers], by_outcome["success"], by_outcome["failure"]))
     return _table(
         f"{name}, several times",
         f"{len(flipped):,} of {len(repeated):,} tasks with several runs have successes and "
@@ -159,10 +159,11 @@ def _task(
 
 
 def _outcome(row: ReportRow) -> Outcome:
-    return next((said for said in (row.truth, *row.outcomes) if said in ("success", "failure")), "")
+    outcomes = (row.truth, *row.outcomes)
+    return next((one for one in outcomes if one in ("success", "failure")), "")
 
 
 def _rate(rows: Sequence[ReportRow], numbers: Sequence[int]) -> float | None:
     """Returns the share of successes; None if no run has an outcome."""
-    said = [one for number in numbers if (one := _outcome(rows[number]))]
-    return said.count("success") / len(said) if said else None
+    outcomes = [one for number in numbers if (one := _outcome(rows[number]))]
+    return outcomes.count("success") / len(outcomes) if outcomes else None

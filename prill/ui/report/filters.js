@@ -5,11 +5,11 @@ const AGAINST = { wrong: "disagrees", FP: "false positive", FN: "false negative"
 
 function fits(row, i) {
   if (filters.search && !hasWords(i, filters.search)) return false;
-  const said = row.outcomes[Number(filters.judge)] ?? "";
-  if (filters.verdict && (filters.verdict === "none" ? "" : filters.verdict) !== said) return false;
-  if (filters.against && !standsAgainst(against(row.truth, said))) return false;
+  const outcome = row.outcomes[Number(filters.judge)] ?? "";
+  if (filters.verdict && (filters.verdict === "none" ? "" : filters.verdict) !== outcome) return false;
+  if (filters.against && !standsAgainst(against(row.truth, outcome))) return false;
   if (filters.among === "differ" && !judgesDisagree(row.outcomes)) return false;
-  if (rival() !== null && !judgesDisagree([said, row.outcomes[rival()]])) return false;
+  if (rival() !== null && !judgesDisagree([outcome, row.outcomes[rival()]])) return false;
   if (filters.among === "agree" && (judgesDisagree(row.outcomes) || !row.outcomes.some((one) => one === "success" || one === "failure"))) return false;
   if (filters.truth && (filters.truth === "none" ? "" : filters.truth) !== row.truth) return false;
   if (filters.cause && filters.cause !== (row.cause || "(none)")) return false;

@@ -45,12 +45,12 @@ def _worth(fitted: Overlap) -> str:
 
 
 def _counted(counts: Mapping[Outcome, int]) -> str:
-    said = counts.get("success", 0), counts.get("failure", 0), counts.get("unscored", 0)
-    if not any(said):
+    outcomes = counts.get("success", 0), counts.get("failure", 0), counts.get("unscored", 0)
+    if not any(outcomes):
         return "has no verdict on these trajectories"
     return (
-        f"says success {said[0]:,} times and failure {said[1]:,} times; {said[2]:,} "
-        f"{'is' if said[2] == 1 else 'are'} unscored"
+        f"says success {outcomes[0]:,} times and failure {outcomes[1]:,} times; {outcomes[2]:,} "
+        f"{'is' if outcomes[2] == 1 else 'are'} unscored"
     )
 
 

@@ -81,7 +81,7 @@ function line(place) {
   const cell = (outcome, words, kind, score) => el("span", { class: "cell", title: words },
     el("span", { class: `dot ${outcome || "none"} ${kind}`, role: "img", "aria-label": words }, WORDS[outcome][0]),
     score === null ? null : el("span", { class: "cell-score", "aria-hidden": "true" }, score.toFixed(2).replace(/^0/, "")));
-  const said = row.outcomes.map((outcome, i) => {
+  const outcomes = row.outcomes.map((outcome, i) => {
     const kind = against(row.truth, outcome);
     return cell(outcome, `${overview.judges[i]}: ${WORDS[outcome][1]}${KINDS[kind] ? `, ${KINDS[kind].toLowerCase()}` : ""}`, kind[0] === "F" ? "differs" : "", row.scores[i]);
   });
@@ -91,7 +91,7 @@ function line(place) {
   },
   el("div", { class: "line-goal" }, el("div", { class: "line-words" }, row.goal), lineId(row, index)),
   shownColumns().map((column) => el("span", { class: `more ${column.key}`, title: column.text(row) }, column.text(row))),
-  overview.source ? cell(row.truth, `Label: ${WORDS[row.truth][1]}`, "truth", null) : null, said);
+  overview.source ? cell(row.truth, `Label: ${WORDS[row.truth][1]}`, "truth", null) : null, outcomes);
   node.style.top = `${place * LINE}px`;
   return node;
 }

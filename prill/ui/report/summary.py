@@ -180,7 +180,7 @@ class Attempt:
     """
 
     id: str
-    said: Outcome
+    outcome: Outcome
     truth: Outcome | None
     words: str
     is_answer: bool
@@ -428,13 +428,15 @@ def _attempt_row(rows: Sequence[ReportRow], most: int, contents: ReportContents)
 
 
 def _attempt(row: ReportRow, retry: Retry, is_labelled: bool) -> Attempt:
-    said: Outcome = row.outcomes[0] if row.outcomes else ""
-    words = f"{f'retry {row.attempt}' if row.attempt else 'first attempt'}: {said or 'no verdict'}"
+    outcome: Outcome = row.outcomes[0] if row.outcomes else ""
+    words = (
+        f"{f'retry {row.attempt}' if row.attempt else 'first attempt'}: {outcome or 'no verdict'}"
+    )
     if is_labelled:
         words += f", label: {row.truth or 'none'}"
     if retry.answer:
         words += ", the answer that counts"
-    return Attempt(row.id, said, row.truth if is_labelled else None, words, retry.answer)
+    return Attempt(row.id, outcome, row.truth if is_labelled else None, words, retry.answer)
 
 
 def _agreement(

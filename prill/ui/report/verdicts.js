@@ -1,21 +1,21 @@
 // Verdicts on one whole trajectory: the label, and a card for each judge.
 
 // Returns "TP", "FP", "TN", "FN", "unscored", or "" if there is nothing to compare.
-function against(truth, said) {
+function against(truth, outcome) {
   if (truth !== "success" && truth !== "failure") return "";
-  if (said === "unscored") return "unscored";
-  if (said === "") return "";
-  return (said === truth ? "T" : "F") + (said === "success" ? "P" : "N");
+  if (outcome === "unscored") return "unscored";
+  if (outcome === "") return "";
+  return (outcome === truth ? "T" : "F") + (outcome === "success" ? "P" : "N");
 }
 
 const KINDS = { FP: "False positive", FN: "False negative", TP: "Agrees with the label", TN: "Agrees with the label" };
 
-function judgesDisagree(said) {
-  return said.includes("success") && said.includes("failure");
+function judgesDisagree(outcomes) {
+  return outcomes.includes("success") && outcomes.includes("failure");
 }
 
 function disagreement(row) {
-  return judgesDisagree(row.outcomes) || row.outcomes.some((said) => ["FP", "FN"].includes(against(row.truth, said)));
+  return judgesDisagree(row.outcomes) || row.outcomes.some((outcome) => ["FP", "FN"].includes(against(row.truth, outcome)));
 }
 
 const FEW = 3; // up to this many judges are shown in full; with more, long parts scroll or collapse

@@ -71,10 +71,10 @@ class SearchIndex:
             with self._lock:
                 here = {row[0] for row in self._rows("runs", quoted)}
                 if reasons:
-                    said = [row[0] for row in self._rows("reasons", quoted)]
+                    matches = [row[0] for row in self._rows("reasons", quoted)]
                     here |= {
                         self._reasons[row][0]
-                        for row in said
+                        for row in matches
                         if self._latest[self._reasons[row]] == row
                     }
             found = here if found is None else found & here

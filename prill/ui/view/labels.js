@@ -167,11 +167,11 @@ function origin(row) {
 
 // All that the agent says about itself, for those who judge by what the screens show.
 function claimsOf(trajectory) {
-  const said = trajectory.steps.flatMap(({ action, thought }, i) => {
+  const texts = trajectory.steps.flatMap(({ action, thought }, i) => {
     const words = claims(action) ? (action.value ?? action.text) : null;
     return [[`Thought ${i + 1}`, thought], [`Said in step ${i + 1}`, words !== trajectory.answer && words !== action.kind ? words : null]];
   });
-  const lines = [["Answer", trajectory.answer], ...said].filter(([, words]) => words);
+  const lines = [["Answer", trajectory.answer], ...texts].filter(([, words]) => words);
   if (!lines.length) return null;
   const fold = folded("What the agent claims ", false, el("ul", { class: "bare claim" }, lines.map(([who, words]) => el("li", {}, el("small", {}, `${who}: `), el("bdi", {}, words)))));
   fold.id = "claims";
