@@ -271,8 +271,8 @@ class _Place:
 class _Draw:
     """Chooses the next token of each call with its own sampling parameters and random numbers.
 
-    `penalised`: how many of the last prompt tokens count for the repetition penalty, per call. `width`:
-    the number of tokens before the answer. All tokens but the chosen one are masked for
+    `penalised`: how many of the last prompt tokens count for the repetition penalty, per call.
+    `width`: the number of tokens before the answer. All tokens but the chosen one are masked for
     transformers, which selects greedily. Sampling adds Gumbel noise to the log-probabilities and
     takes the maximum, which samples from the distribution (Gumbel 1954).
     """
