@@ -82,13 +82,14 @@ def test_commands_close_their_databases(tmp_path: Path) -> None:
     found = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else done.stderr
     expected = [0, 0, 3, 0, 2, 2, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0]
     assert (found["unclosed"], found["codes"]) == ([], expected), done.stderr[-3000:]
-    assert found["opened"] > len(commands)
+    assert found["opened"] >= len(commands)
 
 
 def test_what_is_dropped_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[connections.Connection] = []
     monkeypatch.setattr(connections, "_made", made)
     monkeypatch.setattr("sqlite3.connect", connections.keeping)
+    monkeypatch.setattr("prill.io.store._IDS_IN_MEMORY", 0)
     (tmp_path / "t.jsonl").write_text('{"id": "a", "task": {"goal": "g"}}\n')
     list(TrajectoryReader([tmp_path / "t.jsonl"]))
     DiskCache(tmp_path / "c.sqlite").put("k", b"v")
