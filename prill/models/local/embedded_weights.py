@@ -106,6 +106,7 @@ def adapter_gguf(adapter: str | os.PathLike[str], gguf: str | os.PathLike[str]) 
         path / "adapter_model.safetensors",
         ".gguf",
         lambda file, place: convert_adapter(file.parent, Path(gguf), place),
+        (path / "adapter_config.json").read_bytes() + Path(gguf).name.encode(),
     )
 
 
@@ -170,15 +171,20 @@ def convert_adapter(folder: Path, base: Path, output: Path) -> None:
         raise _unwritable(output, error) from None
 
 
-def _kept(file: Path, ending: str, make: Callable[[Path, Path], None]) -> Path:
+def _kept(
+    file: Path, ending: str, make: Callable[[Path, Path], None], settings: bytes = b""
+) -> Path:
     """Returns the cached result of `make(file, place)`, creating it if necessary.
 
-    Only one process at a time creates it.
+    Only one process at a time creates it. Each content of the file, and each `settings`, has its
+    own result.
     """
     if not file.is_file():
         raise UsageError(f"{file}: no such file")
     with file.open("rb") as opened:
-        content = hashlib.file_digest(opened, "sha256").hexdigest()[:12]
+        digest = hashlib.file_digest(opened, "sha256")
+    digest.update(settings)
+    content = digest.hexdigest()[:12]
     place = cache_folder() / "weights" / f"{file.stem}-{content}-{_FORM}{ending}"
     if not place.exists():
         with _alone(place):

@@ -22,6 +22,7 @@ from prill.models.local.embedded_weights import (
     eight_bit_gguf,
     embedded_model_folder,
 )
+from prill.models.local.torchvision import mend_torchvision
 from prill.models.prompts import Prompt
 from prill.models.replies import (
     GivenReply,
@@ -202,7 +203,9 @@ def test_a_text_with_parts_of_characters_is_unscored_with_the_remedy() -> None:
 def test_a_peft_adapter_has_the_same_effect_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torch, peft = pytest.importorskip("torch"), pytest.importorskip("peft")
+    torch = pytest.importorskip("torch")
+    mend_torchvision()
+    peft = pytest.importorskip("peft")
     transformers = pytest.importorskip("transformers")
     from prill.models.local.model import LocalModel
 
@@ -227,6 +230,16 @@ def test_a_peft_adapter_has_the_same_effect_here(
     assert abs(total(here) - plain) > 0.2 * abs(plain)
     (converted,) = (tmp_path / "cache" / "weights").glob("adapter_model*.gguf")
     assert total(EmbeddedModel(adapter=str(converted))) == total(here)
+    settings = folder / "adapter_config.json"  # half as strong: another file
+    settings.write_text(settings.read_text().replace('"lora_alpha": 8', '"lora_alpha": 4'))
+    assert abs(total(EmbeddedModel(adapter=str(folder))) - plain) < abs(total(here) - plain)
+
+
+@pytest.mark.parametrize("content", [b"no adapter", b""])
+def test_an_adapter_that_llama_cpp_cannot_load_is_named(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "mine.gguf").write_bytes(content)
+    with pytest.raises(EndpointError, match=r"with .*mine\.gguf cannot be loaded by llama\.cpp"):
+        total(EmbeddedModel(adapter=str(tmp_path / "mine.gguf")))
 
 
 @pytest.mark.parametrize(
