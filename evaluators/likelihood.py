@@ -127,12 +127,12 @@ class LikelihoodJudge(ModelJudge):
     def _messages(self, trajectory: Trajectory, text: str, room: int) -> tuple[Message, ...]:
         goal = trajectory.task.goal
         history = without_copies(action_history(without_claims(trajectory), room), goal)
-        state = without_copies(state_text(text, _last(trajectory)[0]), goal)
+        state = without_copies(shorten(state_text(text, _last(trajectory)[0]), room), goal)
         return filled(
             self.prompts["likelihood"],
             (),
             actions=quoted("actions", history),
-            state=quoted("state", shorten(state, room)),
+            state=quoted("state", state),
         )
 
 

@@ -33,10 +33,10 @@ from prill.io.shards import Shard
 from prill.temporary import in_memory
 from prill.types import LabelRecord, Observation, Trajectory, Verdict
 
-_encoder = msgspec.json.Encoder()
 if TYPE_CHECKING:
     import sqlite3
 
+_encoder = msgspec.json.Encoder()
 _log = logging.getLogger("prill.io.store")
 # the key of a line that replaces an unreadable record of another format; its value is the reason
 _UNREADABLE = "unreadable"

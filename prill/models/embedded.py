@@ -16,12 +16,18 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Self, Unpack
+from typing import Annotated, Any, ClassVar, Self, Unpack
 from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from prill.errors import EndpointError, MissingExtraError, UnparsableError, UsageError
+from prill.errors import (
+    EndpointError,
+    MissingExtraError,
+    TransportError,
+    UnparsableError,
+    UsageError,
+)
 from prill.models.client import OpenAIModel
 from prill.models.ledger import Ledger, Price
 from prill.models.local.embedded_weights import adapter_gguf, bundled_gguf, eight_bit_gguf
@@ -205,6 +211,7 @@ class _Embedded(OpenAIModel):
     """A model on a server of this process: its calls cost nothing."""
 
     PRICE = Price(0.0, 0.0)
+    prefills_words: ClassVar[bool] = False
 
     def _request(
         self,
@@ -219,43 +226,40 @@ class _Embedded(OpenAIModel):
             # A grammar of token numbers admits this one reply; the log-probabilities are those
             # from before it.
             fields["grammar"] = f"root ::= {' '.join(f'<[{token}]>' for token in form.tokens)}"
+        elif (
+            self.prefills_words
+            and isinstance(form, WordFormat)
+            and fields.pop("response_format", None)
+        ):
+            request = *request, Message("assistant", (f'{{"{form.verdict}": "',))
+            choices = " | ".join(json.dumps(choice) for choice in form.choices)
+            fields["grammar"] = f"root ::= {choices}"
         return request, fields
 
 
 class _WordFirst(_Embedded):
-    """Prefills the JSON object of a `WordFormat`, so that the model writes one token instead of
-    fourteen.
+    """A model without reasoning, whose replies of one word begin with a prefilled JSON object.
 
-    Only for models without reasoning: llama.cpp cannot prefill the answers of reasoning models.
+    It writes one token instead of fourteen. llama.cpp cannot prefill the answers of reasoning
+    models.
     """
 
-    def _request(
-        self,
-        messages: Sequence[Message],
-        form: Form | None,
-        max_tokens: int,
-        code: str,
-        tokens: int | None = None,
-    ) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        request, fields = super()._request(messages, form, max_tokens, code, tokens)
-        if isinstance(form, WordFormat) and fields.pop("response_format", None):
-            request = *request, Message("assistant", (f'{{"{form.verdict}": "',))
-            fields["grammar"] = (
-                f"root ::= {' | '.join(json.dumps(choice) for choice in form.choices)}"
-            )
-        return request, fields
+    prefills_words = True
 
 
 def _tokens(url: str, text: str) -> tuple[int, ...]:
     """Returns the text's tokens in the vocabulary of the model on a server of this process.
 
-    Raises UnparsableError if a token is a part of a character, which grammars cannot request.
+    Raises UnparsableError if a token is a part of a character, which grammars cannot request, and
+    TransportError.
     """
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
     try:
         request = json.dumps({"content": text, "with_pieces": True})
         connection.request("POST", "/tokenize", request)
         tokens = json.loads(connection.getresponse().read())["tokens"]
+    except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+        raise TransportError(f"llama.cpp returned no tokens of a text: {error!r}") from None
     finally:
         connection.close()
     if not all(isinstance(token["piece"], str) for token in tokens):

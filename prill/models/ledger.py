@@ -143,11 +143,8 @@ class Budget:
         self._record = record
         self._lock = threading.Lock()
         self._covered = 0.0  # the amount that the record covers
-        self._spent, self._reserved, self._calls = (
-            spent_usd,
-            0.0,
-            0,
-        )  # `_reserved` is reserved by `_calls` running calls
+        self._spent = spent_usd
+        self._reserved, self._calls = 0.0, 0  # the running calls, and what they reserved
         self._parts: dict[int, SpendingFile] = {}  # spending files of the shards, by number
 
     def __reduce__(self) -> tuple[Any, ...]:

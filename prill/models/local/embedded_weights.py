@@ -43,6 +43,7 @@ _PROJECTIONS = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
+_FLOATS = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
 # Settings of PEFT whose adapters are more than two matrices with one scale.
 _SPECIAL_LORA = (
     "use_dora",
@@ -119,13 +120,13 @@ def convert_adapter(folder: Path, base: Path, output: Path) -> None:
         output: The file to write.
 
     Raises:
-        UsageError: The adapter is not a plain LoRA of the layers' projections, or the model is not
-            a Llama model.
+        UsageError: The adapter is damaged, or not a plain LoRA of the layers' projections, or the
+            model is not a Llama model.
         MissingExtraError: gguf or safetensors is not installed.
     """
     try:
         gguf = importlib.import_module("gguf")
-        safetensors = importlib.import_module("safetensors.numpy")
+        safetensors = importlib.import_module("safetensors")
     except ImportError as error:
         raise MissingExtraError(error.name or "gguf", "train") from None
     config = json.loads((folder / "adapter_config.json").read_bytes())
@@ -147,8 +148,7 @@ def convert_adapter(folder: Path, base: Path, output: Path) -> None:
         writer.add_string("general.type", "adapter")
         writer.add_string("adapter.type", "lora")
         writer.add_float32("adapter.lora.alpha", float(config["lora_alpha"]))
-        tensors = safetensors.load_file(folder / "adapter_model.safetensors")
-        for name, data in sorted(tensors.items()):
+        for name, data in sorted(_tensors(safetensors, folder / "adapter_model.safetensors")):
             match = _LORA_NAME.fullmatch(name)
             if match is None or match["module"] not in _PROJECTIONS:
                 raise UsageError(f"{folder}: {name} cannot be converted: not a layer's projection")
@@ -162,13 +162,37 @@ def convert_adapter(folder: Path, base: Path, output: Path) -> None:
                 f"blk.{match['layer']}.{place}.weight.lora_{match['half'].lower()}",
                 data.astype("float16"),
             )
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        part.rename(output)
+        _write(writer, part, output)
     except OSError as error:
         raise _unwritable(output, error) from None
+
+
+def _tensors(safetensors: Any, file: Path) -> Iterator[tuple[str, Any]]:
+    """Yields names and float32 arrays. safetensors' own reader for numpy refuses bfloat16."""
+    import numpy as np
+
+    try:
+        found = safetensors.deserialize(file.read_bytes())
+    except safetensors.SafetensorError as error:
+        raise UsageError(f"{file}: damaged ({error}); train or copy it again") from None
+    for name, tensor in found:
+        kind, data = tensor["dtype"], bytes(tensor["data"])
+        if kind == "BF16":  # the upper half of a float32
+            values = (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
+        elif kind in _FLOATS:
+            values = np.frombuffer(data, _FLOATS[kind]).astype("<f4")
+        else:
+            raise UsageError(f"{file}: {name} has values of type {kind}; expected floats")
+        yield name, values.reshape(tensor["shape"])
+
+
+def _write(writer: Any, part: Path, output: Path) -> None:
+    """Writes a GGUF file atomically."""
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    part.rename(output)
 
 
 def _kept(
@@ -233,11 +257,7 @@ def _requantize(file: Path, place: Path) -> None:
             if kind == four:
                 data, kind = gguf.quantize(gguf.dequantize(data, four), eight), eight
             writer.add_tensor(tensor.name, data, raw_dtype=kind)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        part.rename(place)
+        _write(writer, part, place)
     except OSError as error:
         raise _unwritable(place, error) from None
 

@@ -230,6 +230,13 @@ def test_a_peft_adapter_has_the_same_effect_here(
     assert abs(total(here) - plain) > 0.2 * abs(plain)
     (converted,) = (tmp_path / "cache" / "weights").glob("adapter_model*.gguf")
     assert total(EmbeddedModel(adapter=str(converted))) == total(here)
+    for name, weight in tuned.named_parameters():
+        if "lora_" in name:
+            weight.data = weight.data.bfloat16()
+    tuned.save_pretrained(tmp_path / "half")
+    assert total(EmbeddedModel(adapter=str(tmp_path / "half"))) == pytest.approx(
+        total(here), rel=0.03
+    )
     settings = folder / "adapter_config.json"  # half as strong: another file
     settings.write_text(settings.read_text().replace('"lora_alpha": 8', '"lora_alpha": 4'))
     assert abs(total(EmbeddedModel(adapter=str(folder))) - plain) < abs(total(here) - plain)
@@ -265,6 +272,15 @@ def test_adapters_that_llama_cpp_cannot_apply_are_named(
         tmp_path / "adapter_model.safetensors",
     )
     with pytest.raises(UsageError, match=message):
+        EmbeddedModel(adapter=str(tmp_path))
+
+
+def test_a_damaged_adapter_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("safetensors")
+    monkeypatch.setenv("PRILL_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "lora_alpha": 8}')
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"half of a header")
+    with pytest.raises(UsageError, match=r"adapter_model\.safetensors: damaged"):
         EmbeddedModel(adapter=str(tmp_path))
 
 
