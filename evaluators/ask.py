@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
@@ -96,12 +96,13 @@ class Question:
         Raises:
             UnparsableError: The value does not have that type.
         """
-        word = " ".join(value.split()).strip(_DECORATION) if isinstance(value, str) else value
+        word = _bare(value) if isinstance(value, str) else value
         plain = _plain(word) if isinstance(word, str) else word
-        if isinstance(self.answer, tuple) and isinstance(plain, str):
-            own = {_plain(label): label for label in self.answer}
-            if plain in own:  # a label may be called "none"
-                return own[plain]
+        if isinstance(self.answer, tuple):  # a label may be called "none"
+            same = [label for label in self.answer if label == value]
+            near = [label for label in self.answer if plain and _plain(_bare(label)) == plain]
+            if len(found := same or near) == 1:
+                return found[0]
         if plain is None or (isinstance(plain, str) and plain in _UNKNOWN):
             return None
         if self.answer == YES_NO and isinstance(plain, bool):
@@ -109,13 +110,17 @@ class Question:
         if self.answer == YES_NO and (match := _DECIDED.match(str(word))):
             return match[1].lower() in ("yes", "true")
         if self.answer == NUMBER:
-            return _number(word)
+            if (number := _number(word)) is None:
+                raise UnparsableError(
+                    f"the answer to {self.text!r} is {excerpt(str(value))}, which is not a number"
+                )
+            return number
         if isinstance(self.answer, type):
             try:
-                made: object = msgspec.convert(value, self.answer, strict=False)
+                made: Any = msgspec.convert(value, self.answer, strict=False)
             except msgspec.ValidationError as error:
                 raise UnparsableError(f"the answer to {self.text!r}: {error}") from None
-            return msgspec.to_builtins(made)
+            return msgspec.to_builtins(asdict(made))  # without asdict, defaults would be missing
         raise UnparsableError(
             f"the answer to {self.text!r} is {excerpt(str(value))}, which is not one of the choices"
         )
@@ -124,17 +129,21 @@ class Question:
         return ("yes", "no") if self.answer == YES_NO else tuple(self.answer)  # type: ignore[arg-type]
 
 
+def _bare(text: str) -> str:
+    return " ".join(text.split()).strip(_DECORATION)
+
+
 def _plain(word: str) -> str:
     return re.sub(r"[ _]", "-", word.casefold().replace("’", "'"))
 
 
-def _number(word: object) -> float | int:
+def _number(word: object) -> float | int | None:
     if isinstance(word, int | float) and not isinstance(word, bool) and math.isfinite(word):
         return word
     if isinstance(word, str) and re.fullmatch(r"[-+]?(\d{1,3}(,\d{3})+|\d{1,15})(\.\d+)?", word):
         read = float(word.replace(",", ""))
         return int(read) if read.is_integer() else read
-    raise UnparsableError(f"{excerpt(str(word))} is not a number")
+    return None
 
 
 @dataclass(frozen=True)

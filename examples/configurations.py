@@ -83,7 +83,11 @@ runs: list[object] = [
         trajectories=["t.jsonl"], labels="l.jsonl", output="red", judge=judge, max_shift=2
     ),
     prill.AnnotateConfig(
-        trajectories=["t.jsonl"], output="l.jsonl", annotator="ada", order="random"
+        trajectories=["t.jsonl"],
+        output="l.jsonl",
+        annotator="ada",
+        order="random",
+        judge=prill.JudgeConfig("ask", question="How many pages?", answer="number"),
     ),
     prill.ReportConfig(
         trajectories=["t.jsonl"], output="report.html", verdicts=["v.jsonl"], labels=["l.jsonl"]

@@ -22,7 +22,7 @@ from prill.evaluators.meta.figure import HEADING, Figure, about_intervals, figur
 from prill.evaluators.metrics import choose_method, intervals
 from prill.io.tables import Table, Tabular, printable
 from prill.io.truth import RULES, collect_labels
-from prill.types import AnswerValue, EvaluatorInfo, LabelRecord, Verdict
+from prill.types import EvaluatorInfo, LabelRecord, Verdict
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -262,15 +262,17 @@ def _fields(
             raise InputError(f"the label of {id!r}: {error}") from None
         assert read is None or isinstance(read, Value)
         return {"": read}
-    return _split(value)
+    return split_answer(value)
 
 
-def _split(value: AnswerValue) -> dict[str, Value | None]:
+def split_answer(value: object) -> dict[str, Value | None]:
+    """Returns an answer by field; a plain answer has the field "", which is None if undecided."""
     if isinstance(value, dict):
         return {
             name: part if isinstance(part, Value) else None if part is None else repr(part)
             for name, part in value.items()
         }
+    assert value is None or isinstance(value, Value)
     return {"": value}
 
 
@@ -282,7 +284,7 @@ def _answer(verdict: Verdict | None, text: str) -> tuple[str, dict[str, Value | 
     answer = next((one for one in answers if one.question == text), None)
     if answer is None:
         return verdict.unscored or "missing", {}
-    return "", _split(answer.value)
+    return "", split_answer(answer.value)
 
 
 def _decide(votes: Sequence[tuple[str | None, Value | None]], truth: str) -> Value | None:

@@ -22,6 +22,7 @@ from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
 from prill.evaluators.combine import as_score
 from prill.evaluators.labels import latest_verdicts
+from prill.evaluators.registry import JudgeLike, judge_questions
 from prill.io.checksums import expect_unchanged
 from prill.io.lines import is_stream
 from prill.io.outputs import check_output, expect_file
@@ -38,8 +39,9 @@ from prill.ui.serving import serving
 from prill.ui.view.captions import CaptionSite, open_site
 from prill.ui.view.label_log import SOURCE, LabelLog
 from prill.ui.view.library import Library
+from prill.ui.view.questions import PairAgreement
 from prill.ui.view.queue import keep_queue
-from prill.ui.view.session import LabelSession, PairAgreement
+from prill.ui.view.session import LabelSession
 from prill.ui.view.site import Reveal, ViewSite
 
 log = logging.getLogger("prill.runs")
@@ -58,7 +60,15 @@ _OF_TRAJECTORIES = (
     "blind",
     "show_verdicts",
     "order",
+    "judge",
 )
+AskedOption = Annotated[
+    JudgeLike | None,
+    Meta(
+        description="Judge `ask`, as `prill score` takes it: its questions are asked on the page, "
+        "too, and the answers are stored in the labels."
+    ),
+]
 PortOption = Annotated[
     int, Meta(ge=0, le=65535, description="Port on this machine (default: any free port).")
 ]
@@ -120,6 +130,7 @@ class AnnotateConfig(Config):
     show_verdicts: Annotated[
         bool, Meta(description="Show verdicts before you label, too. They will bias your labels.")
     ] = False
+    judge: AskedOption = None
 
     def check(self) -> None:
         """Validates options that depend on each other.
@@ -247,7 +258,9 @@ class AnnotateResult:
             # Annotator names come from others' files; remove control sequences before they reach
             # the terminal.
             name = "".join(c if c.isprintable() else "?" for c in pair.annotator)
-            yield f"With {name}: {agreed}{left_open}"
+            question = "".join(c if c.isprintable() else "?" for c in pair.question)
+            about = f" on {question!r}" if question else ""
+            yield f"With {name}{about}: {agreed}{left_open}"
 
 
 def _log_address(page: Opened) -> None:
@@ -311,6 +324,7 @@ async def _labelled(
 ) -> AnnotateResult:
     trajectories = opened_folders(config.trajectories)
     output = config.decisions
+    questions = () if config.judge is None else judge_questions(config.judge)
     expect_file(output, "labels")
     check_output(output, "labels", [*trajectories, *config.verdicts], continued=True)
     _check_earlier(config)
@@ -329,7 +343,7 @@ async def _labelled(
         with LabelLog(output, config.annotator) as labels:
             _expect_same_draw(output, inclusion, labels)
             library.begin_labels(labels, config.earlier)
-            session = LabelSession(library, labels, inclusion=inclusion)
+            session = LabelSession(library, labels, questions=questions, inclusion=inclusion)
             reveal: Reveal = (
                 "never" if config.blind else "verdicts" if config.show_verdicts else "after"
             )

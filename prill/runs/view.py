@@ -16,11 +16,13 @@ from prill.captioner.training import DECISIONS
 from prill.config.values import Config
 from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
+from prill.evaluators.registry import judge_questions
 from prill.io.outputs import check_output, expect_file
 from prill.io.truth import SourceOption, TruthOption
 from prill.refine.rewards.watch.site import WatchSite, find_watch_files
 from prill.runs.annotate import (
     AnnotateResult,
+    AskedOption,
     PortOption,
     annotator_name,
     captions_result,
@@ -88,6 +90,7 @@ class ViewConfig(Config):
             "annotator has labelled it."
         ),
     ] = False
+    judge: AskedOption = None
     source: SourceOption = None
     truth: TruthOption = "majority"
     format: FormatOption = None
@@ -125,11 +128,12 @@ class ViewConfig(Config):
             )
         if self.annotator is not None:
             object.__setattr__(self, "annotator", annotator_name(self.annotator))
-        if self.blind and not has_labels:
-            raise UsageError(
-                "blind: only for annotators; give annotator and output",
-                parameters=("annotator", "output"),
-            )
+        for name in ("blind", "judge"):
+            if getattr(self, name) and not has_labels:
+                raise UsageError(
+                    f"{name}: only for annotators; give annotator and output",
+                    parameters=("annotator", "output"),
+                )
 
 
 @dataclass(frozen=True)
@@ -305,6 +309,7 @@ def _opened_runs(
     stack: contextlib.AsyncExitStack,
 ) -> ViewSite:
     labels = None
+    questions = () if config.judge is None else judge_questions(config.judge)
     if config.output is not None:
         labels = stack.enter_context(LabelLog(config.output, config.annotator or ""))
     library = stack.enter_context(
@@ -324,6 +329,6 @@ def _opened_runs(
     session = None
     if labels is not None:
         library.begin_labels(labels)
-        session = LabelSession(library, labels)
+        session = LabelSession(library, labels, questions=questions)
     reveal: Reveal = "after" if config.blind else "always"
     return ViewSite(library, session, reveal=reveal, title=config.title)

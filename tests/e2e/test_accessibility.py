@@ -8,12 +8,14 @@ import asyncio
 import importlib.util
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
 
+import prill
 from prill.emulators.browser.chromium import Chromium
 from tests.support.chromium import started_chromium
 from tests.support.closing import closed
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 LINKED = ("linked view", "rewards", "linked captions")  # pages of one server
-PAGES = ("report", "run", "view", "blind", "captions", "watch", "status", *LINKED)
+PAGES = ("report", "run", "view", "blind", "asked", "captions", "watch", "status", *LINKED)
 # What is shown by a click: the selector to click, and of what appears.
 DIALOGS = {
     "keys": ("run", ["#show-help"], "#help[open]"),
@@ -35,6 +37,27 @@ DIALOGS = {
 }
 
 
+@dataclass
+class Purchase:
+    """The type of an answer with several fields."""
+
+    item: str
+    price: float | None
+    paid: bool
+    notes: list[str] | None = None
+
+
+ASKED = prill.JudgeConfig(
+    "ask",
+    questions=[
+        {"question": "Was a login wall met?"},
+        {"question": "How many pages were opened?", "answer": "number"},
+        {"question": "Where did it end?", "answer": ["cart", "checkout", "elsewhere"]},
+        {"question": "What was bought?", "answer": Purchase},
+    ],
+)
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def addresses(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, str]]:
     folder = tmp_path_factory.mktemp("pages")
@@ -43,6 +66,9 @@ async def addresses(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[d
     async with (
         served_view(folder) as view,
         served_view(folder, output=folder / "blind.jsonl", blind=True) as blind,
+        served_view(
+            folder, output=folder / "asked.jsonl", blind=True, judge=ASKED, labels=()
+        ) as asked,
         served_captions(folder) as captions,
         served_view(
             folder,
@@ -52,7 +78,7 @@ async def addresses(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[d
         ) as linked,
     ):
         made |= {"rewards": f"{linked}rewards/", "linked captions": f"{linked}captions/"}
-        served = {"view": view, "blind": blind, "linked view": linked}
+        served = {"view": view, "blind": blind, "asked": asked, "linked view": linked}
         yield {**made, "captions": captions} | {
             name: f"{url}#t=bread-0" for name, url in served.items()
         }
@@ -91,6 +117,7 @@ async def opened(browser: Chromium, addresses: dict[str, str]) -> AsyncIterator[
 
 
 SHOWN = dict.fromkeys(("run", "blind"), "#stage img")
+SHOWN |= {"asked": "#answer-3-1"}
 SHOWN |= dict.fromkeys(("view", "linked view"), "body:has(#filter-cause) #stage img")  # all is read
 SHOWN |= dict.fromkeys(("captions", "linked captions"), "#picture[src^=pictures]")
 SHOWN |= dict.fromkeys(("watch", "rewards"), ".watch-plot")
@@ -175,7 +202,7 @@ async def test_paper_shows_all_of_a_page(opened: Any, name: str) -> None:
             assert await page.locator("#summary details:not([open])").count() == 0
 
 
-@pytest.mark.parametrize("name", ["run", "view", "blind", "captions", *LINKED])
+@pytest.mark.parametrize("name", ["run", "view", "blind", "asked", "captions", *LINKED])
 async def test_the_tab_key_reaches_every_control(opened: Any, name: str) -> None:
     page = await opened(name)
     wanted: Sequence[str] = await page.evaluate(

@@ -18,6 +18,7 @@ from PIL import Image
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption
 from prill.emulators.browser.chromium import Chromium
+from prill.evaluators.ask import Question
 from prill.io.store import BadLine, encode, encode_trajectory
 from prill.refine.rewards.watch.page import watch_page
 from prill.refine.rewards.watch.records import WatchRecord
@@ -41,7 +42,9 @@ from prill.ui.report.entries import Retry, read_judges
 from prill.ui.report.page import write_report
 from prill.ui.serving import serving
 from prill.ui.view.captions import open_site
+from prill.ui.view.label_log import LabelLog
 from prill.ui.view.library import Library
+from prill.ui.view.session import LabelSession
 from prill.ui.view.site import ViewSite
 from tests.e2e.annotate.test_hostile import COUNTS, PAYLOADS
 from tests.support.chromium import started_chromium
@@ -211,8 +214,13 @@ async def view_parts(browser: Chromium, folder: Path, text: str) -> list[Any]:
     items, said = write(folder, text)
     files = sorted(path for path in folder.glob("[01] *.jsonl"))
     retries = {one.id: filled(Retry, text, ended=None, answer=True) for one in items}
-    with closing(Library(files, [said], [folder / "labels.jsonl"], retries=retries)) as library:
-        site = ViewSite(library, title=text)
+    questions = (Question(text, (text, "other")), Question("How many?", "number"))
+    with (
+        closing(Library(files, [said], [folder / "labels.jsonl"], retries=retries)) as library,
+        LabelLog(folder / "own.jsonl", "me") as log,
+    ):
+        library.begin_labels(log)
+        site = ViewSite(library, LabelSession(library, log, questions=questions), title=text)
         async with site.following(), serving(site) as url:
             return await walked(browser, url)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from prill.evaluators.ask import Question
 from prill.io.store import encode
 from prill.types import LabelRecord, Verdict
 from prill.ui.view.label_log import LabelLog
@@ -38,6 +39,7 @@ def labelling(
     order: Order = "file",
     limit: int | None = None,
     scores: dict[str, float | None] | None = None,
+    questions: Iterable[Question] = (),
 ) -> Iterator[ViewSite]:
     """The page of one annotator, with labels and verdicts of others in files next to the labels."""
     for name, records in zip(NAMES, (verdicts, earlier), strict=True):
@@ -50,5 +52,5 @@ def labelling(
     ):
         inclusion = keep_queue(library, order=order, limit=limit, scores=scores)
         library.begin_labels(log, [people, *others])
-        session = LabelSession(library, log, inclusion=inclusion)
+        session = LabelSession(library, log, questions=tuple(questions), inclusion=inclusion)
         yield ViewSite(library, session, reveal=reveal, title="prill annotate")

@@ -234,13 +234,14 @@ COMMANDS: Mapping[str, Command] = {
         (
             "prill annotate t.jsonl -o labels.jsonl --annotator ada --order informative "
             "--limit 100 --verdicts v.jsonl",
-            "prill annotate t.jsonl -o labels.jsonl --annotator ada --order random --limit 100 "
+            "prill annotate t.jsonl -o labels.jsonl --annotator ada --judge examples/ask.toml "
             "--blind",
             "prill annotate --captions captions.jsonl --annotator ada",
         ),
         "The page is that of `prill view --blind`, for a queue of trajectories: it asks for "
         "success, failure, not executable or unsure, and if wanted for a label of each step, side "
-        "effects and a note. Every decision is on disk before the next trajectory comes up; the "
+        "effects and a note; with --judge ask, for an answer to each of the judge's questions. "
+        "Every decision is on disk before the next trajectory comes up; the "
         "same command resumes.\n"
         "Exit codes: 0 ended, 3 ended and some lines are broken and left out, 2 nothing could "
         "be read or bad usage.",

@@ -317,7 +317,7 @@ def detail(
     `longest` characters.
     """
     verdicts = tuple(_short_verdict(judge.whole(item.id)) for judge in judges)
-    noted = tuple(replace(label, note=label.note and cut(label.note, MAX_TEXT)) for label in labels)
+    noted = tuple(map(_short_label, labels))
     if isinstance(item, BadLine):
         return Detail(trajectory=None, notes="", pictures=(), verdicts=verdicts, labels=noted)
     return Detail(
@@ -418,6 +418,14 @@ def _short_verdict(verdict: Verdict | None) -> Verdict | None:
 def _short_retry(retry: Retry) -> Retry:
     lesson, problem = (text and cut(text, MAX_TEXT) for text in (retry.lesson, retry.problem))
     return replace(retry, lesson=lesson, problem=problem)
+
+
+def _short_label(label: LabelRecord) -> LabelRecord:
+    answers = {
+        cut(question, _MAX_WORDS): cut(value, _MAX_WORDS) if isinstance(value, str) else value
+        for question, value in (label.answers or {}).items()
+    }
+    return replace(label, note=label.note and cut(label.note, MAX_TEXT), answers=answers or UNSET)
 
 
 def _short_findings(findings: Findings) -> Findings:

@@ -76,7 +76,7 @@ function onKey(event) {
     if (event.key === "?") byId("help").close();
     return;
   }
-  const typing = event.target.closest("input[type=search], select, textarea");
+  const typing = event.target.closest("input[type=search], input[type=text], select, textarea");
   if (typing) {
     if (event.key === "Escape" || (event.key === "Enter" && typing.id === "search")) { typing.blur(); event.preventDefault(); }
     return;

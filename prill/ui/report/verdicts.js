@@ -32,13 +32,23 @@ function judgeCards(shown, row) {
     others.length ? folded(`${others.length} more ${others.length === 1 ? "judge" : "judges"}`, false, cards(others)) : null);
 }
 
+// An answer to a question, by a judge or a person.
+function answerText(value) {
+  if (value === null || value === undefined) return "cannot tell";
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+const answered = (question, value) => el("span", {}, el("bdi", {}, question), " ", el("strong", {}, el("bdi", {}, answerText(value))));
+
 function labelLine(shown, row) {
   if (!overview.source || (blind && !shown.labels.length)) return null;
   const why = { not_executable: "nobody could have done it", unsure: "not sure" };
   const several = shown.labels.length > 1;
   const lines = shown.labels.map((label) => el("li", {},
     badge(outcomeOf(label, "undecided")),
-    el("span", { class: "plain" }, [label.annotator, why[label.undecided], label.side_effects ? "side effects" : null, label.note].filter(Boolean).flatMap((word, i) => [i ? ": " : null, el("bdi", {}, word)]))));
+    el("span", { class: "plain" }, [label.annotator, why[label.undecided], label.side_effects ? "side effects" : null, label.note].filter(Boolean).flatMap((word, i) => [i ? ": " : null, el("bdi", {}, word)])),
+    label.answers ? el("ul", { class: "criteria" }, Object.entries(label.answers).map(([question, value]) => el("li", { class: "met" }, answered(question, value)))) : null));
   return el("section", { class: "label-line" },
     el("h3", {}, `Label (${overview.source})`),
     several ? el("span", { title: "The first decided label counts" }, badge(row.truth)) : null,
@@ -100,7 +110,7 @@ function findingsOf(shown, verdict, many) {
   const weight = found.process === null ? "" : `${(100 * found.process).toFixed(0)} % of the weight`;
   const points = found.key_points.length ? folded(`${found.key_points.length} key points`, false, el("ol", { class: "points-of-goal" }, found.key_points.map((point) => el("li", {}, point)))) : null;
   const answers = (found.answers ?? []).map((answer) => el("li", { class: "met" },
-    el("span", {}, answer.question, el("strong", {}, ` ${typeof answer.value === "string" ? answer.value : JSON.stringify(answer.value ?? null)}`)),
+    answered(answer.question, answer.value),
     answer.step === null ? null : stepLink(shown, answer.step),
     answer.reason ? el("div", { class: "plain" }, cited(answer.reason, shown)) : null));
   return el("div", { class: "findings" },

@@ -36,7 +36,7 @@ function fetchDetail(index) {
 
 // Redraws the run on the screen if it or another attempt at its task was updated; typed text is kept.
 function redrawDetail(index) {
-  if (view !== "browse" || current === null || byId("note") === document.activeElement) return;
+  if (view !== "browse" || current === null || document.activeElement.matches(".label-panel :is(textarea, input)")) return;
   const { series } = overview.rows[current];
   if (index !== current && (series === null || overview.rows[index].series !== series)) return;
   const place = byId("detail");

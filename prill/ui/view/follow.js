@@ -29,12 +29,12 @@ async function take(state) {
   if (state.generation !== known.generation) beginAnew(state);
   if (filters.search && hits.words === filters.search && (state.rows.length || state.read !== known.read)) searchFor(filters.search);
   known = { generation: state.generation, changes: state.known, read: state.read };
-  ({ annotator, blind, pairs } = state);
+  ({ annotator, blind, pairs, questions } = state);
   if (blind) folds.thoughts = !(claimsFolded = true);
   if (annotator !== null) byId("browse").dataset.labels = blind ? "blind" : "open";
   overview.source = state.source || (annotator === null ? "" : "human");
-  for (const { number, row, mine } of state.rows) {
-    row.mine = mine;
+  for (const { number, row, mine, unanswered } of state.rows) {
+    Object.assign(row, { mine, unanswered });
     overview.rows[number] = row;
     // Another page has saved a label.
     if (labels.has(row.id) && !drafts.has(row.id) && (labels.get(row.id).mine?.choice ?? null) !== mine) labels.delete(row.id);
@@ -111,7 +111,7 @@ function showProgress(state) {
   if (state.read < 0.999) words.unshift(`reading ${Math.round(100 * state.read)} %`);
   if (state.problems.length) words.push(`${state.problems.length} ${state.problems.length === 1 ? "problem" : "problems"}: ${state.problems[0]}`);
   if (annotator !== null) {
-    const done = overview.rows.filter((row) => row.mine).length;
+    const done = overview.rows.filter(isDone).length;
     words.push(`${annotator}: ${done} of ${all} labelled`);
   }
   byId("progress").hidden = !words.length;

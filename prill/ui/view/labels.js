@@ -19,9 +19,11 @@ const formOf = (mine) => ({
   steps: Object.fromEntries((mine?.steps ?? []).map(({ index, label }) => [index, label])),
   side_effects: mine?.side_effects ?? false,
   note: mine?.note ?? "",
+  answers: answersOf(mine),
 });
-const asText = ({ choice, steps, side_effects, note }) => JSON.stringify([choice, steps, side_effects, note.trim()]);
+const asText = ({ choice, steps, side_effects, note, answers }) => JSON.stringify([choice, steps, side_effects, note.trim(), answersText(answers)]);
 const draftOf = (id) => drafts.get(id) ?? { form: formOf(labels.get(id).mine), version: labels.get(id).version };
+const isDone = (row) => Boolean(row.mine) && !row.unanswered;
 const isUnsaved = (row) => drafts.has(row.id);
 const currentId = () => overview.rows[current]?.id;
 const isReady = () => annotator !== null && view === "browse" && entry !== null && labels.has(currentId()) && panelOf === currentId();
@@ -51,6 +53,7 @@ function labelPanel(index) {
     el("div", { class: "counts" }, el("span", { id: "counts" }), el("progress", { id: "bar", value: "0", "aria-labelledby": "counts" })),
     el("h3", {}, "Outcome"),
     buttons("outcomes", "Outcome", OUTCOMES, choose, 1),
+    questionPanel(),
     el("h3", { id: "step-title" }),
     buttons("step-labels", "Label of this step", STEP_LABELS, labelStep, 5),
     el("button", { type: "button", id: "side-effects", title: "The agent changed something that it was not asked to change", click: toggleSideEffects }, el("span", {}, "Side effects"), el("kbd", {}, blind ? "d" : "9")),
@@ -79,9 +82,12 @@ function showForm() {
   byId("side-effects").setAttribute("aria-pressed", String(form.side_effects));
   byId("step-title").textContent = at < steps ? `Step ${at + 1}` : steps ? "The final state has no step to label" : "No step to label";
   if (byId("note").value.trim() !== form.note.trim()) byId("note").value = form.note;
+  showAnswers(form);
   const unsaved = drafts.has(id);
   byId("label-state").className = `pill ${unsaved ? "unsaved" : form.choice ? "saved" : "unsure"}`;
-  byId("label-state").textContent = unsaved ? `Not saved yet${form.choice ? "" : ": choose an outcome"}` : form.choice ? "Saved" : "No label yet";
+  const open = openQuestions(form.answers).length;
+  const left = open ? `, ${open} ${open === 1 ? "question" : "questions"} open` : "";
+  byId("label-state").textContent = unsaved ? `Not saved yet${form.choice ? left : ": choose an outcome"}` : form.choice ? `Saved${left}` : "No label yet";
   byId("unsaved").hidden = !drafts.size;
   byId("unsaved").textContent = `${drafts.size} not saved`;
   byId("undo").disabled = !saves.length;
@@ -113,28 +119,34 @@ function warn(text, mild = true) {
 
 function showSession() {
   if (!byId("counts")) return;
-  const done = overview.rows.filter((row) => row.mine).length;
+  const done = overview.rows.filter(isDone).length;
   const total = overview.rows.length;
   byId("counts").textContent = `${done} done, ${total - done} left`;
   byId("bar").value = done / Math.max(1, total);
   if (!pairs.length) { byId("agreement").replaceChildren(); return; }
   const cells = (tag, words) => el("tr", {}, words.map((word) => el(tag, {}, word)));
-  const open = pairs.reduce((sum, pair) => sum + pair.undecided, 0);
+  const open = pairs.reduce((sum, pair) => sum + (pair.question ? 0 : pair.undecided), 0);
+  const titles = [...new Set(pairs.map((pair) => pair.question))];
+  const told = titles.slice(1).length ? "Success and failure, and answers that both could tell" : "Success and failure only";
   byId("agreement").replaceChildren(el("h3", {}, "Agreement so far"),
-    el("table", {}, cells("th", ["With", "agree", "of", "kappa"]), pairs.map(({ annotator: name, agreed, common, kappa }) =>
-      cells("td", [name, common ? `${Math.round((100 * agreed) / common)} %` : "–", String(common), kappa === null ? "–" : kappa.toFixed(2)]))),
-    open ? el("p", { class: "hint" }, `Success and failure only; ${open} undecided by one or both.`) : "");
+    el("table", {}, cells("th", ["With", "agree", "of", "kappa"]), titles.map((title) => el("tbody", {},
+      title ? el("tr", {}, el("th", { colspan: "4", scope: "rowgroup", dir: "auto" }, title)) : null,
+      pairs.filter((pair) => pair.question === title).map(({ annotator: name, agreed, common, kappa }) =>
+        cells("td", [name, common ? `${Math.round((100 * agreed) / common)} %` : "–", String(common), kappa === null ? "–" : kappa.toFixed(2)]))))),
+    open ? el("p", { class: "hint" }, `${told}; ${open} ${titles.slice(1).length ? "outcomes " : ""}undecided by one or both.`) : "");
 }
+
+const answerLines = (answers) => answers.map(([question, value]) => `${question} ${answerText(value)}`);
 
 // What others say of the run that was saved before.
 function lastSaid(index) {
   if (last === null || last.index === index) return null;
   const line = (name, tone, words, ...more) => el("li", {}, el("bdi", {}, name), ": ", badge(tone, words), more.filter(Boolean).flatMap((text) => [" · ", el("bdi", {}, text)]));
-  const people = last.shown.labels.filter((label) => label.annotator !== annotator).map((label) => line(label.annotator ?? "(unnamed)", outcomeOf(label, "undecided"), label.undecided ? NAMES[label.undecided] : undefined, label.side_effects ? "side effects" : null, label.note));
-  const judges = last.shown.verdicts.flatMap((verdict, i) => (verdict ? [line(overview.judges[i], outcomeOf(verdict, "unscored"), verdict.unscored ? `Unscored: ${verdict.unscored}` : undefined, verdict.score === null ? null : `score ${verdict.score.toFixed(2)}`, verdict.reason)] : []));
-  const { choice } = labels.get(last.id).mine;
+  const people = last.shown.labels.filter((label) => label.annotator !== annotator).map((label) => line(label.annotator ?? "(unnamed)", outcomeOf(label, "undecided"), label.undecided ? NAMES[label.undecided] : undefined, label.side_effects ? "side effects" : null, label.note, ...answerLines(Object.entries(label.answers ?? {}))));
+  const judges = last.shown.verdicts.flatMap((verdict, i) => (verdict ? [line(overview.judges[i], outcomeOf(verdict, "unscored"), verdict.unscored ? `Unscored: ${verdict.unscored}` : undefined, verdict.score === null ? null : `score ${verdict.score.toFixed(2)}`, ...(verdict.findings?.answers?.length ? answerLines(verdict.findings.answers.map(({ question, value }) => [question, value])) : [verdict.reason]))] : []));
+  const { choice, answers } = labels.get(last.id).mine;
   return el("section", { id: "last" }, el("h3", {}, "Last saved"),
-    el("p", {}, "You, on ", el("button", { type: "button", class: "jump", click: () => alone(() => openRun(last.index)) }, String(last.index + 1)), ": ", badge({ success: "success", failure: "failure" }[choice] ?? "undecided", NAMES[choice])),
+    el("p", {}, "You, on ", el("button", { type: "button", class: "jump", click: () => alone(() => openRun(last.index)) }, String(last.index + 1)), ": ", badge({ success: "success", failure: "failure" }[choice] ?? "undecided", NAMES[choice]), answerLines(Object.entries(answers)).flatMap((text) => [" · ", el("bdi", {}, text)])),
     el("ul", { class: "bare" }, people, judges));
 }
 
@@ -235,20 +247,26 @@ function saveAtOnce() {
 async function write(index) {
   const { id } = overview.rows[index];
   if (!drafts.has(id)) return;
-  const { form: { choice, steps, side_effects, note }, version } = structuredClone(drafts.get(id));
+  const sent = structuredClone(drafts.get(id));
+  const { form: { choice, steps, side_effects, note, answers }, version } = sent;
   try {
     if (id === currentId()) byId("label-state").textContent = "Saving …";
-    const saved = await ask(`api/labels/${index}`, { id, choice, note, side_effects, version, steps: Object.entries(steps).map(([place, label]) => ({ index: Number(place), label })) });
+    const saved = await ask(`api/labels/${index}`, { id, choice, note, side_effects, version, answers: sentAnswers(answers), steps: Object.entries(steps).map(([place, label]) => ({ index: Number(place), label })) });
     labels.set(id, saved);
     overview.rows[index].mine = saved.mine.choice;
+    overview.rows[index].unanswered = openQuestions(answersOf(saved.mine)).length;
     saves.push(saved.version);
   } catch (error) {
     if (error.status === 409) await takeOther(id);
     showForm();
     throw new Error(`Not saved. ${error.message} Your label is still here: ${blind ? "Enter" : "the next change"} ${error.status === 409 ? "replaces the other" : "tries again"}.`);
   }
-  // What was changed meanwhile is based on what is saved now.
-  keep(id, drafts.get(id).form, labels.get(id).version);
+  // What was changed meanwhile is based on what is saved now; of the rest, the server may have read "1,200" as 1200.
+  const { form } = drafts.get(id);
+  for (const [i, value] of Object.entries(answersOf(labels.get(id).mine))) {
+    if (JSON.stringify(form.answers[i]) === JSON.stringify(sent.form.answers[i])) form.answers[i] = value;
+  }
+  keep(id, form, labels.get(id).version);
   showForm();
 }
 
@@ -265,6 +283,8 @@ const save = () => alone(async () => {
   const index = current;
   const id = currentId();
   if (!draftOf(id).form.choice) { warn("Choose success, failure, not executable or unsure first (s, f, x, u)."); return; }
+  const open = openQuestions(draftOf(id).form.answers).length;
+  if (open) { warn(`Answer all questions first: ${open} ${open === 1 ? "is" : "are"} open. q goes to the next; 0 there says that you cannot tell.`); return; }
   await write(index);
   if (drafts.has(id)) { warn("Saved without your later changes: Enter saves them."); return; }
   await follow();
@@ -279,7 +299,7 @@ const save = () => alone(async () => {
 function nextUnlabelled(index) {
   for (const places of [found, [...overview.rows.keys()]]) {
     const begin = places.indexOf(index) + 1;
-    const next = [...places.slice(begin), ...places.slice(0, begin)].find((i) => !overview.rows[i].mine && !overview.rows[i].broken);
+    const next = [...places.slice(begin), ...places.slice(0, begin)].find((i) => !isDone(overview.rows[i]) && !overview.rows[i].broken);
     if (next !== undefined) return next;
   }
   return null;
@@ -351,7 +371,7 @@ byId("search").addEventListener("keydown", (event) => {
   alone(() => openRun(number - 1));
 });
 
-const LABEL_KEYS = { e: () => byId("note").focus(), z: undo };
+const LABEL_KEYS = { e: () => byId("note").focus(), z: undo, q: nextField };
 const BLIND_KEYS = {
   d: toggleSideEffects, Enter: save, ",": () => goBy(-1), ".": () => goBy(1), j: () => goBy(1), k: () => goBy(-1), g: askNumber,
   Home: () => turn(-at), End: () => turn(Number.MAX_SAFE_INTEGER),
@@ -365,13 +385,14 @@ LABEL_KEYS[9] = toggleSideEffects;
 function onLabelKey(event) {
   if (annotator === null || view !== "browse" || document.querySelector("dialog[open]")) return;
   const typing = event.target.closest("input, select, textarea");
-  const sends = event.key === "Enter" && (event.ctrlKey || event.metaKey) && (!typing || typing.id === "note");
+  const sends = event.key === "Enter" && (event.ctrlKey || event.metaKey) && (!typing || typing.closest(".label-panel"));
+  if (event.key === "Enter" && !sends && typing?.matches(".answer-field input")) { event.preventDefault(); nextField(); return; }
   if (!sends && (typing || event.ctrlKey || event.metaKey || event.altKey)) return;
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   // Enter activates a control reached by Tab, as usual; a choice that is already selected is saved. The button of a dialog keeps
   // the focus for some milliseconds after it has closed the dialog.
   if (key === "Enter" && !sends && event.target.closest("button, summary, a") && !event.target.closest("[aria-pressed=true], dialog")) return;
-  const act = sends && !blind ? () => {} : Object.hasOwn(LABEL_KEYS, key) ? LABEL_KEYS[key] : blind && Object.hasOwn(BLIND_KEYS, key) ? BLIND_KEYS[key] : null;
+  const act = sends && !blind ? () => {} : digitAct(key) ?? (Object.hasOwn(LABEL_KEYS, key) ? LABEL_KEYS[key] : blind && Object.hasOwn(BLIND_KEYS, key) ? BLIND_KEYS[key] : null);
   if (act === null) {
     if (blind && busy && (key.length === 1)) event.stopPropagation();
     return;

@@ -4,59 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from msgspec import UNSET
 
 from prill.errors import InputError
-from prill.evaluators.meta.annotators import cohen_kappa
-from prill.types import LabelRecord, StepLabel, Trajectory
+from prill.evaluators.ask import Question
+from prill.types import AnswerValue, LabelRecord, StepLabel, Trajectory
 from prill.ui.history import ConflictError, History
 from prill.ui.view.label_log import LabelLog
+from prill.ui.view.questions import (
+    PairAgreement,
+    answer_agreements,
+    pair_agreement,
+    read_answers,
+    unanswered,
+)
 
 Choice = Literal["success", "failure", "not_executable", "unsure"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairAgreement:
-    """The agreement of two annotators: `agreed` of the `common` trajectories that both decided.
-
-    `undecided` counts those that both labelled and one left undecided; no figure includes them.
-    `kappa` is Cohen's; None if it is undefined: nothing in common, or both always gave the same
-    answer.
-    """
-
-    annotator: str
-    common: int
-    agreed: int
-    undecided: int
-    kappa: float | None
-
-
-def pair_agreement(
-    annotator: str, mine: Mapping[str, LabelRecord], theirs: Mapping[str, LabelRecord]
-) -> PairAgreement:
-    """Returns the agreement of `mine` with the labels of `annotator`, both by id."""
-    labelled = [(mine[id].success, theirs[id].success) for id in mine.keys() & theirs.keys()]
-    decided = [answers for answers in labelled if None not in answers]
-    return PairAgreement(
-        annotator=annotator,
-        common=len(decided),
-        agreed=sum(a == b for a, b in decided),
-        undecided=len(labelled) - len(decided),
-        kappa=cohen_kappa(decided),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LabelDecision:
-    """An annotator's decision on one trajectory."""
+    """An annotator's decision on one trajectory; `answers` are by question."""
 
     choice: Choice
     steps: tuple[StepLabel, ...] = ()
     side_effects: bool = False
     note: str = ""
+    answers: Mapping[str, AnswerValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,26 +78,34 @@ class Runs(Protocol):
 class LabelSession:
     """A session in which one annotator labels runs.
 
-    `inclusion` has the inclusion probabilities that labels record. `written` counts the decisions
-    of this session.
+    `questions` are answered with each label. `inclusion` has the inclusion probabilities that
+    labels record. `written` counts the decisions of this session.
     """
 
     def __init__(
-        self, runs: Runs, log: LabelLog, *, inclusion: Mapping[str, float] | None = None
+        self,
+        runs: Runs,
+        log: LabelLog,
+        *,
+        questions: Sequence[Question] = (),
+        inclusion: Mapping[str, float] | None = None,
     ) -> None:
         self.runs = runs
         self.log = log
+        self.questions = tuple(questions)
         self.written = 0
         self._inclusion = inclusion or {}
         self._history = History[str, LabelRecord]()
-        self._revealed_choices: dict[str, Choice | None] = {}
+        self._revealed: dict[str, LabelRecord | None] = {}
         self._revised: set[str] = set()
+        self._changes = 0
+        self._pairs: tuple[object, int, int, tuple[PairAgreement, ...]] | None = None
         self._writing = asyncio.Lock()
 
     @property
     def done(self) -> int:
-        """Returns the number of runs with a label of this annotator."""
-        return len(self.runs.places.keys() & self.log.mine.keys())
+        """Returns the number of runs that this annotator has decided."""
+        return sum(self.is_decided(id) for id in self.runs.places.keys() & self.log.mine.keys())
 
     @property
     def revised(self) -> int:
@@ -129,41 +114,72 @@ class LabelSession:
 
     @property
     def pairs(self) -> tuple[PairAgreement, ...]:
-        """Returns the agreement with each other annotator of the runs."""
+        """Returns the agreement with each other annotator of the runs: on outcomes, then on the
+        questions.
+        """
+        labels, places, known = self.runs.others, self.runs.places, self._pairs
+        if known is None or known[0] is not labels or known[1:3] != (len(places), self._changes):
+            self._pairs = known = (labels, len(places), self._changes, self._compared())
+        return known[3]
+
+    def _compared(self) -> tuple[PairAgreement, ...]:
         places = self.runs.places
         mine = {id: record for id, record in self.log.mine.items() if id in places}
-        return tuple(
-            pair_agreement(name, mine, theirs)
+        others = [
+            (name, theirs)
             for name, theirs in sorted(self.runs.others.items())
             if theirs.keys() & places.keys()
+        ]
+        return (
+            *(pair_agreement(name, mine, theirs) for name, theirs in others),
+            *(
+                pair
+                for question in self.questions
+                for name, theirs in others
+                for pair in answer_agreements(name, mine, theirs, (question,))
+            ),
         )
 
     def choice(self, id: str) -> Choice | None:
         """Returns this annotator's choice for a run; None if there is none yet."""
         return _choice(self.log.mine.get(id))
 
+    def unanswered(self, id: str) -> int:
+        """Returns the number of questions that the label of a run does not answer; 0 without a
+        label.
+        """
+        record = self.log.mine.get(id)
+        return 0 if record is None else unanswered(self.questions, record)
+
+    def is_decided(self, id: str) -> bool:
+        """Returns whether a run has a label with an answer to every question."""
+        return id in self.log.mine and not self.unanswered(id)
+
     def decision(self, index: int) -> VersionedDecision:
         """Returns the decision about a run, by its index."""
         id = self.runs.ids[index]
-        return VersionedDecision(_decision(self.log.mine.get(id)), self._history.version(id))
+        return VersionedDecision(self._decision(self.log.mine.get(id)), self._history.version(id))
 
     def reveal(self, id: str) -> None:
         """Notes that what others say of a labelled run is shown: a later change is a revision."""
-        self._revealed_choices.setdefault(id, self.choice(id))
+        self._revealed.setdefault(id, self.log.mine.get(id))
 
     async def put(
         self, index: int, decision: LabelDecision, version: int | None = None
     ) -> VersionedDecision:
         """Saves a decision; `version` is that of the state it was made on, None for any.
 
-        Raises InputError for labels of steps that do not exist, ConflictError if there is another
-        version by now, and UsageError if the decision cannot be written.
+        Raises InputError for labels of steps that do not exist and for answers of another type
+        than the question's, ConflictError if there is another version by now, and UsageError if
+        the decision cannot be written.
         """
         record = _record(self.runs[index], decision, self.log.annotator)
         if (chance := self._inclusion.get(record.id)) is not None:
             record = replace(record, inclusion=chance)
         async with self._writing:
             before = self.log.mine.get(record.id)
+            answers = read_answers(self.questions, decision.answers, before)
+            record = replace(record, answers=answers or UNSET)
             if not self._history.is_current(record.id, version):
                 if before == record:  # the response to an earlier request was lost
                     return self.decision(index)
@@ -174,7 +190,9 @@ class LabelSession:
             await asyncio.to_thread(self.log.put, record)
             self._history.add(record.id, before)
             self.written += 1
-        if self._revealed_choices.get(record.id, decision.choice) != decision.choice:
+            self._changes += 1
+        revealed = self._revealed.get(record.id, record)
+        if _decided(revealed) != _decided(record):
             self._revised.add(record.id)
         return self.decision(index)
 
@@ -189,14 +207,28 @@ class LabelSession:
             step = self._history.find(version)
             if step is None:
                 return None
-            undone = _decision(self.log.mine.get(step.key))
+            undone = self._decision(self.log.mine.get(step.key))
             if step.before is None:
                 await asyncio.to_thread(self.log.remove, step.key)
             else:
                 await asyncio.to_thread(self.log.put, step.before)
             self._history.drop(step)
             self.written -= 1
+            self._changes += 1
         return UndoneDecision(self.runs.places.get(step.key), undone)
+
+    def _decision(self, record: LabelRecord | None) -> LabelDecision | None:
+        choice = _choice(record)
+        if record is None or choice is None:
+            return None
+        answers = record.answers or {}
+        return LabelDecision(
+            choice=choice,
+            steps=record.steps or (),
+            side_effects=record.side_effects is True,
+            note=record.note or "",
+            answers={one.text: answers[one.text] for one in self.questions if one.text in answers},
+        )
 
 
 def _record(trajectory: Trajectory, decision: LabelDecision, annotator: str) -> LabelRecord:
@@ -226,13 +258,6 @@ def _choice(record: LabelRecord | None) -> Choice | None:
     return "success" if record.success else "failure"
 
 
-def _decision(record: LabelRecord | None) -> LabelDecision | None:
-    choice = _choice(record)
-    if record is None or choice is None:
-        return None
-    return LabelDecision(
-        choice=choice,
-        steps=record.steps or (),
-        side_effects=record.side_effects is True,
-        note=record.note or "",
-    )
+def _decided(record: LabelRecord | None) -> tuple[object, ...]:
+    """Returns what counts as a revision when it changes."""
+    return (_choice(record), None if record is None else record.answers)

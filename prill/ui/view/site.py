@@ -25,14 +25,20 @@ from prill.ui.serving import (
 )
 from prill.ui.templates import render, served_page
 from prill.ui.view.library import JudgeProgress, Library
-from prill.ui.view.session import LabelDecision, LabelSession, PairAgreement
+from prill.ui.view.questions import PairAgreement, ShownQuestion, shown_question
+from prill.ui.view.session import LabelDecision, LabelSession
 
 if TYPE_CHECKING:
     from aiohttp import web
 
 _MAX_ROWS = 2000  # per response
 _PAUSE = 1.0  # seconds between two reads of the files
-_SCRIPTS = ("ui/view/labels.js", "ui/view/follow.js", "ui/view/paper.js")
+_SCRIPTS = (
+    "ui/view/questions.js",
+    "ui/view/labels.js",
+    "ui/view/follow.js",
+    "ui/view/paper.js",
+)
 _SLICE = 0.05  # seconds of reading before requests are handled
 Reveal = Literal["always", "verdicts", "after", "never"]
 """When the page shows what others say of a run: `always`, only `verdicts` before the annotator's
@@ -50,11 +56,14 @@ class SaveRequest(LabelDecision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberedRow:
-    """A row that is new or has changed; `mine` is the label of the annotator at the page."""
+    """A row that is new or has changed; `mine` is the label of the annotator at the page, which
+    leaves `unanswered` questions open.
+    """
 
     number: int
     row: ReportRow
     mine: str | None = None
+    unanswered: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +84,7 @@ class State:
     problems: tuple[str, ...]
     annotator: str | None
     blind: bool
+    questions: tuple[ShownQuestion, ...] = ()
     pairs: tuple[PairAgreement, ...] = ()
     rows: tuple[NumberedRow, ...] = field(default=())
 
@@ -107,6 +117,7 @@ class ViewSite:
         self.links: Sequence[Link] = ()
         self.library = library
         self.session = session
+        self._questions = tuple(map(shown_question, session.questions)) if session else ()
         self.reveal: Reveal = reveal if session is not None else "always"
 
     @property
@@ -142,6 +153,7 @@ class ViewSite:
             links=self.links,
             labels=self.session is not None,
             blind=self.blind,
+            questions=bool(self._questions),
         )
 
     def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]:
@@ -177,13 +189,11 @@ class ViewSite:
                 problems=tuple(library.problems),
                 annotator=self.session.log.annotator if self.session is not None else None,
                 blind=self.blind,
+                questions=self._questions,
                 pairs=self.session.pairs
                 if self.session is not None and self.reveal != "never"
                 else (),
-                rows=tuple(
-                    NumberedRow(number=number, row=self._shown(row), mine=self._mine(row.id))
-                    for number, row in rows
-                ),
+                rows=tuple(self._numbered(number, row) for number, row in rows),
             )
         )
 
@@ -295,14 +305,20 @@ class ViewSite:
             raise web.HTTPNotFound
         return number
 
-    def _mine(self, id: str) -> str | None:
-        return self.session.choice(id) if self.session is not None else None
+    def _numbered(self, number: int, row: ReportRow) -> NumberedRow:
+        shown = NumberedRow(number=number, row=self._shown(row))
+        if self.session is None:
+            return shown
+        session, id = self.session, row.id
+        return replace(shown, mine=session.choice(id), unanswered=session.unanswered(id))
 
     def _shows_verdicts(self, id: str) -> bool:
         return self.reveal in ("always", "verdicts") or self._shows_labels(id)
 
     def _shows_labels(self, id: str) -> bool:
-        return self.reveal == "always" or (self.reveal != "never" and self._mine(id) is not None)
+        return self.reveal == "always" or (
+            self.reveal != "never" and self.session is not None and self.session.is_decided(id)
+        )
 
     def _judges(self) -> tuple[JudgeProgress, ...]:
         if self.reveal == "never":

@@ -118,9 +118,8 @@ def test_ctrl_c_gives_summary_without_token(tmp_path: Path) -> None:
         0,
     )
     # By hand: 2 of 3 agree; by chance 1/3 * 2/3 + 2/3 * 1/3 = 4/9; kappa (2/3 - 4/9) / (5/9) = 0.4.
-    assert summary["pairs"] == [
-        {"annotator": "anna", "common": 3, "agreed": 2, "undecided": 0, "kappa": pytest.approx(0.4)}
-    ]
+    pair = {"annotator": "anna", "common": 3, "agreed": 2, "undecided": 0, "question": ""}
+    assert summary["pairs"] == [{**pair, "kappa": pytest.approx(0.4)}]
     assert err.splitlines() == [
         "prill annotate: e.jsonl: left out 1 labels that were not made by people",
         (

@@ -19,13 +19,9 @@ from prill.runs.annotate import AnnotateConfig, annotate
 from prill.types import EvaluatorInfo, LabelRecord, StepLabel, Verdict
 from prill.ui.serving import serving
 from prill.ui.view.label_log import LabelLog
+from prill.ui.view.questions import PairAgreement, pair_agreement
 from prill.ui.view.queue import keep_queue
-from prill.ui.view.session import (
-    LabelDecision,
-    LabelSession,
-    PairAgreement,
-    pair_agreement,
-)
+from prill.ui.view.session import LabelDecision, LabelSession
 from prill.ui.view.site import Reveal, ViewSite
 from tests.support.labelling import labelling, read_library
 
@@ -524,7 +520,14 @@ async def test_others_shown_after_the_label_only(site: Site) -> None:
     assert [verdict["reason"] for verdict in after["verdicts"]] == ["seen"]
     told = await state(site)
     assert told["pairs"] == [
-        {"annotator": "anna", "common": 1, "agreed": 0, "undecided": 0, "kappa": 0.0}
+        {
+            "annotator": "anna",
+            "common": 1,
+            "agreed": 0,
+            "undecided": 0,
+            "kappa": 0.0,
+            "question": "",
+        }
     ]
     rows = [(one["mine"], one["row"]["truth"], one["row"]["outcomes"]) for one in told["rows"]]
     assert rows == [("success", "success", ["success"]), (None, "", [""]), (None, "", [""])]

@@ -12,6 +12,7 @@ import pytest
 import prill
 from prill.errors import UnparsableError, UsageError
 from prill.evaluators.ask import AnswersFormat, Question
+from prill.evaluators.registry import judge_questions
 from prill.io.store import encode, read_verdicts
 from prill.models.prompts import NONCE
 from prill.protocols import Reply, Token
@@ -206,6 +207,57 @@ def test_the_question_and_its_type_are_part_of_the_judges_identity() -> None:
     record = info(question="What?", answer=Order)
     assert record == info(question="What?", answer=f"{__file__}:Order")
     assert b"price" in encode(record)
+
+
+def test_a_label_may_end_in_a_bracket() -> None:
+    """What is stripped from a reply may belong to a label."""
+    where = Question("Where?", ("cart (empty)", "cart", "cart!"))
+    for said in ("cart (empty)", "Cart (Empty).", "`cart (empty)`"):
+        assert where.read(said) == "cart (empty)"
+    assert (where.read("cart"), where.read("cart!")) == ("cart", "cart!")
+    with pytest.raises(UnparsableError, match="not one of the choices"):
+        where.read("Cart")  # this could be either
+
+
+@dataclass
+class Parcel:
+    """A dataclass with a default."""
+
+    item: str
+    count: int = 1
+
+
+def test_a_field_that_is_left_out_has_its_default() -> None:
+    assert Question("What?", Parcel).read({"item": "tea"}) == {"item": "tea", "count": 1}
+
+
+@pytest.mark.parametrize("described", ["keywords", "file"])
+def test_the_questions_of_a_judge_are_known_without_its_model(
+    tmp_path: Path, described: str
+) -> None:
+    """A page asks people what `prill score` asks a model, from the same description."""
+    file = tmp_path / "ask.toml"
+    file.write_text(
+        'name = "ask"\ncaptioner = "text"\nmodel = "gpt-4o"\n'
+        '[[questions]]\nquestion = "How?"\nanswer = ["a", "b"]\n[[questions]]\nquestion = "Why?"\n'
+    )
+    tables = [{"question": "How?", "answer": ["a", "b"]}, {"question": "Why?"}]
+    given = str(file) if described == "file" else prill.JudgeConfig("ask", questions=tables)
+    assert judge_questions(given) == (Question("How?", ("a", "b")), Question("Why?", "yes/no"))
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"name": "vlm"}, "judge 'vlm' asks no questions"),
+        ({"name": "ask"}, "give `question`"),
+        ({"name": "ask", "questions": [{"question": "A?"}] * 2}, "'A\\?' is asked twice"),
+        ({"name": "ask", "question": "A?", "answer": "one|one"}, "different labels"),
+    ],
+)
+def test_what_a_page_cannot_ask_is_refused(table: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        judge_questions(table)
 
 
 @pytest.mark.parametrize(
