@@ -363,8 +363,10 @@ async def test_typed_words_of_each_page_survive_a_visit_to_the_other(
         await page.fill("#caption", "A navy page.")
         await says(page, "#unsaved", "1 not saved")
         await page.get_by_role("link", name="Trajectories").click()
+        await page.locator("#outcomes .success[aria-pressed=true]").wait_for()
         await says(page, "#unsaved", "1 not saved")
         await page.get_by_role("link", name="Captions").click()
+        await says(page, "#about", "Caption 1 of 1")
         await says(page, "#unsaved", "1 not saved")
         assert await page.input_value("#caption") == "A navy page."
     assert not (tmp_path / "l.jsonl").read_bytes()
