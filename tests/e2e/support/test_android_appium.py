@@ -174,7 +174,8 @@ def test_crashed_instrumentation_stays_dead(
     driver: WebDriver, session: Callable[[str], WebDriver], two: FakeAdb, fault: str
 ) -> None:
     two.fault(fault, ONE)
-    assert "socket hang up" in fails(driver.get_screenshot_as_base64)
+    # "socket hang up", unless Appium has already seen that the process ended
+    fails(driver.get_screenshot_as_base64)
     until_it_fails_with(driver.get_screenshot_as_base64, "instrumentation process is not running")
     driver.quit()
     again = session(ONE)
@@ -189,7 +190,8 @@ def test_gone_phone_ends_the_session(
     driver: WebDriver, session: Callable[[str], WebDriver], two: FakeAdb, fault: str
 ) -> None:
     two.fault(fault, ONE)
-    assert "socket hang up" in fails(driver.get_screenshot_as_base64)
+    # "socket hang up", unless Appium has already seen that the process ended
+    fails(driver.get_screenshot_as_base64)
     until_it_fails_with(driver.get_screenshot_as_base64, "instrumentation process is not running")
     fails(driver.quit)
     assert "not in the list of connected devices" in fails(lambda: session(ONE))
