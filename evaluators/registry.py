@@ -21,12 +21,11 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 from msgspec import Meta
 
@@ -65,9 +64,6 @@ from prill.models.registry import (
     part_model,
 )
 from prill.protocols import Captioner, Evaluator, LanguageModel
-
-if TYPE_CHECKING:
-    from prill.evaluators.ask import Question
 
 _HERE = "prill.evaluators.registry"
 _log = logging.getLogger("prill.runs")
@@ -402,43 +398,6 @@ def judge_options(name: str) -> Mapping[str, Option]:
         UsageError: No judge has that name.
     """
     return list_options(JUDGES.maker(name))
-
-
-def judge_questions(judge: JudgeLike) -> tuple[Question, ...]:
-    """Returns the questions of the judge `ask`, without making the judge or its model.
-
-    Args:
-        judge: The judge `ask`: a table, a configuration, or a .toml or .json file.
-
-    Returns:
-        The questions, which differ in their text.
-
-    Raises:
-        UsageError: It is another judge, an option is invalid, or a question is there twice.
-    """
-    from prill.evaluators.ask import AskJudge, AskSpec
-
-    if isinstance(judge, AskJudge):
-        questions = judge.spec.checked_questions()
-    else:
-        described, place = JudgeConfig.read(judge), ""
-        if isinstance(described, JudgeConfig) and described.name.endswith(DESCRIPTIONS):
-            place = f"{described.name}: "
-            table = {**read_table(Path(described.name)), **described.options}
-            described = JudgeConfig.read(table)
-        if not isinstance(described, JudgeConfig) or described.name != "ask":
-            raise UsageError(
-                f"{place}judge {get_name(described)!r} asks no questions; expected the judge ask",
-                parameters=("judge",),
-            )
-        names = list_options(AskSpec)
-        given = {name: value for name, value in described.options.items() if name in names}
-        spec = AskSpec(**read_options(AskSpec, given, "judge 'ask'", place=place))
-        questions = spec.checked_questions()
-    texts = Counter(question.text for question in questions)
-    if twice := [text for text, count in texts.items() if count > 1]:
-        raise UsageError(f"the question {twice[0]!r} is asked twice", parameters=("judge",))
-    return questions
 
 
 def takes_a_model(name: str) -> bool:

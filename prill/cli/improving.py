@@ -298,14 +298,16 @@ def train(config: TrainConfig, switches: Switches) -> int:
         return EXIT_ALL
     if facts is not None:
         print(
-            json.dumps(asdict(facts)) if switches.json else _format_preflight(facts, config.spec())
+            json.dumps(asdict(facts))
+            if switches.json
+            else _format_preflight(facts, config.spec(), config.fold_count)
         )
     else:
         print(result, file=sys.stderr)
     return EXIT_ALL
 
 
-def _format_preflight(facts: Preflight, spec: TrainSpec) -> str:
+def _format_preflight(facts: Preflight, spec: TrainSpec, folds: int) -> str:
     """Formats the results of the checks as text."""
     limit = "no limit known" if facts.limit is None else f"limit {facts.limit:,}"
     left_out = f", {facts.overlong:,} too long and left out" if facts.overlong else ""
@@ -329,6 +331,7 @@ def _format_preflight(facts: Preflight, spec: TrainSpec) -> str:
         "memory": f"about {_size(facts.memory)} on each device",
         "disk": f"about {_size(facts.disk_needed)}, of {_size(facts.disk_free)} free; {each}",
         "work": f"{facts.flops:.2e} floating point operations a step; {_time(facts)}",
+        **({"folds": f"{folds} more trainings, each without a part of the runs"} if folds else {}),
     }
     return "\n".join(f"{name:<9}{text}" for name, text in lines.items())
 

@@ -22,11 +22,13 @@ from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
 from prill.evaluators.combine import as_score
 from prill.evaluators.labels import latest_verdicts
-from prill.evaluators.registry import JudgeLike, judge_questions
+from prill.evaluators.questions import judge_questions
+from prill.evaluators.registry import JudgeLike
 from prill.io.checksums import expect_unchanged
 from prill.io.lines import is_stream
 from prill.io.outputs import check_output, expect_file
 from prill.io.store import read_labels, read_verdicts
+from prill.io.tables import printable
 from prill.runs.base import (
     FormatOption,
     GoalOption,
@@ -255,12 +257,9 @@ class AnnotateResult:
                 else "no trajectory was decided by both"
             )
             left_open = f"; {pair.undecided} undecided by one or both" if pair.undecided else ""
-            # Annotator names come from others' files; remove control sequences before they reach
-            # the terminal.
-            name = "".join(c if c.isprintable() else "?" for c in pair.annotator)
-            question = "".join(c if c.isprintable() else "?" for c in pair.question)
-            about = f" on {question!r}" if question else ""
-            yield f"With {name}{about}: {agreed}{left_open}"
+            # names come from others' files
+            about = f" on {printable(pair.question)!r}" if pair.question else ""
+            yield f"With {printable(pair.annotator)}{about}: {agreed}{left_open}"
 
 
 def _log_address(page: Opened) -> None:

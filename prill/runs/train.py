@@ -145,12 +145,18 @@ class TrainConfig(Config):
         """
         return ()
 
-    def folds_trained(self, folder: Path) -> None:
+    def folds_trained(self, folder: Path, say: Say) -> None:
         """Writes what the models of `fold_trainings` yield, once all are trained.
 
         Args:
             folder: The folder of the weights.
+            say: Called with the phase, the current count, and the total.
         """
+
+    @property
+    def fold_count(self) -> int:
+        """Returns the number of `fold_trainings`."""
+        return 0
 
     def teacher(self) -> tuple[Teacher | None, dict[str, Any] | None]:
         """Returns the policy whose prompts the trained model answers; only a planner has one.
@@ -250,7 +256,7 @@ def train(
     for part in config.fold_trainings(folder):
         train(part, progress=progress, say=say, stop=stop)
     if writes:
-        config.folds_trained(folder)
+        config.folds_trained(folder, say)
     return TrainResult(spec.trains, folder, spec)
 
 

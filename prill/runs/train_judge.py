@@ -42,11 +42,12 @@ from prill.refine.judge_rows import (
     judge_rows,
     truths_from,
 )
+from prill.refine.training.preflight import Say
 from prill.refine.training.spec import DEFAULT_PRESETS, Trained
 from prill.runs.base import log, opened_folders
 from prill.runs.train import PresetConfig, PresetOption, TrainConfig
-from prill.scoring.scorer import score, wait_for
-from prill.types import Trajectory
+from prill.scoring.scorer import score_stream, wait_for
+from prill.types import Trajectory, Verdict
 
 JUDGE, GUARD, FOLDS = "judge.json", "guard.json", "folds"
 _MODULAR = JudgeConfig("modular")
@@ -171,6 +172,7 @@ class TrainJudgeConfig(TrainConfig):
             inputs = (self.rows, self.labels, self.teacher_verdicts, self.agreeing)
             if self.out_of_fold is not None:
                 check_output(self.out_of_fold, "verdicts", inputs, parameter="out_of_fold")
+                _ = self._parts  # an error before anything is trained
             if any(other is not None and is_same_file(path, other) for other in inputs):
                 raise UsageError(
                     f"{path}: both an input and an output; choose another output",
@@ -247,26 +249,29 @@ class TrainJudgeConfig(TrainConfig):
             trainings.append(replace(self, output=output, out_of_fold=None, **learned))
         return trainings
 
-    def folds_trained(self, folder: Path) -> None:
+    def folds_trained(self, folder: Path, say: Say) -> None:
         """Writes the out-of-fold verdicts, in the name of the judge that learned from all runs.
 
         Args:
             folder: The folder of the weights.
+            say: Called with the phase, the current count, and the total.
         """
         if self.out_of_fold is None:
             return
         info = make_judge(folder / JUDGE).info
-        verdicts = [
-            replace(
-                verdict,
-                evaluator=info,
-                key="",
-                reason="; ".join(filter(None, (verdict.reason, OUT_OF_FOLD))),
-            )
-            for number, apart in enumerate(self._parts)
-            for verdict in score(apart, make_judge(folder / FOLDS / str(number) / JUDGE))
-        ]
-        write_output(self.out_of_fold, b"".join(map(encode, verdicts)))
+        ids = [run.id for part in self._parts for run in part]
+        verdicts: dict[str, Verdict] = {}
+
+        async def judge_folds() -> None:
+            for number, apart in enumerate(self._parts):
+                judge = make_judge(folder / FOLDS / str(number) / JUDGE)
+                async for verdict in score_stream(apart, judge):
+                    reason = "; ".join(filter(None, (verdict.reason, OUT_OF_FOLD)))
+                    verdicts[verdict.id] = replace(verdict, evaluator=info, key="", reason=reason)
+                    say("out of fold", len(verdicts), len(ids))
+
+        wait_for(judge_folds)
+        write_output(self.out_of_fold, b"".join(encode(verdicts[id]) for id in ids))
         log.info(
             "%d verdicts, each by a judge trained without the run's %s -> %s",
             len(verdicts),
@@ -274,9 +279,17 @@ class TrainJudgeConfig(TrainConfig):
             self.out_of_fold,
         )
 
+    @property
+    def fold_count(self) -> int:
+        """Returns the number of judges for `out_of_fold`."""
+        return 0 if self.out_of_fold is None else self.folds
+
     @cached_property
     def _parts(self) -> list[list[Trajectory]]:
-        """The runs with an outcome to learn, by the fold that leaves them out."""
+        """The runs with an outcome to learn, by the fold that leaves them out.
+
+        Raises UsageError if the runs of the other folds do not have both outcomes.
+        """
         truths, _ = _truths(self)
         outcomes = {id: t.success for id, t in truths.items() if t.success is not None}
         with closing(TrajectoryReader(opened_folders([self.rows]))) as reader:
@@ -286,6 +299,15 @@ class TrainJudgeConfig(TrainConfig):
         parts: list[list[Trajectory]] = [[] for _ in range(self.folds)]
         for run, fold in zip(runs, fold_of, strict=True):
             parts[fold].append(run)
+        for number, apart in enumerate(parts):
+            others = {outcomes[r.id] for i, part in enumerate(parts) if i != number for r in part}
+            if not apart or len(others) < 2:
+                raise UsageError(
+                    f"{self.folds} folds of {len(set(groups))} groups by {self.grouping}: one is "
+                    "empty, or leaves no success or no failure to learn from; set fewer folds, or "
+                    "label more runs",
+                    parameters=("folds",),
+                )
         return parts
 
 

@@ -16,7 +16,7 @@ from prill.captioner.training import DECISIONS
 from prill.config.values import Config
 from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
-from prill.evaluators.registry import judge_questions
+from prill.evaluators.questions import judge_questions
 from prill.io.outputs import check_output, expect_file
 from prill.io.truth import SourceOption, TruthOption
 from prill.refine.rewards.watch.site import WatchSite, find_watch_files

@@ -315,7 +315,9 @@ def test_out_of_fold_verdicts_come_from_judges_that_did_not_learn_the_goal(
         out_of_fold=held_out,
         folds=2,
     )
-    prill.train(made)
+    phases: list[tuple[str, int, int]] = []
+    prill.train(made, say=lambda *phase: phases.append(phase))
+    assert phases[-1] == ("out of fold", 12, 12)
     verdicts = {verdict.id: verdict for verdict in read_verdicts(held_out)}
     assert sorted(verdicts) == sorted(f"r{i}" for i in range(12))
     goals = {run.id: run.task.goal for run in read_trajectories(made.rows)}
@@ -336,6 +338,27 @@ def test_out_of_fold_verdicts_come_from_judges_that_did_not_learn_the_goal(
     assert {verdict.fitted_on for verdict in verdicts.values()} == {"other"}
     prill.train(made, progress=lambda _: pytest.fail("nothing is trained again"))
     assert [v.score for v in read_verdicts(held_out)] == [v.score for v in verdicts.values()]
+
+
+def test_folds_that_cannot_learn_are_refused_before_anything_is_trained(
+    tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Seven folds of six goals leave one empty; of two folds, one has all successes of a goal."""
+    made = config(
+        tmp_path,
+        tiny_model("qwen2"),
+        seen=False,
+        grouping="goal",
+        out_of_fold=tmp_path / "held-out.jsonl",
+        folds=7,
+    )
+    with pytest.raises(prill.UsageError, match="7 folds of 6 groups by goal: one is empty"):
+        prill.train(made)
+    alone = [LabelRecord(id=f"r{i}", success=i == 0, source="oracle") for i in range(12)]
+    (tmp_path / "l.jsonl").write_bytes(b"".join(map(encode, alone)))
+    with pytest.raises(prill.UsageError, match="leaves no success or no failure to learn from"):
+        prill.train(made.copy_with(folds=2))
+    assert not (tmp_path / "judge").exists()
 
 
 def test_the_likelihood_judge_learns_the_goals_of_successes_alone(

@@ -12,7 +12,7 @@ import pytest
 import prill
 from prill.errors import UnparsableError, UsageError
 from prill.evaluators.ask import AnswersFormat, Question
-from prill.evaluators.registry import judge_questions
+from prill.evaluators.questions import judge_questions
 from prill.io.store import encode, read_verdicts
 from prill.models.prompts import NONCE
 from prill.protocols import Reply, Token
