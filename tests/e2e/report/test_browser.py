@@ -37,7 +37,7 @@ from prill.types import (
 )
 from prill.ui.report.entries import Judge, Retry
 from prill.ui.report.page import write_report
-from tests.support.chromium import address, eventually, started_chromium
+from tests.support.chromium import PATIENCE, address, eventually, started_chromium
 from tests.support.closing import closed
 
 if TYPE_CHECKING:
@@ -73,13 +73,16 @@ class Reader:
         return self.page
 
     async def goes(self, hash: str) -> None:
-        """Follows a link inside the page, until the page has."""
+        """Follows a link inside the page, until the page has; at once if it is there already."""
         await self.page.evaluate(
-            """(hash) => new Promise((done) => {
+            """([hash, patience]) => new Promise((done, fail) => {
+              const before = location.href;
               addEventListener("hashchange", () => done(), { once: true });
+              setTimeout(() => fail(new Error(`the page stays at ${location.href}`)), patience);
               location.hash = hash;
+              if (location.href === before) done();
             })""",
-            hash,
+            [hash, 1000 * PATIENCE],
         )
 
     async def sees(self, condition: str) -> None:
