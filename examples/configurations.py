@@ -135,6 +135,8 @@ runs: list[object] = [
         teacher_verdicts="v.jsonl",
         labels="labels.jsonl",
         judge=prill.JudgeConfig("vlm", frames=2),
+        out_of_fold="held-out.jsonl",
+        folds=5,
     ),
     prill.TrainCaptionerConfig(
         rows="captions/rows.jsonl", output="captioner", preset={"learning_rate": 2e-5}

@@ -173,11 +173,7 @@ async def judge_rows(
     if not requests:
         return verdict.unscored or "the judge makes no call"
     words = _correct_replies(judge, requests, trajectory, truth)
-    group = {
-        "task": make_task(trajectory),
-        "template": get_template(trajectory),
-        "goal": trajectory.task.goal,
-    }[grouping]
+    group = group_of(trajectory, grouping)
     rows = []
     for index, ((messages, form), answer) in enumerate(zip(requests, words, strict=True)):
         if answer is None or (reply := _reply(form, *answer)) is None:
@@ -207,6 +203,15 @@ async def judge_rows(
         if truth.success is False and isinstance(requests[0][1], GivenReply)
         else "the label does not answer this judge's question, or gives no reason"
     )
+
+
+def group_of(trajectory: Trajectory, grouping: Grouping) -> str:
+    """Returns the name of the group of runs that are held out together."""
+    return {
+        "task": make_task(trajectory),
+        "template": get_template(trajectory),
+        "goal": trajectory.task.goal,
+    }[grouping]
 
 
 def _of_steps(form: Form | None) -> bool:

@@ -411,9 +411,9 @@ def _attacked(
         copies = table.find_copies(inside, (family,))
         without = fit_rows(table, outside, seed, families=others, like=fitted)
         count += len(copies)
-        before += _called(fitted.probabilities([int(table.run_of[row]) for row in copies]))
-        hardened += _called(fitted.probabilities(copies))
-        unseen += _called(without.probabilities(copies))
+        before += _count_successes(fitted.probabilities([int(table.run_of[row]) for row in copies]))
+        hardened += _count_successes(fitted.probabilities(copies))
+        unseen += _count_successes(without.probabilities(copies))
     total = max(1, count)
     return Attacked(
         failures=count,
@@ -423,7 +423,7 @@ def _attacked(
     )
 
 
-def _called(probabilities: Iterable[float | None]) -> int:
+def _count_successes(probabilities: Iterable[float | None]) -> int:
     return sum(p is not None and p >= THRESHOLD for p in probabilities)
 
 

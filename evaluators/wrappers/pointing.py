@@ -164,9 +164,12 @@ def readable_action(
             if action.kind == "drag"
             else f"swipe {_direction(action.point, action.end_point)}".strip()
         )
-        return replace(action, text=f"{verb} {_place(action.point)} -> {_place(action.end_point)}")
+        return replace(
+            action,
+            text=f"{verb} {_format_point(action.point)} -> {_format_point(action.end_point)}",
+        )
     target = label_at(action.point, boxes)
-    at = " ".join(part for part in (target, _place(action.point)) if part)
+    at = " ".join(part for part in (target, _format_point(action.point)) if part)
     if action.kind == "type":
         entry = f'type "{_label(action.value or "")}"'
         return replace(
@@ -223,7 +226,7 @@ def _direction(start: Point, end: Point) -> str:
     return "right" if right > 0 else "left"
 
 
-def _place(point: Point) -> str:
+def _format_point(point: Point) -> str:
     return f"({point[0]:.2f}, {point[1]:.2f})"
 
 

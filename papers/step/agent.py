@@ -159,7 +159,7 @@ def _origin(url: str) -> str:
     )
 
 
-NOTHING = "N/A"
+NO_ANSWER = "N/A"
 _ANNOTATION = re.compile(
     r"(?P<kind>act|call|return|invalid) (?P<frames>\w+(?: > \w+)*): (?P<action>.*?) \| (?P<reason>.*)"  # noqa: E501
 )
@@ -388,7 +388,7 @@ class StepAgent(PaperAgent):
         limit = around.max_steps if self.spec.max_steps is None else self.spec.max_steps
         self.limit_exceeded = bool(limit) and self._taken >= limit
         if self.limit_exceeded:
-            return self._given_up(
+            return self._stop_step(
                 observation, self._taken, f"the limit of {limit} actions is reached"
             )
         index, self._taken = self._taken, self._taken + 1
@@ -397,7 +397,7 @@ class StepAgent(PaperAgent):
             action = await self._turn(shown, observation.url or "")
             if action is not None:
                 return Step(observation, action, self._thought())
-        return self._given_up(
+        return self._stop_step(
             observation, index, f"no action after {self.spec.max_calls} calls of the model"
         )
 
@@ -410,7 +410,7 @@ class StepAgent(PaperAgent):
         turn = ReplyTurn(frame.objective, shown.text, url, frame.lines(), lessons)
         messages = chat_policy.messages(frame.template, turn, called=not bottom)
         event = Event("act", self._taken - 1, self._frames(), "", messages=messages)
-        answer, event = await self._answered(frame, event)
+        answer, event = await self._request_answer(frame, event)
         call, action = answer.call, answer.action
         if call is None:
             return self._refuse(event, answer.problem)
@@ -425,7 +425,7 @@ class StepAgent(PaperAgent):
         action = replace(action, text=describe(action, shown.page.text))
         return replace(action, target=shown.page.target(action.target))
 
-    async def _answered(self, frame: StackFrame, event: Event) -> tuple[_Answer, Event]:
+    async def _request_answer(self, frame: StackFrame, event: Event) -> tuple[_Answer, Event]:
         """Returns a policy's answer, after a second request with `repair`, and its event."""
         assert self._chat_policy is not None
         hashed, messages = self._chat_policy.hash(frame.template), event.messages
@@ -513,10 +513,10 @@ class StepAgent(PaperAgent):
             return None
         if len(self._stack) == 1:
             return _end()
-        self._pop(replace(event, action=_end().text, messages=(), usage=Usage()), NOTHING)
+        self._pop(replace(event, action=_end().text, messages=(), usage=Usage()), NO_ANSWER)
         return None
 
-    def _given_up(self, observation: Observation, index: int, why: str) -> Step:
+    def _stop_step(self, observation: Observation, index: int, why: str) -> Step:
         self.events.append(Event("act", index, self._frames(), _end().text, why))
         return Step(observation, _end(), self._thought())
 
@@ -553,4 +553,4 @@ def _verbs(template: Template) -> list[str]:
 
 
 def _end() -> Action:
-    return Action("stop", f"stop [{NOTHING}]", value=NOTHING)
+    return Action("stop", f"stop [{NO_ANSWER}]", value=NO_ANSWER)

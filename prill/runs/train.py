@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -134,6 +134,24 @@ class TrainConfig(Config):
             folder: The folder of the weights.
         """
 
+    def fold_trainings(self, folder: Path) -> Sequence[TrainConfig]:
+        """Returns trainings on parts of the runs, for out-of-fold figures; only a judge has them.
+
+        Args:
+            folder: The folder of the weights.
+
+        Returns:
+            The trainings, in the order of the folds.
+        """
+        return ()
+
+    def folds_trained(self, folder: Path) -> None:
+        """Writes what the models of `fold_trainings` yield, once all are trained.
+
+        Args:
+            folder: The folder of the weights.
+        """
+
     def teacher(self) -> tuple[Teacher | None, dict[str, Any] | None]:
         """Returns the policy whose prompts the trained model answers; only a planner has one.
 
@@ -226,8 +244,13 @@ def train(
             say=say,
             stop=stop,
         )
-    if int(os.environ.get("RANK", "0")) == 0:  # only one process writes
+    writes = int(os.environ.get("RANK", "0")) == 0  # only one process does
+    if writes:
         config.trained(folder)
+    for part in config.fold_trainings(folder):
+        train(part, progress=progress, say=say, stop=stop)
+    if writes:
+        config.folds_trained(folder)
     return TrainResult(spec.trains, folder, spec)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -18,23 +18,37 @@ from prill.captioner.registry import captioner_for
 from prill.errors import UsageError
 from prill.evaluators.fitted.features import read
 from prill.evaluators.fitted.guard import fit_guard
-from prill.evaluators.fitted.overlap import FittedRuns, compute_digests
-from prill.evaluators.labels import latest_verdicts, make_task
+from prill.evaluators.fitted.overlap import OUT_OF_FOLD, FittedRuns, compute_digests
+from prill.evaluators.labels import grouped_folds, latest_verdicts, make_task
 from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, judge_options, make_judge
 from prill.evaluators.wrappers.guarded import GuardFile
 from prill.io.checksums import Checksums
-from prill.io.outputs import expect_writable, is_same_file, make_folder, write_output, writing
+from prill.io.outputs import (
+    check_output,
+    expect_writable,
+    is_same_file,
+    make_folder,
+    write_output,
+    writing,
+)
 from prill.io.store import BadLine, TrajectoryReader, encode, read_labels, read_verdicts
 from prill.io.truth import SourceOption, TruthOption, collect_labels, decide_truth
 from prill.refine.formats import make_format
-from prill.refine.judge_rows import Grouping, RequestRecorder, Truth, judge_rows, truths_from
+from prill.refine.judge_rows import (
+    Grouping,
+    RequestRecorder,
+    Truth,
+    group_of,
+    judge_rows,
+    truths_from,
+)
 from prill.refine.training.spec import DEFAULT_PRESETS, Trained
 from prill.runs.base import log, opened_folders
 from prill.runs.train import PresetConfig, PresetOption, TrainConfig
-from prill.scoring.scorer import wait_for
+from prill.scoring.scorer import score, wait_for
 from prill.types import Trajectory
 
-JUDGE, GUARD = "judge.json", "guard.json"
+JUDGE, GUARD, FOLDS = "judge.json", "guard.json", "folds"
 _MODULAR = JudgeConfig("modular")
 _PRESET = PresetConfig(DEFAULT_PRESETS["judge"])
 
@@ -85,6 +99,17 @@ class TrainJudgeConfig(TrainConfig):
             "template, or a goal."
         ),
     ] = "task"
+    out_of_fold: Annotated[
+        str | Path | None,
+        Meta(
+            description="Verdict file for out-of-fold verdicts, by judges trained without the "
+            "run's group. For `prill calibrate` and `prill fit`."
+        ),
+    ] = None
+    folds: Annotated[
+        int,
+        Meta(ge=2, le=20, description="Number of judges to train for the out-of-fold verdicts."),
+    ] = 3
     source: SourceOption = None
     truth: TruthOption = "majority"
     preset: PresetOption = _PRESET
@@ -144,6 +169,8 @@ class TrainJudgeConfig(TrainConfig):
             folder = Path(passing) if planned else output.parent
             path = folder / f"{output.name}.rows.jsonl"
             inputs = (self.rows, self.labels, self.teacher_verdicts, self.agreeing)
+            if self.out_of_fold is not None:
+                check_output(self.out_of_fold, "verdicts", inputs, parameter="out_of_fold")
             if any(other is not None and is_same_file(path, other) for other in inputs):
                 raise UsageError(
                     f"{path}: both an input and an output; choose another output",
@@ -196,6 +223,71 @@ class TrainJudgeConfig(TrainConfig):
         write_output(folder / JUDGE, msgspec.json.format(msgspec.json.encode(about)) + b"\n")
         Checksums(folder).note(GUARD, JUDGE)
 
+    def fold_trainings(self, folder: Path) -> Sequence[TrainJudgeConfig]:
+        """Returns the trainings of the judges for `out_of_fold`, each without a part of the runs.
+
+        Args:
+            folder: The folder of the weights; theirs are in `folds`.
+
+        Returns:
+            The trainings, in the order of the folds.
+        """
+        if self.out_of_fold is None:
+            return ()
+        trainings = []
+        for number, apart in enumerate(self._parts):
+            left_out = {run.id for run in apart}
+            learned: dict[str, Any] = {}
+            for name in ("labels",) if self.teacher_verdicts is None else ("teacher_verdicts",):
+                learned[name] = folder / FOLDS / f"{number}.{name}.jsonl"
+                read: Any = read_labels if name == "labels" else read_verdicts
+                records = (r for r in read(getattr(self, name)) if r.id not in left_out)
+                write_output(learned[name], b"".join(map(encode, records)))
+            output = folder / FOLDS / str(number)
+            trainings.append(replace(self, output=output, out_of_fold=None, **learned))
+        return trainings
+
+    def folds_trained(self, folder: Path) -> None:
+        """Writes the out-of-fold verdicts, in the name of the judge that learned from all runs.
+
+        Args:
+            folder: The folder of the weights.
+        """
+        if self.out_of_fold is None:
+            return
+        info = make_judge(folder / JUDGE).info
+        verdicts = [
+            replace(
+                verdict,
+                evaluator=info,
+                key="",
+                reason="; ".join(filter(None, (verdict.reason, OUT_OF_FOLD))),
+            )
+            for number, apart in enumerate(self._parts)
+            for verdict in score(apart, make_judge(folder / FOLDS / str(number) / JUDGE))
+        ]
+        write_output(self.out_of_fold, b"".join(map(encode, verdicts)))
+        log.info(
+            "%d verdicts, each by a judge trained without the run's %s -> %s",
+            len(verdicts),
+            self.grouping,
+            self.out_of_fold,
+        )
+
+    @cached_property
+    def _parts(self) -> list[list[Trajectory]]:
+        """The runs with an outcome to learn, by the fold that leaves them out."""
+        truths, _ = _truths(self)
+        outcomes = {id: t.success for id, t in truths.items() if t.success is not None}
+        with closing(TrajectoryReader(opened_folders([self.rows]))) as reader:
+            runs = [r for _, r in reader if not isinstance(r, BadLine) and r.id in outcomes]
+        groups = [group_of(run, self.grouping) for run in runs]
+        fold_of = grouped_folds(groups, [outcomes[run.id] for run in runs], self.folds, 0)
+        parts: list[list[Trajectory]] = [[] for _ in range(self.folds)]
+        for run, fold in zip(runs, fold_of, strict=True):
+            parts[fold].append(run)
+        return parts
+
 
 @dataclass(frozen=True)
 class JudgeRows:
@@ -234,12 +326,7 @@ class JudgeRows:
 
 
 def _make_rows(config: TrainJudgeConfig) -> JudgeRows:
-    labels = None if config.labels is None else _labelled(config)
-    teacher, second = (
-        None if path is None else latest_verdicts(read_verdicts(path))[1]
-        for path in (config.teacher_verdicts, config.agreeing)
-    )
-    truths, lost = truths_from(labels, teacher, second)
+    truths, lost = _truths(config)
     recorder = RequestRecorder()
     judge = make_judge(config.described, model=recorder)
     rows: list[dict[str, Any]] = []
@@ -280,6 +367,16 @@ def _make_rows(config: TrainJudgeConfig) -> JudgeRows:
             parameters=("labels", "teacher_verdicts"),
         )
     return JudgeRows(tuple(rows), tuple(used), dict(lost))
+
+
+def _truths(config: TrainJudgeConfig) -> tuple[dict[str, Truth], Counter[str]]:
+    """Returns what to learn of each run, and the counts of runs left out by reason."""
+    labels = None if config.labels is None else _labelled(config)
+    teacher, second = (
+        None if path is None else latest_verdicts(read_verdicts(path))[1]
+        for path in (config.teacher_verdicts, config.agreeing)
+    )
+    return truths_from(labels, teacher, second)
 
 
 def _labelled(config: TrainJudgeConfig) -> dict[str, Truth]:

@@ -131,13 +131,13 @@ def _choices(rows: Sequence[Sample]) -> tuple[str, tuple[str, ...]] | None:
 def held_out_scores(
     trainer: Any,
     plan: TrainingPlan,
-    good: str,
+    positive: str,
     others: Sequence[str],
     done: Callable[[int], object] = lambda done: None,
 ) -> list[float]:
-    """Returns P(`good`) of each held-out row, from the first token at which the verdicts differ."""
+    """Returns P(`positive`) of each held-out row, from the first token at which verdicts differ."""
     torch = import_module("torch")
-    model, found = trainer.model, []
+    model, scores = trainer.model, []
     bare = model.get_base_model() if hasattr(model, "get_base_model") else model
     keeps = "logits_to_keep" in signature(type(bare).forward).parameters
     was_training = model.training
@@ -146,22 +146,24 @@ def held_out_scores(
         for number, (sample, row) in enumerate(
             zip(plan.held_out, trainer.eval_dataset, strict=True), 1
         ):
-            behind, tokens = first_difference(
-                sample, (good, *others), plan.base.reader, sees=plan.base.sees
+            offset, tokens = first_difference(
+                sample, (positive, *others), plan.base.reader, sees=plan.base.sees
             )
             batch = trainer.data_collator([row])
             first = int((batch.pop("labels")[0] != -100).nonzero()[0, 0])
-            place = first + behind - 1
+            position = first + offset - 1
             batch = {
                 name: value.to(model.device) if hasattr(value, "to") else value
                 for name, value in batch.items()
             }
-            kept = {"logits_to_keep": torch.tensor([place], device=model.device)} if keeps else {}
+            kept = (
+                {"logits_to_keep": torch.tensor([position], device=model.device)} if keeps else {}
+            )
             with torch.inference_mode():
                 logits = model(**batch, **kept, use_cache=False).logits[0]
-            chosen = logits[0 if keeps else place].float()[tokens]
-            found.append(float(chosen.softmax(-1)[0]))
+            chosen = logits[0 if keeps else position].float()[tokens]
+            scores.append(float(chosen.softmax(-1)[0]))
             done(number)
     finally:
         model.train(was_training)
-    return found
+    return scores

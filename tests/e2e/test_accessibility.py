@@ -4,7 +4,6 @@ a phone or loses anything on paper.
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
@@ -17,7 +16,7 @@ import pytest_asyncio
 
 import prill
 from prill.emulators.browser.chromium import Chromium
-from tests.support.chromium import started_chromium
+from tests.support.chromium import sees, started_chromium
 from tests.support.closing import closed
 from tests.support.report.pages import served_captions, served_view, write_pages
 
@@ -122,15 +121,6 @@ SHOWN |= dict.fromkeys(("view", "linked view"), "body:has(#filter-cause) #stage 
 SHOWN |= dict.fromkeys(("captions", "linked captions"), "#picture[src^=pictures]")
 SHOWN |= dict.fromkeys(("watch", "rewards"), ".watch-plot")
 SHOWN |= {"report": "#summary .facts", "status": ".facts"}
-
-
-async def sees(page: Page, selector: str) -> None:
-    """Waits for a part of the page; Playwright's own waiting is forbidden by the page's policy."""
-    for _ in range(500):
-        if await page.locator(selector).count():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"never there: {selector}")
 
 
 async def findings(page: Page) -> list[str]:

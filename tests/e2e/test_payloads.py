@@ -4,7 +4,6 @@ asked of another server, and the page consists of the same elements as with plai
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import replace
@@ -47,7 +46,7 @@ from prill.ui.view.library import Library
 from prill.ui.view.session import LabelSession
 from prill.ui.view.site import ViewSite
 from tests.e2e.annotate.test_hostile import COUNTS, PAYLOADS
-from tests.support.chromium import started_chromium
+from tests.support.chromium import sees, started_chromium
 from tests.support.closing import closed
 from tests.support.filled import filled
 
@@ -139,41 +138,34 @@ class Window:
         assert not self.trouble
         return await self.page.evaluate(COUNTS)
 
-    async def sees(self, selector: str) -> None:
-        for _ in range(500):
-            if await self.page.locator(selector).count():
-                return
-            await asyncio.sleep(0.02)
-        raise AssertionError(f"never there: {selector}")
-
     async def walk(self) -> list[Any]:
         """Opens all that a report or view can open, and counts its elements each time."""
         found, page = [], self.page
         await page.keyboard.press("t")
-        await self.sees("#judges .asked")
+        await sees(page, "#judges .asked")
         await page.keyboard.press("s")
-        await self.sees("#summary table.verdicts")
+        await sees(page, "#summary table.verdicts")
         await page.evaluate(
             "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
         )
         found.append(await self.parts())
         await page.locator("[data-beside]").first.click()
-        await self.sees("#beside article:nth-child(2) .card")
+        await sees(page, "#beside article:nth-child(2) .card")
         found.append(await self.parts())
         await page.keyboard.press("Escape")
         await page.keyboard.press("t")
-        await self.sees("#judges .asked")
+        await sees(page, "#judges .asked")
         await page.evaluate(
             "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
         )
         found.append(await self.parts())
         await page.locator("#judges .asked").first.click()
-        await self.sees("#calls pre")
+        await sees(page, "#calls pre")
         found.append(await self.parts())
         await page.keyboard.press("Escape")
         for key in ("w", "j", "Enter"):
             await page.keyboard.press(key)
-        await self.sees("#viewer[open]")
+        await sees(page, "#viewer[open]")
         found.append(await self.parts())
         await page.keyboard.press("Escape")
         await page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -190,7 +182,7 @@ async def walked(browser: Chromium, url: str, shown: str | None = None) -> list[
         await page.goto(url)
         if shown is None:
             return await window.walk()
-        await window.sees(shown)
+        await sees(page, shown)
         return [await window.parts()]
     finally:
         await closed(context)
@@ -219,6 +211,8 @@ async def view_parts(browser: Chromium, folder: Path, text: str) -> list[Any]:
         closing(Library(files, [said], [folder / "labels.jsonl"], retries=retries)) as library,
         LabelLog(folder / "own.jsonl", "me") as log,
     ):
+        for _ in library.refresh():  # all is read before the page asks
+            pass
         library.begin_labels(log)
         site = ViewSite(library, LabelSession(library, log, questions=questions), title=text)
         async with site.following(), serving(site) as url:

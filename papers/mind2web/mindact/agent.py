@@ -232,7 +232,7 @@ class MindAct(PaperAgent):
             sentences_in(spec.rationales),
             sentences_in(spec.rewrites),
         )
-        self._put(not is_trained(model) if spec.prompted is None else spec.prompted)
+        self._set_form(not is_trained(model) if spec.prompted is None else spec.prompted)
         if spec.prompted is not None and spec.prompted is is_trained(model):
             _warn(model.name, spec.prompted)
         self._ids: Ids = "short" if spec.numbers else "none"
@@ -246,7 +246,7 @@ class MindAct(PaperAgent):
         self._prompt = content_hash(*prompt_texts())
         self.reset(Task(goal=""))
 
-    def _put(self, prompted: bool) -> None:
+    def _set_form(self, prompted: bool) -> None:
         """Sets the prompt form for steps."""
         self._prompted = prompted
         self._wording = Wording(self.spec.form, prompted, self.spec.numbers)
@@ -284,7 +284,7 @@ class MindAct(PaperAgent):
         pool = list(dict.fromkeys(state.candidates[: self.spec.pool]))
         if len(pool) < 2:  # nothing to choose from, so no model is called
             return Step(observation, Action("none", ""))
-        task = await self._restated(self._task)
+        task = await self._standalone_task(self._task)
         history = await self._history(task, self._memory, state, index)
         self._random(task, index).shuffle(pool)
         picked: Picked | None = None
@@ -344,22 +344,22 @@ class MindAct(PaperAgent):
         positives, others = _split_candidates(page, state, (step.action.target or "").split())
         without = random.random() < spec.neg_ratio
         chosen = None if without or not positives else random.choice(positives)
-        view = self._cut(page, _drawn(random, chosen, others, spec.group))
+        view = self._cut(page, _draw_group(random, chosen, others, spec.group))
         if not view.choices:
             raise UnparsableError(f"step {index + 1}: none of its candidates is on the page")
         answer = self._wording.answer(view.choices, chosen, *to_operation(step.action))
 
-        async def asked() -> Sequence[Message]:
-            task = await self._restated(trajectory.task)
+        async def messages() -> Sequence[Message]:
+            task = await self._standalone_task(trajectory.task)
             memory = build_memory(task)
             history = await self._history(
                 task, memory, state, index, taught=f"draw {spec.draw if draw is None else draw}"
             )
             return self._messages(history, self._passage(view.text, task.goal, state, view.choices))
 
-        return _run_in_thread(asked()), answer
+        return _run_in_thread(messages()), answer
 
-    async def _restated(self, task: Task) -> Task:
+    async def _standalone_task(self, task: Task) -> Task:
         """Returns the task with a standalone instruction if that replaces the earlier turns."""
         if not self._rewrites:
             return task
@@ -396,9 +396,9 @@ class MindAct(PaperAgent):
         best = (
             others
             if taught or not spec.simplification
-            else _within(others, state.candidates[: spec.pool])
+            else _only_best(others, state.candidates[: spec.pool])
         )
-        drawn = _drawn(random, chosen, best, spec.group)
+        drawn = _draw_group(random, chosen, best, spec.group)
         # Without simplification the page is cut around all candidates, but only a few of them get
         # letters.
         view = (
@@ -448,7 +448,7 @@ class MindAct(PaperAgent):
         other = copy.copy(self)
         other.spec = replace(self.spec, prompted=False)
         other.__dict__.pop("_window", None)
-        other._put(False)
+        other._set_form(False)
         return other
 
     @cached_property
@@ -523,18 +523,18 @@ def _split_candidates(
     return right, [one for one in state.candidates if one not in positives]
 
 
-def _drawn(random: Random, chosen: str | None, others: Sequence[str], count: int) -> list[str]:
+def _draw_group(random: Random, chosen: str | None, others: Sequence[str], count: int) -> list[str]:
     """Draws a group of candidates: the right one, if any, and others."""
     right = [] if chosen is None else [chosen]
     return [*right, *random.sample(others, min(len(others), count - len(right)))]
 
 
-def _within(ids: Sequence[str], best: Sequence[str]) -> list[str]:
+def _only_best(ids: Sequence[str], best: Sequence[str]) -> list[str]:
     among = frozenset(best)
     return [one for one in ids if one in among]
 
 
-def _run_in_thread(asked: Coroutine[Any, Any, _T]) -> _T:
+def _run_in_thread(coroutine: Coroutine[Any, Any, _T]) -> _T:
     """Runs a coroutine in a thread, inside or outside an event loop."""
     with ThreadPoolExecutor(1) as worker:
-        return worker.submit(contextvars.copy_context().run, asyncio.run, asked).result()
+        return worker.submit(contextvars.copy_context().run, asyncio.run, coroutine).result()

@@ -26,7 +26,8 @@ _OF_JUDGES = (
     | names(
         "negatives draws engine engine_python engine_options alpha dropout targets schedule warmup "
         "weight_decay overlong max_pixels gradient_checkpointing report_to trust_remote_code "
-        "device gpus judge.calibration judge.guard judge.check_claims"
+        "device gpus judge.calibration judge.guard judge.check_claims judge.references "
+        "judge.citations"
     )
 )
 _OF_PAGES = frozenset(
@@ -205,11 +206,17 @@ COMMANDS: Mapping[str, Command] = {
         "prill.runs.train_judge:TrainJudgeConfig",
         "train a judge on labelled trajectories, or on another judge's verdicts",
         _OF_JUDGES,
-        "t.jsonl --labels labels.jsonl -o judge --preset small-judge",
+        "t.jsonl --labels labels.jsonl -o judge --preset small-judge --out-of-fold held-out.jsonl",
         "t.jsonl --teacher v.jsonl --agreeing w.jsonl -o judge --judge vlm --dry-run",
         "judge.toml --held-out 0.3",
         renamed={"teacher_verdicts": "--teacher"},
-        metavars={**LABELS, "labels": "FILE", "teacher_verdicts": "FILE", "agreeing": "FILE"},
+        metavars={
+            **LABELS,
+            "labels": "FILE",
+            "teacher_verdicts": "FILE",
+            "agreeing": "FILE",
+            "out_of_fold": "FILE",
+        },
     ),
     "train ranker": _training(
         "ranker",

@@ -1,6 +1,6 @@
 """The files and batches API of OpenAI, as the mock server implements it.
 
-A batch is done after `batch_looks` status requests. A fraction `batch_expired` of its requests is
+A batch is done after `batch_polls` status requests. A fraction `batch_expired` of its requests is
 never executed, and a fraction `batch_failed` fails; both go to the error file, as with OpenAI.
 Batches with such requests end as expired.
 """
@@ -30,7 +30,7 @@ class _Batch:
     id: str
     input: str
     metadata: dict[str, str]
-    looks: int
+    polls: int
     status: str = "validating"
     output: str | None = None
     errors: str | None = None
@@ -58,7 +58,7 @@ class _Batch:
         }
 
 
-class BatchDesk:
+class BatchAPI:
     """The files and batches of one server."""
 
     def __init__(
@@ -74,7 +74,7 @@ class BatchDesk:
         app.router.add_get("/v1/files/{id}/content", self.content)
         app.router.add_post("/v1/batches", self.create)
         app.router.add_get("/v1/batches", self.list)
-        app.router.add_get("/v1/batches/{id}", self.look)
+        app.router.add_get("/v1/batches/{id}", self.get)
 
     async def upload(self, http: web.Request) -> web.Response:
         """Handles a file upload."""
@@ -102,17 +102,17 @@ class BatchDesk:
 
     async def create(self, http: web.Request) -> web.Response:
         """Creates a batch."""
-        wanted = msgspec.json.decode(await http.read())
+        request = msgspec.json.decode(await http.read())
         if (
-            wanted.get("input_file_id") not in self._files
-            or wanted.get("endpoint") != "/v1/chat/completions"
+            request.get("input_file_id") not in self._files
+            or request.get("endpoint") != "/v1/chat/completions"
         ):
             return _refused(400, "no such file or endpoint")
         batch = _Batch(
             f"batch_{len(self._batches) + 1}",
-            wanted["input_file_id"],
-            wanted.get("metadata") or {},
-            self._faults.batch_looks,
+            request["input_file_id"],
+            request.get("metadata") or {},
+            self._faults.batch_polls,
         )
         self._batches[batch.id] = batch
         return json_answer(batch.record())
@@ -129,19 +129,19 @@ class BatchDesk:
             }
         )
 
-    async def look(self, http: web.Request) -> web.Response:
+    async def get(self, http: web.Request) -> web.Response:
         """Returns one batch, which is executed at the last status request that it waits for."""
         batch = self._batches.get(http.match_info["id"])
         if batch is None:
             return _refused(404, "no such batch")
-        batch.looks -= 1
-        if batch.looks <= 0 and batch.status in ("validating", "in_progress"):
-            self._carry_out(batch)
+        batch.polls -= 1
+        if batch.polls <= 0 and batch.status in ("validating", "in_progress"):
+            self._execute(batch)
         elif batch.status == "validating":
             batch.status = "in_progress"
         return json_answer(batch.record())
 
-    def _carry_out(self, batch: _Batch) -> None:
+    def _execute(self, batch: _Batch) -> None:
         lines = self._files[batch.input].splitlines()
         requests = [msgspec.json.decode(line, type=_Request) for line in lines]
         ids = [request.custom_id for request in requests]
@@ -157,12 +157,12 @@ class BatchDesk:
         output, errors = bytearray(), bytearray()
         expired = 0
         for number, request in enumerate(requests):
-            fate = compute_share(f"{self._faults.seed} {batch.id} {number}")
+            share = compute_share(f"{self._faults.seed} {batch.id} {number}")
             line: dict[str, Any] = {
                 "id": f"batch_req_{batch.id}_{number}",
                 "custom_id": request.custom_id,
             }
-            if fate < self._faults.batch_expired:
+            if share < self._faults.batch_expired:
                 expired += 1
                 error = {
                     "code": "batch_expired",
@@ -171,7 +171,7 @@ class BatchDesk:
                 errors += _encode({**line, "response": None, "error": error}) + b"\n"
                 continue
             status, body = self._answer(bytes(request.body))
-            if fate < self._faults.batch_expired + self._faults.batch_failed:
+            if share < self._faults.batch_expired + self._faults.batch_failed:
                 status, body = (
                     500,
                     _encode(

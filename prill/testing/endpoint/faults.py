@@ -79,7 +79,7 @@ class Faults:
         float, "rate of replies that break off with finish_reason error or abort"
     ] = 0.0
 
-    batch_looks: Annotated[int, "looks at a batch until it is done"] = 1
+    batch_polls: Annotated[int, "status requests until a batch is done"] = 1
     batch_expired: Annotated[float, "rate of requests of a batch that are never carried out"] = 0.0
     batch_failed: Annotated[float, "rate of requests of a batch that fail"] = 0.0
 

@@ -1,7 +1,7 @@
 """The Message Batches API of Anthropic, as the mock server implements it.
 
 As with the original, requests are validated when the batch is executed: an invalid one gives an
-errored result. `batch_looks`, `batch_expired` and `batch_failed` work as in OpenAI's batches.
+errored result. `batch_polls`, `batch_expired` and `batch_failed` work as in OpenAI's batches.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _InvalidRequestError(Exception):
 @dataclass
 class _Batch:
     requests: list[dict[str, Any]]
-    looks: int
+    polls: int
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
     results: list[dict[str, Any]] | None = None
 
@@ -82,7 +82,7 @@ class MessagesDesk:
                 "requests: give at least one; custom_id must be unique and of 1 to 64 characters",
             )
         id = f"msgbatch_{len(self._batches) + 1}"
-        self._batches[id] = _Batch(requests, self._faults.batch_looks)
+        self._batches[id] = _Batch(requests, self._faults.batch_polls)
         return json_answer(self._record(http, id))
 
     async def list(self, http: web.Request) -> web.Response:
@@ -99,8 +99,8 @@ class MessagesDesk:
         id = http.match_info["id"]
         if (batch := self._batches.get(id)) is None:
             return _refused(404, "no such batch")
-        batch.looks -= 1
-        if batch.looks <= 0 and batch.results is None:
+        batch.polls -= 1
+        if batch.polls <= 0 and batch.results is None:
             batch.results = [
                 self._result(id, number, request) for number, request in enumerate(batch.requests)
             ]

@@ -17,7 +17,7 @@ import msgspec
 
 from prill.errors import UsageError
 from prill.testing.endpoint import cogagent
-from prill.testing.endpoint.batches import BatchDesk
+from prill.testing.endpoint.batches import BatchAPI
 from prill.testing.endpoint.faults import Faults, certainty, fate
 from prill.testing.endpoint.messages import MessagesDesk
 from prill.testing.endpoint.requests import (
@@ -110,7 +110,7 @@ class MockEndpoint:
         app.router.add_post("/v1/embeddings", self.embed)
         app.router.add_get("/v1/models", self.models)
         app.router.add_get("/stats", self.stats)
-        BatchDesk(self.faults, self.answer_line, self._key_refusal).add_routes(app)
+        BatchAPI(self.faults, self.answer_line, self._key_refusal).add_routes(app)
         MessagesDesk(self.faults, self.answer_line).add_routes(app)
         return app
 

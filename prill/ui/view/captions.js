@@ -70,6 +70,7 @@ function show(next) {
   $("warning").hidden = !$("warning").textContent;
   put(card.text);
   if (draft) $("caption").value = draft.text;
+  $("caption").disabled = false; // what was typed before this would be overwritten
   $("caption").scrollTop = 0;
   showPicture();
   showState();

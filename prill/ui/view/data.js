@@ -34,8 +34,18 @@ function fetchDetail(index) {
   return asked.get(index);
 }
 
+// Pending between press and release, when nothing is redrawn: the click would be lost.
+let released = Promise.resolve();
+addEventListener("pointerdown", () => {
+  released = new Promise((resume) => {
+    addEventListener("pointerup", () => setTimeout(resume), { once: true });
+    setTimeout(resume, 2000); // a release outside the page is not told
+  });
+});
+
 // Redraws the run on the screen if it or another attempt at its task was updated; typed text is kept.
-function redrawDetail(index) {
+async function redrawDetail(index) {
+  await released;
   if (view !== "browse" || current === null || document.activeElement.matches(".label-panel :is(textarea, input)")) return;
   const { series } = overview.rows[current];
   if (index !== current && (series === null || overview.rows[index].series !== series)) return;

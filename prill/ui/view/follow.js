@@ -17,6 +17,7 @@ async function askState() {
   try {
     do {
       state = await ask(`api/state?generation=${known.generation}&since=${known.changes}`);
+      await released;
       await take(state);
     } while (state.known < state.changes);
   } catch (error) {

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prill.ui.serving import serving
 from tests.support.chromium import started_chromium
 from tests.unit.annotate.test_captions import HOSTILE, decided, opened, write
+
+if TYPE_CHECKING:
+    from playwright.async_api import Route
 
 
 async def test_captions_decided_by_keyboard(tmp_path: Path) -> None:
@@ -47,3 +52,26 @@ async def test_captions_decided_by_keyboard(tmp_path: Path) -> None:
         "green.png": ("mended", "a green page, ra"),
         "blue.png": ("accepted", "a blue page"),
     }
+
+
+async def test_nothing_is_typed_that_a_late_answer_would_overwrite(tmp_path: Path) -> None:
+    write(tmp_path)
+    site, log = opened(tmp_path)
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def late(route: Route) -> None:
+        asked.set()
+        await answered.wait()
+        await route.continue_()
+
+    with closing(log):
+        async with started_chromium() as browser, serving(site) as url:
+            page = await (await browser.context(1280, 800)).new_page()
+            await page.route("**/api/cards/*", late)
+            await page.goto(url)
+            await asyncio.wait_for(asked.wait(), 60)
+            assert await page.is_disabled("#caption")
+            answered.set()
+            await page.fill("#caption", "typed")  # waits until it may
+            await page.locator("#state").filter(has_text="Not saved yet").wait_for()
+            assert await page.input_value("#caption") == "typed"

@@ -14,7 +14,7 @@ from prill.emulators.browser.chromium import Chromium
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Verdict
 from prill.ui.report.entries import Judge
 from prill.ui.report.page import write_report
-from tests.support.chromium import started_chromium
+from tests.support.chromium import eventually, started_chromium
 from tests.support.closing import closed
 from tests.support.report.judges import picture, trajectory
 
@@ -106,7 +106,7 @@ async def test_every_entry_is_printed_whole(page: Page) -> None:
     assert await page.evaluate(CUT) == []
     await page.evaluate("dispatchEvent(new Event('afterprint'))")
     await page.emulate_media(media="screen")
-    assert await page.locator("#printed > *").count() == 0
+    await eventually(page.locator("#printed > *").count, 0)
 
 
 async def test_filtered_entries_alone_are_printed(page: Page) -> None:
@@ -134,7 +134,7 @@ async def test_pdf_has_pages_for_all_entries(page: Page) -> None:
     # Of each entry, five reasons of a thousand letters, an answer of fifteen hundred and three
     # steps: half a sheet at least.
     assert sheets(one) >= 1 and sheets(everything) - sheets(one) >= len(IDS) / 2
-    assert await page.locator("#printed > *").count() == 0
+    await eventually(page.locator("#printed > *").count, 0)
 
 
 async def test_paper_is_light_in_dark_mode(page: Page) -> None:

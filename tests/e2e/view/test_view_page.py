@@ -24,14 +24,14 @@ from prill.emulators.browser.chromium import Chromium
 from prill.io.store import encode, read_labels
 from prill.types import Citation, EvaluatorInfo, Findings, LabelRecord, StepLabel
 from tests.e2e.annotate.test_hostile import PAYLOADS
-from tests.support.chromium import started_chromium
+from tests.support.chromium import PATIENCE, address, eventually, started_chromium
 from tests.support.closing import closed
 from tests.support.paths import ROOT
 from tests.unit.commands.test_watch import course
 from tests.unit.view.test_view import lines, run, verdict
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import Page, Route
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -96,7 +96,7 @@ async def shown(
 
 async def says(page: Page, place: str, text: str) -> None:
     """Waits until a part of the page has a text."""
-    await page.locator(place).filter(has_text=text).first.wait_for(timeout=10_000)
+    await page.locator(place).filter(has_text=text).first.wait_for(timeout=1000 * PATIENCE)
 
 
 async def test_found_by_words_sorted_and_sent_as_a_link(browser: Chromium, tmp_path: Path) -> None:
@@ -111,17 +111,16 @@ async def test_found_by_words_sorted_and_sent_as_a_link(browser: Chromium, tmp_p
         await page.keyboard.press("w")  # as a table
         await page.locator(".line .more.reason", has_text="receipt noc").wait_for()
         await page.uncheck("#columns input[value=site]")
-        address = page.url
-        async with shown(browser, address) as other:  # the link opens the same
+        async with shown(browser, await address(page)) as other:  # the link opens the same
             await says(other, "#found", "1 of 8")
             await other.locator(".line .more.reason", has_text="receipt noc").wait_for()
             assert not await other.is_checked("#columns input[value=site]")
         await page.click("#clear")
         await page.get_by_role("button", name="Sort by agent").click()
         first = page.locator(".line").first
-        assert await first.get_attribute("data-id") == "a"
+        await eventually(lambda: first.get_attribute("data-id"), "a")
         await page.get_by_role("button", name="Sort by agent").click()
-        assert await page.locator(".line").first.get_attribute("data-id") == "b"
+        await eventually(lambda: first.get_attribute("data-id"), "b")
         await page.keyboard.press("s")
         await says(page, "#summary", "8")
         await page.locator("#summary table.verdicts").wait_for()
@@ -142,13 +141,51 @@ async def test_a_run_under_way_is_followed(browser: Chromium, tmp_path: Path) ->
         await says(page, "#total", "9")
 
 
+@pytest.mark.parametrize(
+    ("target", "place", "words"),
+    [
+        ("#outcomes .failure", "#label-state", "Saved"),
+        ("#row-4", "#detail h2", "Buy bread e"),
+    ],
+)
+async def test_no_click_is_lost_to_what_arrives_meanwhile(
+    browser: Chromium, tmp_path: Path, target: str, place: str, words: str
+) -> None:
+    write(tmp_path)
+    held, pressed = asyncio.Event(), asyncio.Event()
+
+    async def late(route: Route) -> None:
+        """Has news arrive between press and release."""
+        while not (await (answer := await route.fetch()).json())["rows"]:
+            await asyncio.sleep(0.1)
+        held.set()
+        await pressed.wait()
+        await route.fulfill(response=answer)
+
+    options = ("--annotator", "ada", "-o", "l.jsonl")
+    async with command(tmp_path, *options) as (_, url), shown(browser, url) as page:
+        await says(page, "#label-state", "No label yet")
+        await page.route("**/api/state*", late)
+        with (tmp_path / "v.jsonl").open("ab") as log:
+            log.write(lines([verdict("a", False, "news")]))
+        await asyncio.wait_for(held.wait(), PATIENCE)
+        await page.hover(target)
+        await page.mouse.down()
+        async with page.expect_response("**/api/state*"):
+            pressed.set()
+        await page.evaluate("fetch('api/runs/0').then((answer) => answer.text())")
+        await page.mouse.up()
+        await says(page, place, words)
+        await page.unroute_all()
+
+
 async def test_reasons_cite_steps_and_runs_stand_side_by_side(
     browser: Chromium, tmp_path: Path
 ) -> None:
     write(tmp_path)
     async with command(tmp_path) as (_, url), shown(browser, url) as page:
         await page.locator(".reason button.jump", has_text="step 1").click()
-        assert "t=a" in page.url
+        assert "t=a" in await address(page)
         await page.locator("summary", has_text="1 other run with this goal").click()
         await page.locator(".others button").click()
         await page.locator("#beside article").nth(1).wait_for()
@@ -219,9 +256,7 @@ async def test_labels_are_on_disk_at_once(browser: Chromium, tmp_path: Path, by:
     )
     async with command(tmp_path, *words) as (_, url), shown(browser, url) as page:
         await says(page, "#progress", "ada: 1 of 8 labelled")
-        assert await page.locator("#outcomes [aria-pressed=true]").get_attribute("value") == (
-            "failure"
-        )
+        await page.locator("#outcomes .failure[aria-pressed=true]").wait_for()
         await page.keyboard.press("j")
         await says(page, "#label-state", "No label yet")
         await page.keyboard.press("1")
@@ -363,8 +398,10 @@ async def test_typed_words_of_each_page_survive_a_visit_to_the_other(
         await page.fill("#caption", "A navy page.")
         await says(page, "#unsaved", "1 not saved")
         await page.get_by_role("link", name="Trajectories").click()
+        await page.locator("#outcomes .success[aria-pressed=true]").wait_for()
         await says(page, "#unsaved", "1 not saved")
         await page.get_by_role("link", name="Captions").click()
+        await says(page, "#about", "Caption 1 of 1")
         await says(page, "#unsaved", "1 not saved")
         assert await page.input_value("#caption") == "A navy page."
     assert not (tmp_path / "l.jsonl").read_bytes()

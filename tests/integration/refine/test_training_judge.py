@@ -15,11 +15,13 @@ import pytest
 from PIL import Image as Picture
 
 import prill
-from prill.io.store import encode, read_trajectories, read_verdicts
+from prill.evaluators.fitted.calibration import comparable
+from prill.io.store import encode, read_labels, read_trajectories, read_verdicts
 from prill.refine.judge_rows import CODES
 from prill.refine.training.preflight import plan_training
 from prill.refine.training.train import train
 from prill.refine.training.trainer import TrainingWatch, make_trainer
+from prill.scoring import scorer
 from prill.types import (
     Action,
     EvaluatorInfo,
@@ -296,6 +298,46 @@ def test_a_stopped_training_goes_on_to_the_same_judge(
     assert records[0]["figures"]["held_out_figures"] == records[1]["figures"]["held_out_figures"]
 
 
+def test_out_of_fold_verdicts_come_from_judges_that_did_not_learn_the_goal(
+    tiny_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run is judged once, by a judge whose labels lack its goal; the verdicts are in the name
+    of the judge of all runs, so that a calibration made from them applies to it.
+    """
+    monkeypatch.setenv("PRILL_CODE_KEY", CODES)
+    held_out = tmp_path / "held-out.jsonl"
+    made = config(
+        tmp_path,
+        tiny_model("qwen2"),
+        seen=False,
+        preset={"steps": 6, "held_out": 0.0},
+        grouping="goal",
+        out_of_fold=held_out,
+        folds=2,
+    )
+    prill.train(made)
+    verdicts = {verdict.id: verdict for verdict in read_verdicts(held_out)}
+    assert sorted(verdicts) == sorted(f"r{i}" for i in range(12))
+    goals = {run.id: run.task.goal for run in read_trajectories(made.rows)}
+    learned = [
+        {label.id for label in read_labels(tmp_path / f"judge/folds/{fold}.labels.jsonl")}
+        for fold in (0, 1)
+    ]
+    assert learned[0] | learned[1] == set(goals) and not learned[0] & learned[1]
+    assert not {goals[id] for id in learned[0]} & {goals[id] for id in learned[1]}
+    for fold in (0, 1):
+        alone = prill.judge(str(tmp_path / f"judge/folds/{fold}/judge.json"))
+        others = [run for run in read_trajectories(made.rows) if run.id not in learned[fold]]
+        scores = [verdict.score for verdict in scorer.score(others, alone)]
+        assert [verdicts[run.id].score for run in others] == scores
+    assert sum(verdict.score is not None for verdict in verdicts.values()) >= 6
+    judge = prill.judge(str(tmp_path / "judge/judge.json"))
+    assert all(comparable(v.evaluator) == comparable(judge.info) for v in verdicts.values())
+    assert {verdict.fitted_on for verdict in verdicts.values()} == {"other"}
+    prill.train(made, progress=lambda _: pytest.fail("nothing is trained again"))
+    assert [v.score for v in read_verdicts(held_out)] == [v.score for v in verdicts.values()]
+
+
 def test_the_likelihood_judge_learns_the_goals_of_successes_alone(
     tiny_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,7 +383,11 @@ def test_the_likelihood_judge_learns_the_goals_of_successes_alone(
 
 def test_soft_labels_are_refused_where_no_verdict_is_learnt(tmp_path: Path) -> None:
     trajectories, labels = runs(tmp_path, seen=False)
-    made = {"rows": trajectories, "teacher_verdicts": labels, "output": tmp_path / "out"}
+    made: dict[str, Any] = {
+        "rows": trajectories,
+        "teacher_verdicts": labels,
+        "output": tmp_path / "out",
+    }
     judge = {"name": "likelihood", "captioner": "text"}
     with pytest.raises(prill.UsageError, match="soft labels need a judge that replies with one"):
         prill.TrainJudgeConfig(**made, soft_labels=True, judge=judge)

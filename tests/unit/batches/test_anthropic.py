@@ -92,7 +92,7 @@ async def test_verdicts_equal_those_online(name: str, trajectories: Path, tmp_pa
 
 async def test_expired_and_failed_as_at_openai(trajectories: Path, tmp_path: Path) -> None:
     async with serving(
-        Faults(batch_expired=0.3, batch_failed=0.3, batch_looks=2, logprobs_form="missing", seed=3)
+        Faults(batch_expired=0.3, batch_failed=0.3, batch_polls=2, logprobs_form="missing", seed=3)
     ) as (_, url):
         await write([trajectories], judge(url), tmp_path / "b")
         tally = await carried_out(tmp_path / "b", judge(url), tmp_path / "v.jsonl")

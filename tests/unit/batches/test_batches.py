@@ -212,7 +212,7 @@ async def test_lost_note_of_batch_makes_no_second(
 
 
 async def test_expired_requests_are_asked_again(trajectories: Path, tmp_path: Path) -> None:
-    with MockServer(batch_expired=0.5, batch_looks=2) as server:
+    with MockServer(batch_expired=0.5, batch_polls=2) as server:
         asked = judge(server, "steps")
         await write([trajectories], asked, tmp_path / "b")
         _, count = await stages(tmp_path / "b", asked, tmp_path / "v.jsonl")

@@ -18,7 +18,7 @@ from tests.support.commands.command import Prill, write_trajectories
 
 @pytest.fixture(scope="module")
 def server() -> object:
-    with MockServer(batch_looks=2) as running:
+    with MockServer(batch_polls=2) as running:
         yield running
 
 
