@@ -131,10 +131,13 @@ class FactsFormat:
     tagged: bool = False
 
     def json_schema(self) -> dict[str, Any]:
-        """Returns the schema for structured output."""
+        """Returns the schema for structured output. Without its bounds, some small models list
+        facts without end.
+        """
+        fact = {"type": "string", "maxLength": _FACT_CHARS}
         return {
             "type": "object",
-            "properties": {"facts": {"type": "array", "items": {"type": "string"}}},
+            "properties": {"facts": {"type": "array", "items": fact, "maxItems": _MAX_FACTS}},
             "required": ["facts"],
             "additionalProperties": False,
         }

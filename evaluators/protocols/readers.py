@@ -134,6 +134,8 @@ class WordReader(VerdictReader):
     """
 
     _WORD = re.compile(r"\b(NOT\W+)?SUCCESS\b")
+    # Small models repeat the question: "SUCCESS or NOT SUCCESS?" is no verdict.
+    _OFFER = re.compile(r"\b(NOT\W+)?SUCCESS\W+or\W+(NOT\W+)?SUCCESS\b", re.IGNORECASE)
 
     def official(self, text: str) -> bool | None:
         """Returns the label of WebVoyager's code."""
@@ -143,7 +145,8 @@ class WordReader(VerdictReader):
 
     def read(self, reply: Reply) -> Reading:
         """Returns the last verdict in the reply, as whole words."""
-        found = list(self._WORD.finditer(reply.text))
+        given = self._OFFER.sub(lambda offer: " " * len(offer[0]), reply.text)
+        found = list(self._WORD.finditer(given))
         if not found:
             raise UnparsableError(f"no SUCCESS or NOT SUCCESS in the reply: {excerpt(reply.text)}")
         return Reading(found[-1][1] is None, reply.text[: found[-1].start()].strip() or reply.text)

@@ -62,6 +62,7 @@ from prill.models.replies import (
     TokenCounts,
     WordFormat,
     excerpt,
+    repeats,
 )
 from prill.models.request import (
     INTERNAL_ERROR,
@@ -340,8 +341,8 @@ class OpenAIModel:
     ) -> tuple[Completion, Usage]:
         """Requests one complete answer, in a request format that the endpoint accepts.
 
-        A truncated answer is requested again with twice the tokens. If it contained only reasoning,
-        the limit for reasoning is raised for all later calls too.
+        A truncated answer is requested again with twice the tokens, unless it repeats itself. If it
+        contained only reasoning, the limit for reasoning is raised for all later calls too.
         """
         usage, doubled, tokens = Usage(), False, None
         while True:
@@ -364,11 +365,14 @@ class OpenAIModel:
                         f"{thought}; its context window has no room for a longer reply"
                     )
                 continue
+            cut = f"the reply was cut at {limit} tokens"
+            if repeats(text):  # with more tokens, the model would only go on
+                raise TruncatedError(f"{cut}, as it repeats itself: {excerpt(text)}", text)
             if (
                 doubled
                 or self.capabilities.room_for_reply(2 * max_tokens, messages, tokens) <= limit
             ):
-                raise TruncatedError(f"the reply was cut at {limit} tokens: {excerpt(text)}", text)
+                raise TruncatedError(f"{cut}: {excerpt(text)}", text)
             max_tokens, doubled = 2 * max_tokens, True
 
     async def _send(

@@ -31,6 +31,7 @@ _DECORATION = " \t\r\n\"'`*_.,;:!<>()[]{}“”‘’"
 _PERCENT = 100
 _THOUGHTS_END = "</think>"
 _MAX_LOGPROB = 0.01  # rounding can put a certain token's log-probability slightly above 0
+_REPEATED, _PERIOD = 600, 200  # characters at the end of a reply, and of what they repeat
 _FENCE = re.compile(r"```[a-z]*[ \t]*\r?\n", re.IGNORECASE)
 _json = json.JSONDecoder(strict=False)  # models write line breaks inside strings
 
@@ -389,6 +390,14 @@ def excerpt(text: str, limit: int = 120) -> str:
     """Returns a short excerpt for messages."""
     flat = " ".join(text.split())
     return repr(flat if len(flat) <= limit else flat[: limit - 1] + "…")
+
+
+def repeats(text: str) -> bool:
+    """Returns whether the last 600 characters repeat a piece of at most 200, as small models do
+    until they are stopped.
+    """
+    end = text[-_REPEATED:]
+    return len(end) == _REPEATED and any(end[n:] == end[:-n] for n in range(1, _PERIOD + 1))
 
 
 def read_objects(text: str, *, from_the_start: bool) -> Iterator[tuple[int, dict[str, Any]]]:

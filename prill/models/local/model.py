@@ -48,7 +48,7 @@ from prill.models.options import (
     TopP,
 )
 from prill.models.prompts import call_code
-from prill.models.replies import GivenReply, excerpt
+from prill.models.replies import GivenReply, excerpt, repeats
 from prill.models.request import TOP_LOGPROBS, ImageEncoder, sampling_options, worded
 from prill.protocols import Form, Image, Limits, Message, Reply, SamplingLimits
 from prill.types import Usage
@@ -296,7 +296,7 @@ class LocalModel:
     ) -> Reply:
         """Requests one answer; see `prill.protocols.LanguageModel`.
 
-        A truncated answer is requested once more with twice the length.
+        A truncated answer is requested once more with twice the length, unless it repeats itself.
         """
         code = call_code(
             part for message in messages for part in message.parts if isinstance(part, str)
@@ -317,6 +317,12 @@ class LocalModel:
             )
             if generation.finished:
                 break
+            if repeats(generation.text):  # with more tokens, the model would only go on
+                raise TruncatedError(
+                    f"the reply was cut at {limit} tokens, as it repeats itself: "
+                    f"{excerpt(generation.text)}",
+                    generation.text,
+                )
         else:
             raise TruncatedError(
                 f"the reply was cut at {2 * max_tokens} tokens: {excerpt(generation.text)}",

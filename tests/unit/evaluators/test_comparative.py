@@ -285,3 +285,7 @@ def test_facts_are_bounded() -> None:
     long = json.dumps({"facts": ["x" * 5000] * 50})
     kept = json.loads(FactsFormat().parse(long)["facts"])
     assert len(kept) == 8 and max(map(len, kept)) < 400
+    schema = FactsFormat().json_schema()["properties"]["facts"]
+    assert (schema["maxItems"], schema["items"]["maxLength"]) == (8, 300), (
+        "as a small model lists facts without end"
+    )

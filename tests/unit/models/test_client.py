@@ -241,6 +241,24 @@ async def test_cut_reply_gets_twice_the_tokens(endpoint: ScriptedEndpoint) -> No
         await status(model(endpoint))
 
 
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("Status: " + "the agent says that it is done. " * 40, 1),
+        ('{"facts": ["a", "b", ' + '"c", ' * 200, 1),
+        ("Status: " + " ".join(map(str, range(400))), 2),
+        ("It is done. " * 20, 2),  # a few times may be emphasis
+    ],
+)
+async def test_a_cut_reply_that_repeats_itself_is_not_requested_again(
+    endpoint: ScriptedEndpoint, text: str, calls: int
+) -> None:
+    endpoint.script = [said(text, "length")]
+    with pytest.raises(TruncatedError, match="repeats itself" if calls == 1 else r"tokens: "):
+        await status(model(endpoint))
+    assert len(endpoint.bodies) == calls
+
+
 async def test_thinking_model_gets_more_tokens(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [
         said("", "length"),

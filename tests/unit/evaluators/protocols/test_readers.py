@@ -120,6 +120,8 @@ Final verdict: "SUCCESS"               S S
 Final verdict: "NOT SUCCESS"           F F
 My verdict is SUCCESS                  S S
 It is therefore NOT SUCCESS            F F
+Your verdict, SUCCESS or NOT SUCCESS:  F ?
+"SUCCESS" or "NOT SUCCESS"? NOT SUCCESS F F
 NOT  SUCCESS                           S F
 NOT **SUCCESS**                        S F
 Not SUCCESS                            S S
