@@ -29,7 +29,7 @@ from prill.runs.trust.rate import RateConfig
 from prill.runs.trust.rate import rate as estimate_rate
 from prill.runs.trust.redteam import RedteamConfig, plan_redteam, redteam_async
 
-EXIT_ALL, EXIT_TURNED, EXIT_SOME, EXIT_INTERRUPTED = 0, 1, 3, 130
+EXIT_ALL, EXIT_SHIFTED, EXIT_SOME, EXIT_INTERRUPTED = 0, 1, 3, 130
 _EXIT_DECISION = {None: 0, "pass": 0, "fail": 1, "inconclusive": 6}
 
 
@@ -180,5 +180,5 @@ def redteam(config: RedteamConfig, switches: Switches) -> int:
             "points",
             file=sys.stderr,
         )
-        return EXIT_TURNED
+        return EXIT_SHIFTED
     return EXIT_SOME if result.unscored else EXIT_ALL
