@@ -26,7 +26,7 @@ _PSEUDO = 0.4
 # The weight of the two pairs in which the judge errs, by the number of labels; linear in between.
 # Few labels cannot tell a perfect judge from a good one; from 30 on, equal weights would only make
 # the intervals of good judges too wide. Chosen by simulation, as above.
-_PSEUDO_ERROR = ((20, 0.4), (30, 0.2))
+_PSEUDO_ERROR = (20, 30), (0.4, 0.2)
 _ALMOST_0 = 1e-12  # bounds rates and variances away from 0, whose log odds are infinite
 _PAIRS = ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0))  # truth, verdict
 # Below this number of labels, intervals are wide, and cover more than 95 % with a good judge, which
@@ -286,7 +286,7 @@ class _Padded:
 
         pairs = np.array(_PAIRS)
         if error is None:
-            error = np.interp(sample.n, *zip(*_PSEUDO_ERROR, strict=True))
+            error = float(np.interp(sample.n, *_PSEUDO_ERROR))
         weights = np.where(pairs[:, 0] == pairs[:, 1], 2 * _PSEUDO - error, error)
         return cls(
             np.append(sample.truth, pairs[:, 0]),
