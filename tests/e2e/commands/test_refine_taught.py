@@ -228,7 +228,7 @@ workers = 2
 
 [[attempts]]
 seeds = "0-5"
-set = ["policy.explore=1"]
+policy = {{explore = 1}}
 
 [[attempts]]
 policy = "scripted"
