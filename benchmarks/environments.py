@@ -43,7 +43,6 @@ ROWS = {
     "BrowserGym, as it is": ("browsergym", 1),
     "BrowserGym, fastest": ("browsergym-fast", 1),
     "BrowserGym, fastest, 2 processes": ("browsergym-fast", 2),
-    "prill's BrowserGym adapter, fastest": ("adapter", 1),
 }
 
 
@@ -154,27 +153,24 @@ async def play_prill(clock: Clock, workers: int, offset: int, images: Path) -> d
     return result
 
 
-async def play_adapter(clock: Clock, offset: int, images: Path) -> dict[str, float]:
-    from prill.emulators.browsergym.environment import BrowserGym
-    from prill.types import Action, Trajectory
+class Chat:
+    """BrowserGym's chat without the window that the original opens in a second browser."""
 
-    environment = BrowserGym(images, slow_mo=0, pause=0.0)
+    recording_start_time = None
 
-    async def episode(name: str, seed: int) -> bool:
-        task = await environment.task(f"miniwob.{name}", seed)
-        seen = await environment.reset(task)
-        await environment.step(Action("click", target=find_bid(seen.text or "", wanted(task.goal))))
-        return (await environment.grade(Trajectory(id="", task=task))).success is True
+    def __init__(self, **settings: object) -> None:
+        self.messages: list[dict[str, object]] = []
 
-    await episode("click-test", 0)
-    clock.begin()
-    for name, seed in episodes(offset):
-        if not clock.running:
-            break
-        clock.count(await episode(name, seed))
-    result = clock.result()
-    await environment.close()
-    return result
+    def add_message(self, role: str, msg: str) -> None:
+        """Stores a message; info messages, which the original only displays, are dropped."""
+        if role != "info":
+            self.messages.append({"role": role, "timestamp": time.time(), "message": msg})
+
+    def wait_for_user_message(self) -> None:
+        """Returns at once, since there is no user."""
+
+    def close(self) -> None:
+        """Does nothing."""
 
 
 def find_bid(tree: str, name: str) -> str:
@@ -198,7 +194,6 @@ def play_browsergym(clock: Clock, offset: int, fast: bool) -> dict[str, float]:
     from browsergym.utils.obs import flatten_axtree_to_str
 
     from prill.emulators.browser.chromium import chromium_path
-    from prill.emulators.browsergym.host import Chat
 
     os.environ.setdefault("MINIWOB_URL", pages())
     # It would use a Chromium of Playwright's own; both sides are to have the same.
@@ -252,7 +247,6 @@ def measure(args: argparse.Namespace) -> None:
         ways: dict[str, Callable[[], dict[str, float]]] = {
             "prill-1": lambda: asyncio.run(play_prill(clock, 1, args.offset, Path(folder))),
             "prill-2": lambda: asyncio.run(play_prill(clock, 2, args.offset, Path(folder))),
-            "adapter": lambda: asyncio.run(play_adapter(clock, args.offset, Path(folder))),
             "browsergym": lambda: play_browsergym(clock, args.offset, fast=False),
             "browsergym-fast": lambda: play_browsergym(clock, args.offset, fast=True),
         }

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from prill.emulators.browser.chromium import Chromium
     from prill.emulators.browser.config import WebConfig
     from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
-    from prill.emulators.browsergym.config import BrowserGymConfig
-    from prill.emulators.browsergym.environment import BrowserGym
     from prill.emulators.ios.config import IosConfig
     from prill.emulators.ios.environment import Ios, IosSpec
     from prill.emulators.miniwob.environment import MiniWoB, MiniWobConfig
@@ -39,8 +37,6 @@ __all__ = [
     "AppiumPhone",
     "Avd",
     "BrowserEnvironment",
-    "BrowserGym",
-    "BrowserGymConfig",
     "Chromium",
     "EnvironmentConfig",
     "Ios",

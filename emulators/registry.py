@@ -24,10 +24,6 @@ ENVIRONMENTS = Registry(
             "any web page in the system's Chromium",
             "prill.emulators.browser.environment:BrowserEnvironment",
         ),
-        "browsergym": RegistryEntry(
-            "tasks of BrowserGym, with its own rewards; BrowserGym is installed separately",
-            "prill.emulators.browsergym.environment:BrowserGym",
-        ),
         "mind2web": RegistryEntry(
             "recorded turns of Mind2Web and MT-Mind2Web, step by step",
             "prill.papers.mind2web.environment:Mind2Web",

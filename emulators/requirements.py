@@ -39,13 +39,7 @@ _VERSION_TIMEOUT = 10.0
 _PACKAGES = (
     ("Playwright", "playwright", install_command("web")),
     ("MiniWoB++ pages", "miniwob", "pip install --no-deps miniwob"),
-    (
-        "BrowserGym, for its own tasks",
-        "browsergym-core",
-        f"{install_command('browsergym')}, in an environment of its own",
-    ),
     ("libwebarena, to compare with", "libwebarena", "pip install libwebarena beartype"),
-    ("webarena-verified, a second oracle", "webarena-verified", "pip install webarena-verified"),
 )
 
 

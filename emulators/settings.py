@@ -28,7 +28,6 @@ _CONFIGS = {
     "webarena": "prill.emulators.webarena.config:WebArenaConfig",
     "airline": "prill.papers.step.airline.environment:AirlineConfig",
     "web": "prill.emulators.browser.config:WebConfig",
-    "browsergym": "prill.emulators.browsergym.config:BrowserGymConfig",
     "mind2web": "prill.papers.mind2web.environment:Mind2WebConfig",
     "android": "prill.emulators.android.config:AndroidConfig",
     "ios": "prill.emulators.ios.config:IosConfig",

@@ -30,7 +30,6 @@ places: list[prill.EnvironmentConfig] = [
     prill.WebArenaConfig(shop=True, tasks=[1001, 1002], viewport=(1280, 720)),
     prill.papers.AirlineConfig(tasks="all"),
     prill.WebConfig(goal="Find the price of green tea", start_url="https://example.org"),
-    prill.BrowserGymConfig(tasks=["miniwob.click-test"], pause=1.0),
     prill.papers.Mind2WebConfig(recordings=["cross-task=turns.jsonl"]),
     prill.AndroidConfig(goal=["Turn Wi-Fi on", "Set an alarm for six"], device="emulator-5554"),
     prill.IosConfig(goal="Write a reminder", simulator="iPhone 14"),

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from prill.datasets.live import record
     from prill.emulators.android.config import AndroidConfig
     from prill.emulators.browser.config import WebConfig
-    from prill.emulators.browsergym.config import BrowserGymConfig
     from prill.emulators.ios.config import IosConfig
     from prill.emulators.miniwob.environment import MiniWobConfig
     from prill.emulators.own import OwnEnvironmentConfig
@@ -196,7 +195,6 @@ __all__ = [
     "BatchWriteConfig",
     "BestConfig",
     "BestResult",
-    "BrowserGymConfig",
     "CalibrateConfig",
     "CalibrateResult",
     "CaptionConfig",

@@ -39,13 +39,11 @@ class Profile:
     """The initial state of a browser context.
 
     `storage_state` is a file of cookies and local storage as Playwright writes it; `geolocation` is
-    latitude and longitude in degrees, and pages may then read it; `har` is where the network
-    traffic is recorded once the context closes.
+    latitude and longitude in degrees, and pages may then read it.
     """
 
     storage_state: Path | None = None
     geolocation: tuple[float, float] | None = None
-    har: Path | None = None
     locale: str | None = None
     timezone: str | None = None
     downloads: bool = True
@@ -226,8 +224,6 @@ async def _new_context(
         if location is None
         else {"latitude": location[0], "longitude": location[1]},
         permissions=None if location is None else ["geolocation"],
-        record_har_path=profile.har,
-        record_har_content=None if profile.har is None else "embed",
         locale=profile.locale,
         timezone_id=profile.timezone,
         accept_downloads=profile.downloads,

@@ -134,7 +134,6 @@ class BrowserEnvironment:
         self._page: Page | None = None
         self._trace: Path | None = None
         self._tracing: str | None = None
-        self._har: Path | None = None
         self._view = PageView()
 
     @property
@@ -148,11 +147,6 @@ class BrowserEnvironment:
     def pages(self) -> tuple[Page, ...]:
         """All tabs, oldest first."""
         return () if self._tabs is None else self._tabs.pages
-
-    @property
-    def har(self) -> Path | None:
-        """The last episode's network record, if its profile requests one; `finish` writes it."""
-        return self._har
 
     @property
     def trace(self) -> Path | None:
@@ -169,7 +163,7 @@ class BrowserEnvironment:
         await self.finish()
         profile = Profile() if self._hooks.prepare is None else await self._hooks.prepare(task)
         profile = replace(profile, downloads=self._spec.downloads is not None, reduced_motion=True)
-        self._har, self._trace, self._tracing = profile.har, None, None
+        self._trace, self._tracing = None, None
         with self._failures("at the start"):
             context = await self._browser.context(*self._spec.viewport, profile=profile)
             tabs = self._tabs = Tabs(context, self._spec.downloads)
@@ -228,9 +222,7 @@ class BrowserEnvironment:
         )
 
     async def finish(self) -> None:
-        """Ends the episode: closes its tabs, and writes trace and network record. Safe to call
-        twice.
-        """
+        """Ends the episode: closes its tabs, and writes the trace. Safe to call twice."""
         if (tabs := self._tabs) is None:
             return
         from playwright.async_api import Error
@@ -247,9 +239,7 @@ class BrowserEnvironment:
                     await tabs.context.tracing.stop(path=trace)
                     self._trace = trace
         try:
-            async with asyncio.timeout(
-                self._spec.answer_timeout if self._har is None else _WRITING
-            ):
+            async with asyncio.timeout(self._spec.answer_timeout):
                 await tabs.context.close()
         except (Error, TimeoutError):
             # A browser that cannot close tabs is not usable for the next episode.

@@ -27,17 +27,12 @@ if TYPE_CHECKING:
     from prill.emulators.browser.chromium import Chromium
     from prill.emulators.webarena.environment import WebArena
     from prill.emulators.webarena.tasks import Mode, TaskConfig
-    from prill.emulators.webarena.verified import WebArenaVerifiedOracle
     from prill.protocols import LanguageModel
 
 Grade = Callable[[Trajectory], Awaitable[LabelRecord]]
 _SHOP_ALONE = (
     "shop has its own tasks and resets itself, which ends every login: leave out "
     "configs, reset and cookies"
-)
-_NOT_VERIFIED = (
-    "webarena-verified knows the benchmark's own tasks only: leave out shop, or "
-    "choose another oracle"
 )
 _LEFTOVERS = (
     "the sites keep what an earlier attempt changed there, since no way to reset them was given"
@@ -76,11 +71,8 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
         Meta(description="Run a small built-in shop with tasks of its own, for trying things out."),
     ] = False
     oracle: Annotated[
-        Literal["paper", "fixed", "verified", "none"],
-        Meta(
-            description="Evaluator: the benchmark's rules, the rules without known bugs, "
-            "or webarena-verified."
-        ),
+        Literal["paper", "fixed", "none"],
+        Meta(description="Evaluator: the benchmark's rules, or the rules without known bugs."),
     ] = "paper"
     oracle_model: Annotated[
         ModelLike | None,
@@ -103,8 +95,6 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
         object.__setattr__(self, "tasks", join_names(self.tasks))
         if self.shop and (self.configs or self.reset or self.cookies):
             raise UsageError(_SHOP_ALONE, parameters=("shop",))
-        if self.shop and self.oracle == "verified":
-            raise UsageError(_NOT_VERIFIED, parameters=("shop", "oracle"))
 
     def setting(self, run: Playing) -> Setting[Any]:
         """Makes a browser, and sites with their oracle for each worker."""
@@ -208,16 +198,11 @@ def _name(model: ModelLike | None) -> str | None:
 
 @dataclass(frozen=True)
 class WorkerSites:
-    """The sites of one worker, the tasks with their checks on these sites, and the oracle.
-
-    `goal` returns the text of a task by its number if the oracle's text differs from the
-    configuration's.
-    """
+    """The sites of one worker, the tasks with their checks on these sites, and the oracle."""
 
     environment: WebArena
     configs: Mapping[str, TaskConfig]
     grade: Grade
-    goal: Callable[[int], str] | None = None
 
     def task(self, name: str) -> Task:
         """Returns the task for agents, with public host names instead of local addresses."""
@@ -227,8 +212,7 @@ class WorkerSites:
         config = self.configs[name]
         task = make_task(config)
         addresses = map(self.environment.sites.public, config.start_url.split(START_SEPARATOR))
-        goal = task.goal if self.goal is None else self.goal(config.task_id)
-        return replace(task, start_url=START_SEPARATOR.join(addresses), goal=goal)
+        return replace(task, start_url=START_SEPARATOR.join(addresses))
 
     def check(self, names: Sequence[str]) -> None:
         """Raises UsageError that lists the missing settings of these tasks."""
@@ -370,7 +354,6 @@ def _worker_sites(
         **config.page_options(run, WebArenaSpec),
         "reset": environ["PRILL_SHOP_RESET"] if config.shop else config.reset,
         "reset_when": config.reset_when or ("always" if config.shop else "changes"),
-        "hars": run.images.parent / "hars" if config.oracle == "verified" else config.hars,
     }
     spec = WebArenaSpec(**read_options(WebArenaSpec, options, "environment 'webarena'"))
     sites = Sites.from_environment(environ)
@@ -378,13 +361,6 @@ def _worker_sites(
         run.images, collect_setups(configs), spec, sites=sites, browser=browser, changed=changed
     )
     by_number = {str(one.task_id): one for one in configs}
-    if config.oracle == "verified":
-        from prill.emulators.webarena.verified import WebArenaVerifiedOracle
-
-        verified = WebArenaVerifiedOracle(environ)
-        return WorkerSites(
-            environment, by_number, _by_traffic(verified, environment), verified.goal
-        )
     return WorkerSites(
         environment, by_number, _by_pages(config, configs, environ, model, environment)
     )
@@ -416,22 +392,5 @@ def _by_pages(
 
     async def grade(trajectory: Trajectory) -> LabelRecord:
         return await oracle.grade(trajectory, None if trajectory.error else environment.page)
-
-    return grade
-
-
-def _by_traffic(oracle: WebArenaVerifiedOracle, environment: WebArena) -> Grade:
-    """Makes the second oracle, which reads the network record of the episode."""
-
-    async def grade(trajectory: Trajectory) -> LabelRecord:
-        await environment.finish()
-        if environment.har is None:
-            return LabelRecord(
-                id=trajectory.id,
-                success=None,
-                source="webarena-verified",
-                note="no traffic was recorded",
-            )
-        return await oracle.grade(trajectory, environment.har)
 
     return grade

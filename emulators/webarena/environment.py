@@ -20,7 +20,6 @@ from msgspec import Meta
 
 from prill.emulators.browser.chromium import Chromium, Profile
 from prill.emulators.browser.environment import BrowserEnvironment, Hooks, PageSpec
-from prill.emulators.browser.tabs import free_path
 from prill.emulators.webarena.login import Logins
 from prill.emulators.webarena.sites import PUBLIC, Sites, reset_sites
 from prill.emulators.webarena.tasks import TaskConfig, load_configs, make_task
@@ -95,9 +94,6 @@ class WebArenaSpec(PageSpec):
             "that changes the site. always: before each episode."
         ),
     ] = "changes"
-    hars: Annotated[
-        Path | None, "folder for the network record of each episode, which `finish` writes"
-    ] = None
     login_timeout: Annotated[
         float, Meta(gt=0, description="Timeout of each page of a login, in seconds.")
     ] = 30.0
@@ -159,13 +155,6 @@ class WebArena:
         """All tabs, oldest first."""
         return self._environment.pages
 
-    @property
-    def har(self) -> Path | None:
-        """The network record of the last episode, when there is a folder for them; `finish` writes
-        it.
-        """
-        return self._environment.har
-
     def needs(self, task_id: str) -> frozenset[str]:
         """Lists the sites that an episode needs for itself, where sites are reset.
 
@@ -222,7 +211,7 @@ class WebArena:
         return await self._environment.locate(action)
 
     async def finish(self) -> None:
-        """Ends the episode: writes trace and network record. Safe to call twice."""
+        """Ends the episode: writes the trace. Safe to call twice."""
         await self._environment.finish()
 
     async def close(self) -> None:
@@ -250,7 +239,7 @@ class WebArena:
         setup = self._setups[task.id]
         if self._spec.reset is not None:
             await self._restore(self._spec.reset, task.id, setup)
-        state = har = None
+        state = None
         if setup.logins:
             reuse = self._spec.cookies is not None
             logins = Logins(
@@ -261,12 +250,7 @@ class WebArena:
                 timeout=self._spec.login_timeout,
             )
             state = await logins.cookies(setup.logins)
-        if self._spec.hars is not None:
-            self._spec.hars.mkdir(parents=True, exist_ok=True)
-            name = re.sub(r"[^\w.-]+", "-", task.id)[-100:]
-            har = free_path(self._spec.hars / f"{name}.har")
-            har.touch()  # it is written at the end of the episode, and another one may begin before
-        return Profile(storage_state=state, geolocation=setup.geolocation, har=har)
+        return Profile(storage_state=state, geolocation=setup.geolocation)
 
 
 def webarena(

@@ -27,7 +27,6 @@ ALLOWED = {
     "datasets/live.py": "the date of a recording",
     "runs/export.py": "the time of a span, as OpenTelemetry has it",
     "service/metrics.py": "shows when a judgement came",
-    "emulators/browsergym/host.py": "a message's time, as BrowserGym writes it",
 }
 
 

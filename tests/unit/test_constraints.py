@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
 CONSTRAINTS = ROOT / "constraints.txt"
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 # They have environments of their own, except Ray, which is tried as it comes.
-APART = {"vllm", "browsergym", "ray"}
+APART = {"vllm", "ray"}
 
 
 def pins() -> list[Requirement]:

@@ -250,7 +250,7 @@ def test_formats_and_meta_stay_in_place() -> None:
                 if name.startswith("prill.evaluators.meta")
             ]
             assert not wrong, f"{module} judges, and imports {wrong}"
-    browsers = ("browser", "miniwob", "webarena", "browsergym", "requirements")
+    browsers = ("browser", "miniwob", "webarena", "requirements")
     for module in of("prill.emulators."):
         if not module.removeprefix("prill.emulators.").startswith(browsers):
             assert not [

@@ -50,7 +50,7 @@ MORE_OF_MODEL = names(
 # Options of environments and models that docs/how-to/environments.md documents.
 EPISODES = (
     names(
-        "after_action answer_timeout before_screenshot boot_timeout downloads hars idle location "
+        "after_action answer_timeout before_screenshot boot_timeout downloads idle location "
         "login_timeout navigation_timeout prepare reset_timeout schemes settle_gap settle_timeout "
         "timeout boxes limited tree seed adb_port simctl companion",
         "environment.",

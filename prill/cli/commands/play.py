@@ -19,7 +19,6 @@ _SHOWN = frozenset(
             "traces",
             "schemes",
             "cookies",
-            "hars",
         ),
         *(
             f"oracle_model.{name.partition('.')[2]}"
@@ -54,7 +53,7 @@ COMMANDS: Mapping[str, Command] = {
             "prill rollout mine.py:Shop --goal 'Find the price' --policy mine.py:Agent -o runs/c",
         ),
         "ENVIRONMENT --help and --policy NAME --help list the options of an environment "
-        "and of a policy: miniwob, webarena, airline, web, browsergym, mind2web, android, "
+        "and of a policy: miniwob, webarena, airline, web, mind2web, android, "
         "ios.\n"
         "Exit codes: 0 all episodes completed, 3 some ended with an error or have no label, 2 bad "
         "usage, 4 a required service is down, 130 interrupted.",
@@ -85,7 +84,7 @@ COMMANDS: Mapping[str, Command] = {
         (
             "prill check-sites --reset ./reset.sh",
             "prill check-sites --shop",
-            "prill check-sites --tasks 0-99 --oracle verified --json",
+            "prill check-sites --tasks 0-99 --oracle fixed --json",
         ),
         "Exit codes: 0 everything is ready, 3 something is missing, 2 bad usage.",
     ),

@@ -4,7 +4,6 @@ on the shop.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shlex
@@ -421,35 +420,3 @@ async def test_pages_can_ask_for_the_place(make: Make, shop: Shop) -> None:
         "yes(p.coords.latitude), no))"
     )
     assert await environment.page.evaluate(asked) == pytest.approx(40.44)
-
-
-async def test_network_record_has_no_login(make: Make, tmp_path: Path) -> None:
-    environment = make(hars=tmp_path / "hars")
-    for _ in range(2):
-        await environment.reset(make_task(CONFIGS[1004]))
-        await environment.step(Action("goto", value="http://onestopmarket.com/contact/"))
-        await environment.finish()
-    assert sorted(file.name for file in (tmp_path / "hars").iterdir()) == [
-        "webarena.1004-2.har",
-        "webarena.1004.har",
-    ]
-    assert environment.har is not None
-    text = environment.har.read_text()
-    assert any(
-        entry["request"]["url"].endswith("/contact/")
-        for entry in json.loads(text)["log"]["entries"]
-    )
-    assert "Password.123" not in text
-
-
-async def test_episodes_have_hars_of_their_own(make: Make, tmp_path: Path) -> None:
-    pair = [make(hars=tmp_path / "hars"), make(hars=tmp_path / "hars")]
-    await asyncio.gather(*(environment.reset(make_task(CONFIGS[1004])) for environment in pair))
-    for number, environment in enumerate(pair):
-        await environment.step(
-            Action("goto", value=f"http://onestopmarket.com/contact/?number={number}")
-        )
-        await environment.finish()
-    for number, environment in enumerate(pair):
-        assert environment.har is not None
-        assert f"?number={number}" in environment.har.read_text()

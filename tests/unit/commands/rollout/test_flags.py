@@ -14,7 +14,7 @@ from prill.policies.registry import POLICIES
 from prill.runs.rollout import RolloutConfig
 from tests.support.commands.as_config import config
 
-ENVIRONMENTS = ("miniwob", "web", "webarena", "airline", "browsergym", "mind2web", "android", "ios")
+ENVIRONMENTS = ("miniwob", "web", "webarena", "airline", "mind2web", "android", "ios")
 OF = {
     "environment": {
         *(

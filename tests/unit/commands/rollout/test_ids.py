@@ -54,9 +54,6 @@ IDS = {
     f"web --goal 'Find it' --start-url http://127.0.0.1 {REACT} --navigation-timeout 5.5": [
         "goal-14286fec-s0-a0-4180bf61"
     ],
-    f"browsergym --tasks miniwob.click-test {REACT} --slow-mo 5": [
-        "miniwob.click-test-s0-a0-76b47dbb"
-    ],
     f"android --avd X --goal 'Turn on 6G' {REACT} --settle-gap 0 --no-tree": [
         "goal-b69405fc-s0-a0-2ca5e931"
     ],
@@ -68,7 +65,7 @@ IDS = {
         "goal-25124c9e-s0-a0-50f2268f"
     ],
 }
-WEB = ("miniwob", "webarena", "airline", "web", "browsergym")
+WEB = ("miniwob", "webarena", "airline", "web")
 
 
 async def ids(asked: RolloutConfig) -> list[str]:
@@ -112,7 +109,7 @@ async def test_defaults_that_are_said_change_no_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["miniwob", "webarena", "airline", "web", "browsergym", "mind2web", "android", "ios"]
+    "name", ["miniwob", "webarena", "airline", "web", "mind2web", "android", "ios"]
 )
 def test_each_environment_has_its_own_configuration(name: str) -> None:
     made = EnvironmentConfig.read(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +38,6 @@ def written(folder: Path, **changes: Any) -> Path:
     ("words", "problem"),
     [
         (("--shop", "--cookies", "c", "--tasks", "all"), "leave out configs, reset and cookies"),
-        (
-            ("--shop", "--oracle", "verified", "--tasks", "all"),
-            "leave out shop, or choose another oracle",
-        ),
         (
             ("--workers", "2", "--reset", "http://h:7565/reset", "--tasks", "all"),
             "every site.*leave out workers",
@@ -95,13 +90,6 @@ def test_missing_variables_named_together(tmp_path: Path) -> None:
         str(caught.value).count(f"export {site}=")
         for site in ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB")
     ] == [1] * 4
-
-
-def test_absent_oracle_is_named_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "webarena_verified", None)
-    monkeypatch.setenv("SHOPPING", "http://shop.test")
-    with pytest.raises(UsageError, match="pip install webarena-verified"):
-        setting(tmp_path, "--configs", written(tmp_path), "--tasks", "1001", "--oracle", "verified")
 
 
 async def test_browsergym_variables_fill_in(

@@ -1,1 +1,0 @@
-"""BrowserGym tasks as an environment."""
