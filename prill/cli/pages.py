@@ -45,15 +45,10 @@ def annotate(config: AnnotateConfig, switches: Switches) -> int:
         if switches.json:
             print(json.dumps({"url": page.url, "done": page.done, "left": left}), flush=True)
             return
-        decided, item = (
-            ("labelled", "trajectory") if page.items == "trajectories" else ("decided", "caption")
-        )
         print(
-            f"{page.total} {page.items}, {page.done} {decided} by {config.annotator}, {left} left"
-        )
-        print(
+            f"{page.total} trajectories, {page.done} labelled by {config.annotator}, {left} left\n"
             f"Open {page.url}\n"
-            f"Press Ctrl-C to stop. Every decision is saved before the next {item} is shown.",
+            "Press Ctrl-C to stop. Every decision is saved before the next trajectory is shown.",
             flush=True,
         )
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from msgspec import Meta
 
+from prill.captioner.files import Choice
 from prill.captioner.training import DECISIONS
 from prill.config.values import Config
 from prill.datasets.recordings import opened_recordings
@@ -20,14 +22,7 @@ from prill.evaluators.questions import judge_questions
 from prill.io.outputs import check_output, expect_file
 from prill.io.truth import SourceOption, TruthOption
 from prill.refine.rewards.watch.site import WatchSite, find_watch_files
-from prill.runs.annotate import (
-    AnnotateResult,
-    AskedOption,
-    PortOption,
-    annotator_name,
-    captions_result,
-    opened_captions,
-)
+from prill.runs.annotate import AskedOption, PortOption, annotator_name
 from prill.runs.base import (
     FormatOption,
     GoalOption,
@@ -39,6 +34,7 @@ from prill.runs.base import (
 from prill.runs.report import FiltersOption, ReportConfig, with_retries
 from prill.ui.report.entries import Retry
 from prill.ui.serving import Site, serving
+from prill.ui.view.captions import CaptionSite, open_site
 from prill.ui.view.label_log import LabelLog
 from prill.ui.view.library import Library
 from prill.ui.view.session import LabelSession
@@ -150,6 +146,39 @@ class OpenedView:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CaptionReview:
+    """The decisions of a session about captions.
+
+    Args:
+        file: The file with the decisions.
+        written: The number of decisions of this session.
+        total: The number of captions.
+        choices: The number of decisions of each type, also of earlier sessions.
+    """
+
+    file: str
+    written: int
+    total: int
+    choices: Mapping[str, int]
+
+    @property
+    def left(self) -> int:
+        """The number of captions without a decision."""
+        return self.total - sum(self.choices.values())
+
+    def table(self) -> dict[str, Any]:
+        """Returns the result as a JSON object."""
+        return {"file": self.file, "written": self.written, "left": self.left, **self.choices}
+
+    def __str__(self) -> str:
+        choices = ", ".join(f"{count} {name}" for name, count in self.choices.items())
+        return (
+            f"{self.file}: {self.written} captions reviewed now; of {self.total} captions "
+            f"{choices}, {self.left} left"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ViewResult:
     """Result of a session.
 
@@ -167,7 +196,7 @@ class ViewResult:
     output: str | None = None
     written: int = 0
     done: int = 0
-    captions: AnnotateResult | None = None
+    captions: CaptionReview | None = None
 
     def table(self) -> dict[str, Any]:
         """Returns the result as a JSON object."""
@@ -277,11 +306,12 @@ async def _served(
             sites.append(watch)
         if config.captions is not None:
             decisions = str(Path(config.captions).parent / DECISIONS)
-            captions = stack.enter_context(
-                opened_captions(
-                    str(config.captions), decisions, config.annotator or "", "prill view"
-                )
+            expect_file(decisions, "decisions")
+            check_output(decisions, "captions", [config.captions], continued=True)
+            captions, log_of_captions = open_site(
+                str(config.captions), decisions, config.annotator or ""
             )
+            stack.enter_context(log_of_captions)
             sites.append(captions)
         if runs is not None:
             await stack.enter_async_context(runs.following())
@@ -298,8 +328,22 @@ async def _served(
             output=None if config.output is None else str(config.output),
             written=0 if session is None else session.written,
             done=0 if session is None else session.done,
-            captions=None if captions is None else captions_result(captions),
+            captions=None if captions is None else _reviewed(captions),
         )
+
+
+def _reviewed(site: CaptionSite) -> CaptionReview:
+    choices = Counter(
+        site.decisions[caption.id].choice
+        for caption in site.captions
+        if caption.id in site.decisions
+    )
+    return CaptionReview(
+        file=str(site.log.path),
+        written=site.written,
+        total=len(site.captions),
+        choices={name: choices[name] for name in get_args(Choice)},
+    )
 
 
 def _opened_runs(

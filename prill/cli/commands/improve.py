@@ -14,7 +14,6 @@ _TRAINING = {
     "beta2",
     "max_grad_norm",
     "model_type",
-    "sample_tokens",
     "workers",
     "keep_checkpoints",
     "log_every",

@@ -224,7 +224,6 @@ COMMANDS: Mapping[str, Command] = {
             ("trajectories",),
             metavars={
                 "annotator": "NAME",
-                "captions": "FILE",
                 "earlier": "LABELS",
                 "order": "file|random|informative",
                 "output": "LABELS",
@@ -236,7 +235,7 @@ COMMANDS: Mapping[str, Command] = {
             "--limit 100 --verdicts v.jsonl",
             "prill annotate t.jsonl -o labels.jsonl --annotator ada --judge examples/ask.toml "
             "--blind",
-            "prill annotate --captions captions.jsonl --annotator ada",
+            "prill annotate t.jsonl -o labels.jsonl --annotator ada --earlier bob.jsonl",
         ),
         "The page is that of `prill view --blind`, for a queue of trajectories: it asks for "
         "success, failure, not executable or unsure, and if wanted for a label of each step, side "

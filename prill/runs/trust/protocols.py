@@ -54,7 +54,7 @@ from prill.runs.plan import JudgingPlan, RunPlan, plan_judging, total_usage
 from prill.scoring.scorer import Tally, lasting_keys, score_files
 from prill.transcripts import transcript_folder
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
-from prill.ui.report.rates import rates_svg
+from prill.ui.report.lines import figure_chart
 
 _FILES: dict[str, Content] = {
     "protocols.json": "protocol figures",
@@ -214,8 +214,12 @@ class ProtocolsResult(Tabular):
 
     def svg(self) -> str:
         """Returns the chart of the success rates by protocol, as SVG text."""
-        rows = [(rate.protocol, rate.rate, rate.official) for rate in self.rates]
-        return rates_svg("Success rate by judge protocol", rows)
+        series = {
+            "scored runs, with 95 % interval": [rate.rate for rate in self.rates],
+            "official label, by the authors' rule": [rate.official for rate in self.rates],
+        }
+        names = [rate.protocol for rate in self.rates]
+        return figure_chart("Success rate by judge protocol", names, series)
 
     def markdown(self) -> str:
         """Returns the table, the citations and the differences as Markdown."""

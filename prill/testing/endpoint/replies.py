@@ -17,9 +17,7 @@ import msgspec
 
 from prill.errors import UsageError
 from prill.testing.endpoint import cogagent
-from prill.testing.endpoint.batches import BatchAPI
 from prill.testing.endpoint.faults import Faults, certainty, fate
-from prill.testing.endpoint.messages import MessagesDesk
 from prill.testing.endpoint.requests import (
     CHARS_PER_TOKEN,
     Prompt,
@@ -110,13 +108,11 @@ class MockEndpoint:
         app.router.add_post("/v1/embeddings", self.embed)
         app.router.add_get("/v1/models", self.models)
         app.router.add_get("/stats", self.stats)
-        BatchAPI(self.faults, self.answer_line, self._key_refusal).add_routes(app)
-        MessagesDesk(self.faults, self.answer_line).add_routes(app)
         return app
 
     async def models(self, http: web.Request) -> web.Response:
         """Returns the list of models, or 401."""
-        if (refusal := self._key_refusal(http)) is not None:
+        if (refusal := self.key_refusal(http)) is not None:
             return refusal
         name = cogagent.MODELS[self._generation] if self.faults.cogagent else "mock"
         entry: dict[str, Any] = {"id": name, "object": "model", "created": 0, "owned_by": "prill"}
@@ -130,7 +126,7 @@ class MockEndpoint:
         Texts that share words are near each other.
         """
         self.requests += 1
-        if (refusal := self._key_refusal(http)) is not None:
+        if (refusal := self.key_refusal(http)) is not None:
             return refusal
         request = msgspec.json.decode(await http.read())
         texts = [request["input"]] if isinstance(request["input"], str) else request["input"]
@@ -145,7 +141,8 @@ class MockEndpoint:
             _encode({"object": "list", "model": request["model"], "data": rows, "usage": usage}),
         )
 
-    def _key_refusal(self, http: web.Request) -> web.Response | None:
+    def key_refusal(self, http: web.Request) -> web.Response | None:
+        """Refuses a request without the right key; None if it has the key."""
         rejection = key_rejection(self.faults, http.headers, http.query)
         return None if rejection is None else _json(rejection.status, rejection.body)
 
@@ -196,7 +193,7 @@ class MockEndpoint:
         ) is not None:
             return self._reject(rejection)
         self.outcomes[outcome] += 1
-        reply = self._reply(request, prompt, outcome, detail)
+        reply = self.reply(request, prompt, outcome, detail)
         if outcome not in _FREE:  # whether or not the client waits for the response
             self.billed_prompt_tokens += prompt.tokens
             self.billed_completion_tokens += reply.tokens
@@ -220,25 +217,7 @@ class MockEndpoint:
             return _json(
                 200, _encode({"error": {"message": "Provider returned error", "code": 502}})
             )
-        return _json(200, self._answer(request, prompt, reply))
-
-    def answer_line(self, data: bytes) -> tuple[int, bytes]:
-        """Returns status and body for a request of a batch: the same as for a direct request,
-        except for connection faults.
-        """
-        try:
-            request = decode_request(data)
-            prompt = read_prompt(request)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return 400, problem(f"We could not parse the body of your request: {error}")
-        self.requests += 1
-        self.prompts[prompt.hash] += 1
-        outcome, detail = fate(self.faults, prompt.hash, self.prompts[prompt.hash])
-        if (rejection := find_rejection(self.faults, request, prompt)) is not None:
-            self.outcomes[rejection.outcome] += 1
-            return rejection.status, in_form(rejection, self.faults.error_form)
-        self.outcomes[outcome] += 1
-        return 200, self._answer(request, prompt, self._reply(request, prompt, outcome, detail))
+        return _json(200, self.answer(request, prompt, reply))
 
     def _limited(self, outcome: str) -> Rejection | None:
         crowded = 0 < self.faults.slots < self.in_flight
@@ -262,7 +241,8 @@ class MockEndpoint:
             rejection.status, in_form(rejection, self.faults.error_form), headers=rejection.headers
         )
 
-    def _reply(self, request: Request, prompt: Prompt, outcome: str, detail: float) -> _Reply:
+    def reply(self, request: Request, prompt: Prompt, outcome: str, detail: float) -> Reply:
+        """Makes the reply to a request with the outcome that it was given."""
         truth = self.truth(prompt.user_text)
         word = "unsuccessful" if outcome == "unsuccessful" else truth
         number = percent(truth, prompt.user_text) if prompt.wants_number else None
@@ -302,9 +282,10 @@ class MockEndpoint:
             )
         if text and len(text) > limit:
             text, finish = text[:limit], "length"
-        return _Reply(text, truth, finish, refusal, thought)
+        return Reply(text, truth, finish, refusal, thought)
 
-    def _answer(self, request: Request, prompt: Prompt, reply: _Reply) -> bytes:
+    def answer(self, request: Request, prompt: Prompt, reply: Reply) -> bytes:
+        """Returns the body of a completion, and counts it."""
         logprobs = None
         if request.logprobs and reply.text:
             logprobs = make_logprobs(
@@ -331,7 +312,7 @@ class MockEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reply:
+class Reply:
     """The content of a reply before it is formatted.
 
     `thought`: the number of reasoning tokens before it.
@@ -345,6 +326,7 @@ class _Reply:
 
     @property
     def tokens(self) -> int:
+        """The completion tokens that are counted."""
         return count_tokens(self.text or "") + self.thought
 
 

@@ -7,14 +7,11 @@ import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from prill.testing.endpoint.faults import Faults
-
-if TYPE_CHECKING:
-    from aiohttp import web
 
 CHARS_PER_TOKEN = 4
 _encode = msgspec.json.encode
@@ -359,10 +356,3 @@ def problem(
 ) -> bytes:
     """Returns the body of an error in OpenAI's form."""
     return _encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
-
-
-def json_answer(record: Mapping[str, Any], status: int = 200) -> web.Response:
-    """Returns a JSON response with a record."""
-    from aiohttp import web
-
-    return web.Response(status=status, body=_encode(record), content_type="application/json")
