@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+EXIT_ALL, EXIT_SOME, EXIT_INTERRUPTED = 0, 3, 130
+
 _METAVARS = {
     "api_key_env": "VAR",
     "base_url": "URL",

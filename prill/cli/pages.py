@@ -1,20 +1,19 @@
-"""The commands that serve pages."""
+"""The commands that serve and write pages."""
 
 from __future__ import annotations
 
 import json
 import sys
 
-from prill.cli.layout import Switches
-from prill.io.store import encode
-from prill.io.tables import printable
+from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches
+from prill.cli.showing import print_problems, print_result, progress_bar
 from prill.runs.annotate import AnnotateConfig, Opened
 from prill.runs.annotate import annotate as serve_annotation
+from prill.runs.base import count_trajectories
+from prill.runs.report import ReportConfig
+from prill.runs.report import report as write_report
 from prill.runs.view import OpenedView, ViewConfig
 from prill.runs.view import view as show_runs
-
-EXIT_ALL, EXIT_SOME = 0, 3
-_MAX_PROBLEMS = 10
 
 
 def view(config: ViewConfig, switches: Switches) -> int:
@@ -32,8 +31,7 @@ def view(config: ViewConfig, switches: Switches) -> int:
         print(json.dumps(result.table()))
     else:
         print(result, file=sys.stderr)
-    for problem in result.problems[:_MAX_PROBLEMS]:
-        print(f"prill view: {printable(problem)}", file=sys.stderr)
+    print_problems("view", result.problems)
     return EXIT_SOME if result.problems else EXIT_ALL
 
 
@@ -53,5 +51,21 @@ def annotate(config: AnnotateConfig, switches: Switches) -> int:
         )
 
     result = serve_annotation(config, opened=announce)
-    print(encode(result.table()).decode().rstrip() if switches.json else f"\n{result}")
+    print_result(f"\n{result}", result.table, switches)
+    return EXIT_SOME if result.broken else EXIT_ALL
+
+
+def report(config: ReportConfig, switches: Switches) -> int:
+    """Runs `prill report`; returns 0 if all is shown, 3 if some lines or images could not be
+    read.
+    """
+    total = count_trajectories(config.trajectories, config.limit)
+    with progress_bar(total=total, unit="traj") as bar:
+        result = write_report(config, progress=bar.update)
+    if switches.json:
+        print_result(result, result.table, switches, result.output)
+    else:
+        print(result, file=sys.stderr)
+    problems = list(result.problems())
+    print_problems("report", problems, len(problems))
     return EXIT_SOME if result.broken else EXIT_ALL

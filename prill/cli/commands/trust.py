@@ -249,7 +249,7 @@ COMMANDS: Mapping[str, Command] = {
         "trust",
         "write one HTML page with screenshots, verdicts and labels",
         "prill.runs.report:ReportConfig",
-        "prill.cli.reporting:report",
+        "prill.cli.pages:report",
         FlagLayout(
             ("trajectories",),
             metavars={
