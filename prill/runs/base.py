@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import wraps
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, Protocol, TypeVar
 
@@ -106,14 +107,7 @@ def run_outside_loop(run: Callable[[], R]) -> R:
 
 
 def until_interrupted(serve: Callable[[asyncio.Event], Coroutine[Any, Any, R]]) -> R:
-    """Runs a page until Ctrl-C or SIGTERM, which set the event that `serve` is called with.
-
-    Args:
-        serve: The coroutine function that serves until the event is set.
-
-    Returns:
-        Its result.
-    """
+    """Runs a page until Ctrl-C or SIGTERM, which set the event that `serve` is called with."""
     import asyncio
 
     from prill.scoring.scorer import wait_for
@@ -129,14 +123,7 @@ def until_interrupted(serve: Callable[[asyncio.Event], Coroutine[Any, Any, R]]) 
 
 
 def synchronous(run: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
-    """Wraps an async run for scripts and notebooks.
-
-    Args:
-        run: The coroutine function of the run, named `…_async`.
-
-    Returns:
-        A function with the run's parameters and documentation.
-    """
+    """Wraps an async run, named `…_async`, for scripts and notebooks."""
 
     @wraps(run)
     def synchronously(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -149,14 +136,7 @@ def synchronous(run: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
 
 
 def asynchronous(run: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Wraps a synchronous run as a coroutine that runs it in a thread.
-
-    Args:
-        run: The run. Its callbacks, such as `progress`, are called in that thread.
-
-    Returns:
-        A coroutine function with the run's parameters and documentation, named `…_async`.
-    """
+    """Wraps a run as a coroutine, named `…_async`, that runs it and its callbacks in a thread."""
 
     @wraps(run)
     async def asynchronously(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -225,13 +205,21 @@ class VerdictFile:
         return self.verdicts().to_pandas()
 
 
-def preformatted(text: str) -> str:
-    """Returns text as HTML for a notebook, escaped because names in it may come from others'
-    files.
-    """
-    from html import escape
+class Printed:
+    """A result that a notebook shows as it is printed, below its chart if it has one."""
 
-    return f"<pre>{escape(chr(10).join(map(printable, text.splitlines())))}</pre>"
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the result as a JSON object."""
+        return result_dict(self)
+
+    def svg(self) -> str:
+        """Returns its chart as SVG text; empty without one."""
+        return ""
+
+    def _repr_html_(self) -> str:
+        # names in it may come from others' files
+        text = "\n".join(map(printable, str(self).splitlines()))
+        return f"<div>{self.svg()}<pre>{escape(text)}</pre></div>"
 
 
 def count_lines(paths: Iterable[str], limit: int | None = None) -> int:

@@ -229,17 +229,7 @@ caption = synchronous(caption_async)
 
 
 def plan_caption(config: CaptionConfig) -> RunPlan:
-    """Plans the run: its work and model calls, without making any.
-
-    Args:
-        config: The run.
-
-    Returns:
-        The plan.
-
-    Raises:
-        UsageError: The configuration is invalid, or nothing could be read.
-    """
+    """Plans the run: its work and model calls, without making any. Raises UsageError."""
     engine = make_engine(config.engine) if config.engine is not None else None
     with (
         opened_trajectories(config) as trajectories,

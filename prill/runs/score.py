@@ -139,20 +139,7 @@ async def _score_files(
     stop: asyncio.Event | None = None,
     progress: Callable[[Tally], None] = lambda tally: None,
 ) -> ScoreResult:
-    """Judges trajectory files into a verdict file, skipping trajectories already judged.
-
-    Args:
-        config: The trajectories, the judge, and the verdict file.
-        stop: An event; once it is set, no further trajectory is started.
-        progress: Called after every trajectory.
-
-    Returns:
-        The counts; `verdicts()` reads the file.
-
-    Raises:
-        UsageError: The configuration is invalid, or nothing could be read.
-        EndpointError: The model's endpoint accepts no call.
-    """
+    """Judges trajectory files into a verdict file, skipping trajectories already judged."""
     engine = make_engine(config.engine) if config.engine is not None else None
     with (
         _opened(config) as trajectories,
@@ -217,7 +204,9 @@ async def score_async(
         judge: The judge, if `what` is trajectories.
         **options: With a configuration `stop` (an `asyncio.Event`: once it is set no new trajectory
             is begun) and `progress` (called with the tally after every trajectory); with
-            trajectories `concurrency` and `transcripts` as in `prill.scoring.scorer.score_async`.
+            trajectories `concurrency` (how many are judged at the same time; default: the
+            concurrency of the judge's model) and `transcripts` (the folder for transcripts of the
+            model calls; default: none).
 
     Returns:
         A `ScoreResult` for a configuration; for trajectories, their verdicts in the same order.

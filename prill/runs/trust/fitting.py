@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -53,19 +53,16 @@ from prill.runs.base import (
     FormatOption,
     GoalOption,
     GoalsOption,
+    Printed,
     Recordings,
     asynchronous,
     log,
     opened_trajectories,
-    preformatted,
 )
 from prill.runs.cautions import file_sha256
 from prill.runs.trust.stack_card import stack_card
 from prill.types import Trajectory
 from prill.ui.report.plots import learning_svg, reliability_svg
-
-if TYPE_CHECKING:
-    pass
 
 _BAR = 20  # characters of a bar in the text diagram
 _ENDS = ("", "_low", "_high")
@@ -183,7 +180,7 @@ class FitConfig(Config):
 
 
 @dataclass(frozen=True)
-class FitResult(Tabular):
+class FitResult(Printed, Tabular):
     """A fitted judge; printing it shows its card.
 
     Args:
@@ -228,7 +225,9 @@ class FitResult(Tabular):
         return "\n".join((*stacked, *_card(self.model), *_curve(self.curve)))
 
     def svg(self) -> str:
-        """Returns the learning curve as SVG text."""
+        """Returns the learning curve as SVG text; empty if it was not requested."""
+        if not self.curve:
+            return ""
         return learning_svg(f"{self.model.kind}: figures by number of labels", self.curve)
 
     def curve_table(self) -> Table:
@@ -245,9 +244,6 @@ class FitResult(Tabular):
             ]
             rows.append((point.labels, point.tasks, *bands))
         return Table(tuple(_CURVE), tuple(rows), _CURVE)
-
-    def _repr_html_(self) -> str:
-        return preformatted(str(self))
 
 
 def fit(config: FitConfig) -> FitResult:
@@ -553,7 +549,7 @@ class CalibrateConfig(Config):
 
 
 @dataclass(frozen=True)
-class CalibrateResult(Tabular):
+class CalibrateResult(Printed, Tabular):
     """A calibration and its quality; a notebook shows its reliability diagram.
 
     Args:
@@ -595,9 +591,6 @@ class CalibrateResult(Tabular):
 
     def __str__(self) -> str:
         return "\n".join(_page(self.figures))
-
-    def _repr_html_(self) -> str:
-        return f"<div>{self.svg()}{preformatted(str(self))}</div>"
 
 
 def calibrate(config: CalibrateConfig) -> CalibrateResult:
@@ -645,9 +638,7 @@ calibrate_async = asynchronous(calibrate)
 def _page(result: CalibrationResult) -> Iterator[str]:
     """Yields the calibration as lines of text."""
     fit = result.calibration
-    yield f"Judge: {fit.evaluator.name} {fit.evaluator.version}" + (
-        f", {fit.evaluator.model}" if fit.evaluator.model else ""
-    )
+    yield f"Judge: {fit.evaluator.title}"
     unscored = f"; {fit.unscored} unscored left out" if fit.unscored else ""
     yield f"Labels: {fit.source}, {fit.labelled} scored runs, {fit.successes} successes{unscored}"
     if caution := fitted_caution(fit.evaluator.name, result.fitted):

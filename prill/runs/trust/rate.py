@@ -21,7 +21,7 @@ from prill.io.outputs import check_output, write_output
 from prill.io.store import read_labels, read_verdicts
 from prill.io.tables import Table, Tabular, printable
 from prill.io.truth import SourceOption, TruthOption, gold_labels
-from prill.runs.base import asynchronous, preformatted, result_dict
+from prill.runs.base import Printed, asynchronous
 from prill.runs.trust.agree import read_runs
 from prill.types import EvaluatorInfo, LabelRecord
 from prill.ui.report.lines import figure_chart
@@ -99,7 +99,7 @@ class RateConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RateResult(Tabular):
+class RateResult(Printed, Tabular):
     """Success rates; printing them shows what `prill rate` prints.
 
     Args:
@@ -134,10 +134,6 @@ class RateResult(Tabular):
         rows = [self.all, *(part for parts in self.parts.values() for part in parts)]
         return Table(tuple(_COLUMNS), tuple(map(_row, rows)), _COLUMNS)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the result as a JSON object."""
-        return result_dict(self)
-
     def svg(self) -> str:
         """Returns the chart of the rates with their intervals, by slice, as SVG text."""
         parts = [self.all, *(part for parts in self.parts.values() for part in parts[:_MAX_ROWS])]
@@ -150,9 +146,6 @@ class RateResult(Tabular):
 
     def __str__(self) -> str:
         return "\n".join(_page(self))
-
-    def _repr_html_(self) -> str:
-        return f"<div>{self.svg()}{preformatted(str(self))}</div>"
 
 
 def rate(config: RateConfig) -> RateResult:
@@ -279,9 +272,8 @@ def _row(part: RateEstimate) -> tuple[Any, ...]:
 
 def _page(result: RateResult) -> Iterator[str]:
     whole, judge, config = result.all, result.evaluator, result.config
-    names = (f"{judge.name} {judge.version}", judge.model)
     units = "tasks" if result.clustered_by == "task" else "trajectories"
-    yield f"Judge: {printable(', '.join(name for name in names if name))}"
+    yield f"Judge: {printable(judge.title)}"
     yield (
         f"Labels: {printable(result.source)}, {whole.labelled} of {whole.n} trajectories, of "
         f"{whole.clusters} {units}"

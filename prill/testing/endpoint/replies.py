@@ -418,15 +418,11 @@ def reply_text(
 
 
 def grammar_reply(user_text: str, word: str) -> str | None:
-    """Returns the reply in the grammar that the last line of a prompt asks for.
+    """Returns the reply in the grammar that the last line of a prompt asks for, with the verdict
+    `word`.
 
-    Args:
-        user_text: The prompt.
-        word: The verdict: `success`, `failure` or `unsuccessful`.
-
-    Returns:
-        The reply; None for any other verdict, and for a prompt that asks for `Status:` or for
-        nothing that is known.
+    None for any other verdict, and for a prompt that asks for `Status:` or for nothing that is
+    known.
     """
     if word not in (*OPPOSITE, "unsuccessful"):
         return None

@@ -300,8 +300,7 @@ def test_weaker_second_judge_is_a_warning(files: tuple[Path, Path], prill: Prill
     Path("bad.json").write_text(json.dumps(model))
     for first, second, warns in (("good", "bad", True), ("bad", "good", False)):
         parts = "".join(
-            f"[[judges]]\nname = 'student'\nmodel = '{name}.json'\n"
-            for name in (first, second)
+            f"[[judges]]\nname = 'student'\nmodel = '{name}.json'\n" for name in (first, second)
         )
         Path("judge.toml").write_text(f"name = 'cascade'\n{parts}")
         done = prill("score", files[0], "-o", f"{first}.jsonl", "--judge", "judge.toml")

@@ -144,8 +144,7 @@ WRONG: list[tuple[str, str]] = [
     ),
     ("name = 'ensemble'", "judges is missing: judge 'ensemble' needs it"),
     (
-        "name = 'vote'\nbudget-usd = 1\n[[judges]]\nname = 'vlm'\n[[judges]]\nname "
-        "= 'modular'",
+        "name = 'vote'\nbudget-usd = 1\n[[judges]]\nname = 'vlm'\n[[judges]]\nname = 'modular'",
         "a budget needs a price for m",
     ),
     (
