@@ -28,7 +28,6 @@ FORMS = {
     "logprobs_form": ("openai", "null", "missing", "nulls", "lists"),
     "usage_form": ("openai", "null", "missing", "float", "negative"),
     "content_form": ("text", "parts"),
-    "cogagent": ("", "18b", "9b"),
     "context_form": ("openai", "vllm", "llama.cpp", "anthropic", "gemini", "mute"),
 }
 _MARK = re.compile(r"\btruth=(success|failure)\b")
@@ -153,9 +152,6 @@ class Faults:
             "field of the message that holds the thought, such as reasoning_content; content: "
             "between <think> tags; empty: none"
         ),
-    ] = ""
-    cogagent: Annotated[
-        str, "read, answer and fail as the server of CogAgent's authors does: 18b or 9b; empty: no"
     ] = ""
     truth: Annotated[str, "module:function that gives the true verdict for a user's text"] = (
         "prill.testing:marked_truth"

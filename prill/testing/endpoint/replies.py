@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from prill.errors import UsageError
-from prill.testing.endpoint import cogagent
 from prill.testing.endpoint.faults import Faults, certainty, fate
 from prill.testing.endpoint.requests import (
     CHARS_PER_TOKEN,
@@ -90,6 +89,8 @@ _HTML = (
 class MockEndpoint:
     """One model behind an OpenAI-compatible interface."""
 
+    name = "mock"  # under which it lists itself
+
     def __init__(self, faults: Faults) -> None:
         self.faults = faults
         self.truth = import_function(faults.truth)
@@ -114,8 +115,12 @@ class MockEndpoint:
         """Returns the list of models, or 401."""
         if (refusal := self.key_refusal(http)) is not None:
             return refusal
-        name = cogagent.MODELS[self._generation] if self.faults.cogagent else "mock"
-        entry: dict[str, Any] = {"id": name, "object": "model", "created": 0, "owned_by": "prill"}
+        entry: dict[str, Any] = {
+            "id": self.name,
+            "object": "model",
+            "created": 0,
+            "owned_by": "prill",
+        }
         if self.faults.window_field:
             entry[self.faults.window_field] = self.faults.context
         return _json(200, _encode({"object": "list", "data": [entry]}))
@@ -179,15 +184,8 @@ class MockEndpoint:
             )
         self.prompts[prompt.hash] += 1
         outcome, detail = fate(self.faults, prompt.hash, self.prompts[prompt.hash])
-        rejection = key_rejection(self.faults, http.headers, http.query)
         if (
-            self.faults.cogagent
-            and (failed := cogagent.crash(self._generation, request, prompt)) is not None
-        ):
-            self.outcomes[failed.outcome] += 1
-            return _json(failed.status, failed.body, content_type="text/plain")
-        if (
-            rejection := rejection
+            rejection := key_rejection(self.faults, http.headers, http.query)
             or find_rejection(self.faults, request, prompt)
             or self._limited(outcome)
         ) is not None:
@@ -255,8 +253,6 @@ class MockEndpoint:
             text = grammar_reply(prompt.user_text, word) or text
         if prompt.wants_word and (form is None or form.get("type") != "json_schema"):
             text = _encode({"status": word}).decode() if form else word
-        if self.faults.cogagent:
-            text = cogagent.reply(self._generation, prompt)
         finish, refusal, half = "stop", None, detail < 0.5
         thought = min(hidden_thought(self.faults, request), request.limit or 2**31)
         limit = max(0, (request.limit or 2**31) - thought) * CHARS_PER_TOKEN
@@ -302,13 +298,7 @@ class MockEndpoint:
             refusal=reply.refusal,
             logprobs=logprobs,
         )
-        if self.faults.cogagent:
-            return _encode(cogagent.restate(self._generation, msgspec.json.decode(body), prompt))
         return restated(body, self.faults, reply.thought)
-
-    @property
-    def _generation(self) -> cogagent.Generation:
-        return "18b" if self.faults.cogagent == "18b" else "9b"
 
 
 @dataclass(frozen=True, slots=True)
