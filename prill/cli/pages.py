@@ -1,4 +1,4 @@
-"""The commands that serve and write pages."""
+"""The commands that serve pages."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import json
 import sys
 
 from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches
-from prill.cli.showing import print_problems, print_result, progress_bar
+from prill.cli.showing import print_problems, print_result
 from prill.runs.annotate import AnnotateConfig, Opened
 from prill.runs.annotate import annotate as serve_annotation
-from prill.runs.base import count_trajectories
-from prill.runs.report import ReportConfig
-from prill.runs.report import report as write_report
 from prill.runs.view import OpenedView, ViewConfig
 from prill.runs.view import view as show_runs
 
@@ -52,20 +49,4 @@ def annotate(config: AnnotateConfig, switches: Switches) -> int:
 
     result = serve_annotation(config, opened=announce)
     print_result(f"\n{result}", result.table, switches)
-    return EXIT_SOME if result.broken else EXIT_ALL
-
-
-def report(config: ReportConfig, switches: Switches) -> int:
-    """Runs `prill report`; returns 0 if all is shown, 3 if some lines or images could not be
-    read.
-    """
-    total = count_trajectories(config.trajectories, config.limit)
-    with progress_bar(total=total, unit="traj") as bar:
-        result = write_report(config, progress=bar.update)
-    if switches.json:
-        print_result(result, result.table, switches, result.output)
-    else:
-        print(result, file=sys.stderr)
-    problems = list(result.problems())
-    print_problems("report", problems, len(problems))
     return EXIT_SOME if result.broken else EXIT_ALL
