@@ -14,8 +14,6 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from prill.config.registry import OptionError
-from prill.config.values import Config
-from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
 from prill.evaluators.combine import as_score
 from prill.evaluators.labels import latest_verdicts
@@ -27,10 +25,7 @@ from prill.io.outputs import check_output, expect_file
 from prill.io.store import read_labels, read_verdicts
 from prill.io.tables import printable
 from prill.runs.base import (
-    FormatOption,
-    GoalOption,
-    GoalsOption,
-    Recordings,
+    RecordingsConfig,
     opened_folders,
     until_interrupted,
 )
@@ -58,17 +53,13 @@ PortOption = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnnotateConfig(Config):
+class AnnotateConfig(RecordingsConfig):
     """Configuration of `prill annotate`: serve a page on which a person labels trajectories."""
 
-    trajectories: Recordings
     annotator: Annotated[str, Meta(description="Name of the annotator, stored with each label.")]
     output: Annotated[
         str | Path, Meta(description="Label file. Labels by other annotators are kept.")
     ]
-    format: FormatOption = None
-    goal: GoalOption = None
-    goals: GoalsOption = None
     port: PortOption = 0
     earlier: Annotated[
         Sequence[str | Path],
@@ -222,7 +213,7 @@ async def annotate_async(
         UsageError: A file cannot be read or written, or the port is in use.
     """
     check_output(config.output, "labels", config.trajectories, continued=True)
-    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (
+    with config.opened() as (
         paths,
         _,
     ):

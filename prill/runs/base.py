@@ -7,17 +7,18 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import wraps
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import msgspec
 from msgspec import Meta
 
+from prill.config.values import Config
 from prill.datasets.formats import FormatLike
-from prill.datasets.recordings import is_native, opened_recordings
+from prill.datasets.recordings import Recording, is_native, opened_recordings
 from prill.errors import InputError, UsageError
 from prill.io.kinds import trajectory_files, transcript_folder
 from prill.io.lines import is_stream, read_lines
@@ -155,39 +156,34 @@ def opened_folders(paths: Iterable[str | Path]) -> list[str]:
     return [str(path) for path in trajectory_files(list(map(str, paths)), log.warning)]
 
 
-class _ReadsRecordings(Protocol):
-    """A configuration with trajectory files or recordings."""
+@dataclass(frozen=True, kw_only=True)
+class RecordingsConfig(Config):
+    """Configuration of a run that reads recordings: the files, and what they do not say."""
 
-    @property
-    def trajectories(self) -> Sequence[str | Path]: ...
+    trajectories: Recordings
+    format: FormatOption = None
+    goal: GoalOption = None
+    goals: GoalsOption = None
 
-    @property
-    def format(self) -> FormatLike | None: ...
+    def opened(self) -> contextlib.AbstractContextManager[tuple[list[str], list[Recording]]]:
+        """Opens the trajectory files, and other tools' recordings as temporary ones.
 
-    @property
-    def goal(self) -> str | None: ...
+        Returns:
+            A context manager that yields the trajectory files, and the recordings among them.
 
-    @property
-    def goals(self) -> str | Path | None: ...
+        Raises:
+            UsageError: A file is missing, or nothing could be read.
+            InputError: The file of goals is broken.
+        """
+        return opened_recordings(self.trajectories, self.format, self.goal, self.goals)
 
 
 @contextlib.contextmanager
-def opened_trajectories(config: _ReadsRecordings) -> Iterator[list[str]]:
-    """Opens the trajectory files of a run.
-
-    Recordings in other formats are converted to temporary files, which exist inside the block only.
-
-    Args:
-        config: The run's configuration.
-
-    Raises:
-        UsageError: A file is missing, or nothing could be read.
-        InputError: The file of goals is broken.
+def opened_trajectories(config: RecordingsConfig) -> Iterator[list[str]]:
+    """Opens the trajectory files of a run, as `RecordingsConfig.opened`, without those of folders
+    that hold something else.
     """
-    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (
-        paths,
-        _,
-    ):
+    with config.opened() as (paths, _):
         yield opened_folders(paths)
 
 
@@ -220,6 +216,18 @@ class Printed:
         # names in it may come from others' files
         text = "\n".join(map(printable, str(self).splitlines()))
         return f"<div>{self.svg()}<pre>{escape(text)}</pre></div>"
+
+
+class UncalledModel:
+    """A stub model, for building prompts and policies without calling a model."""
+
+    name = "none"
+
+    async def complete(
+        self, messages: Any, *, form: Any = None, max_tokens: int = 1024, prompt: str = ""
+    ) -> NoReturn:
+        """Raises UsageError."""
+        raise UsageError("no model is called here")
 
 
 def count_lines(paths: Iterable[str], limit: int | None = None) -> int:

@@ -141,7 +141,7 @@ class EarlierAttempts:
         """Returns the mean model usage of an attempt; None without recorded attempts."""
         return times(sum(self.usages, start=Usage()), 1 / len(self.usages)) if self.usages else None
 
-    def judging(self, judge: Evaluator | None, price_table: str | None = None) -> Usage | None:
+    def judging(self, judge: Evaluator | None) -> Usage | None:
         """Returns the mean model usage of a verdict over the sample; None if unknown."""
         if judge is None or not asks_models(judge):
             return Usage()
@@ -151,7 +151,7 @@ class EarlierAttempts:
             total = sum((judge.estimate(trajectory) for trajectory in self.sample), start=Usage())
         except (InputError, UsageError):
             return None
-        usd = compute_cost(total, judge.info.model, price_table)
+        usd = compute_cost(total, judge.info.model)
         return times(replace(total, usd=usd), 1 / len(self.sample))
 
 
@@ -187,16 +187,14 @@ class JudgingPlan:
     most: bool
     problems: tuple[str, ...]
 
-    def run_plan(
-        self, *work: str, seconds: float | None = None, usage_times: float = 1.0, **counts: int
-    ) -> RunPlan:
+    def run_plan(self, *work: str, seconds: float | None = None, **counts: int) -> RunPlan:
         """Returns the plan of a run that judges these files and does further `work`."""
         broken = len(self.problems)
         line = f"{self.todo} trajectories to judge, {self.done} done, {broken} that cannot be used"
         return RunPlan(
             work=(line, *work),
             counts={"trajectories": self.todo, "done": self.done, "broken": broken, **counts},
-            usage=times(self.usage, usage_times),
+            usage=self.usage,
             unknown="this judge cannot estimate its usage",
             most=self.most,
             seconds=seconds,

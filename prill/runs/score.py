@@ -13,7 +13,7 @@ from typing import Annotated, Any, overload
 
 from msgspec import Meta
 
-from prill.config.values import Config, get_name
+from prill.config.values import get_name
 from prill.errors import UsageError
 from prill.evaluators.combine import Savings, cascade_inside, savings
 from prill.evaluators.registry import (
@@ -32,12 +32,9 @@ from prill.models.options import BudgetOption, ConcurrencyOption
 from prill.models.registry import ModelConfig, ModelLike
 from prill.protocols import Evaluator
 from prill.runs.base import (
-    FormatOption,
-    GoalOption,
-    GoalsOption,
     JudgeLimitOption,
     JudgeModelOption,
-    Recordings,
+    RecordingsConfig,
     RetryUnscoredOption,
     TranscriptsOption,
     VerdictFile,
@@ -62,12 +59,11 @@ from prill.types import EvaluatorInfo
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreConfig(Config):
+class ScoreConfig(RecordingsConfig):
     """Configuration of `prill score`: judge trajectory files into a verdict file, which a later run
     continues.
     """
 
-    trajectories: Recordings
     output: Annotated[
         str | Path,
         Meta(description="Verdict file, or - for stdout. An interrupted run resumes there."),
@@ -75,9 +71,6 @@ class ScoreConfig(Config):
     judge: JudgeOption
     model: JudgeModelOption = None
     budget_usd: BudgetOption = None
-    format: FormatOption = None
-    goal: GoalOption = None
-    goals: GoalsOption = None
     concurrency: ConcurrencyOption = 16
     processes: Annotated[
         int, Meta(ge=1, description="Number of processes. Each one judges a shard.")

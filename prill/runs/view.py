@@ -15,8 +15,6 @@ from msgspec import Meta
 
 from prill.captioner.files import Choice
 from prill.captioner.training import DECISIONS
-from prill.config.values import Config
-from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
 from prill.evaluators.questions import judge_questions
 from prill.io.outputs import check_output, expect_file
@@ -24,10 +22,8 @@ from prill.io.truth import SourceOption, TruthOption
 from prill.refine.rewards.watch.site import WatchSite, find_watch_files
 from prill.runs.annotate import AskedOption, PortOption, annotator_name
 from prill.runs.base import (
-    FormatOption,
-    GoalOption,
-    GoalsOption,
     Recordings,
+    RecordingsConfig,
     opened_folders,
     until_interrupted,
 )
@@ -45,7 +41,7 @@ _OF_RUNS = ("verdicts", "labels", "output", "blind", "by")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViewConfig(Config):
+class ViewConfig(RecordingsConfig):
     """Configuration of `prill view`: serve a page to read, search, compare and label many runs."""
 
     trajectories: Recordings = ()
@@ -89,9 +85,6 @@ class ViewConfig(Config):
     judge: AskedOption = None
     source: SourceOption = None
     truth: TruthOption = "majority"
-    format: FormatOption = None
-    goal: GoalOption = None
-    goals: GoalsOption = None
     transcripts: Annotated[bool, Meta(description="Show prompts and replies of models.")] = True
     by: FiltersOption = ()
     port: PortOption = 0
@@ -261,7 +254,7 @@ async def view_async(
     for path in map(Path, config.verdicts):
         if not path.exists() and not path.parent.is_dir():
             raise UsageError(f"{path}: no such file", parameters=("verdicts",))
-    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (
+    with config.opened() as (
         paths,
         _,
     ):

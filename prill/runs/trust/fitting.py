@@ -50,11 +50,8 @@ from prill.io.store import (
 from prill.io.tables import Table, Tabular
 from prill.io.truth import SourceOption, TruthOption
 from prill.runs.base import (
-    FormatOption,
-    GoalOption,
-    GoalsOption,
     Printed,
-    Recordings,
+    RecordingsConfig,
     asynchronous,
     log,
     opened_trajectories,
@@ -65,7 +62,6 @@ from prill.types import Trajectory
 from prill.ui.report.plots import learning_svg, reliability_svg
 
 _BAR = 20  # characters of a bar in the text diagram
-_ENDS = ("", "_low", "_high")
 _HELD_OUT: dict[str, type] = {
     "runs": str,
     "judged": int,
@@ -76,9 +72,6 @@ _HELD_OUT: dict[str, type] = {
     "kappa": float,
     "abstained": int,
 }
-_CURVE: dict[str, type] = dict.fromkeys(
-    ("labels", "tasks", *(f"{name}{end}" for name in ("auc", "kappa") for end in _ENDS)), float
-)
 _BINS: dict[str, type] = {
     "scores": str,
     "low": float,
@@ -93,12 +86,11 @@ _BINS: dict[str, type] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitConfig(Config):
+class FitConfig(RecordingsConfig):
     """Configuration of `prill fit`: fit a judge to labelled trajectories, without a language
     model.
     """
 
-    trajectories: Recordings
     labels: Annotated[str | Path, Meta(description="Label file.")]
     output: Annotated[str | Path, Meta(description="File for the fitted judge (JSON).")]
     kind: Annotated[
@@ -159,9 +151,6 @@ class FitConfig(Config):
         Meta(description="Chart of the student's figures by number of labels to write (SVG)."),
     ] = None
     seed: Annotated[int, Meta(ge=0, description="Seed for the folds of the cross-validation.")] = 0
-    format: FormatOption = None
-    goal: GoalOption = None
-    goals: GoalsOption = None
 
     def check(self) -> None:
         """Validates options that depend on each other.
@@ -229,21 +218,6 @@ class FitResult(Printed, Tabular):
         if not self.curve:
             return ""
         return learning_svg(f"{self.model.kind}: figures by number of labels", self.curve)
-
-    def curve_table(self) -> Table:
-        """Returns one row per number of labels: figures on held-out tasks.
-
-        A figure is the mean over the divisions, with the lowest and the highest.
-        """
-        rows = []
-        for point in self.curve:
-            bands = [
-                value
-                for band in (point.auc, point.kappa)
-                for value in ((band.mean, band.low, band.high) if band else (None, None, None))
-            ]
-            rows.append((point.labels, point.tasks, *bands))
-        return Table(tuple(_CURVE), tuple(rows), _CURVE)
 
 
 def fit(config: FitConfig) -> FitResult:

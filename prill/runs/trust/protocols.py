@@ -12,7 +12,6 @@ from typing import Annotated
 from msgspec import Meta
 
 from prill.captioner.registry import CaptionerLike
-from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.labels import latest_verdicts
 from prill.evaluators.meta.figure import Figure, about_intervals, interval
@@ -35,12 +34,9 @@ from prill.io.truth import SourceOption, TruthOption, collect_labels
 from prill.models.options import BudgetOption, ConcurrencyOption
 from prill.models.registry import ModelConfig, ModelLike, make_run_model, model_options, price_table
 from prill.runs.base import (
-    FormatOption,
-    GoalOption,
-    GoalsOption,
     JudgeLimitOption,
     Printed,
-    Recordings,
+    RecordingsConfig,
     ResumeVerdictsOption,
     RetryUnscoredOption,
     count_lines,
@@ -73,20 +69,14 @@ _LABEL_COLUMNS: dict[str, type] = {
     **{f"accuracy{end}": float for end in ("", "_low", "_high")},
     **{f"kappa{end}": float for end in ("", "_low", "_high")},
 }
-_PAIR_COLUMNS: dict[str, type] = {
-    **{"first": str, "second": str, "runs": int, "same": float},
-    **{f"kappa{end}": float for end in ("", "_low", "_high")},
-    **{"agents": int, "tau": float},
-}
 # Called with the current protocol, the verdicts so far, and the expected number.
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProtocolsConfig(Config):
+class ProtocolsConfig(RecordingsConfig):
     """Configuration of `prill protocols`: published judge protocols on the same runs."""
 
-    trajectories: Recordings
     output: Annotated[
         str | Path,
         Meta(
@@ -107,9 +97,6 @@ class ProtocolsConfig(Config):
         ),
     ] = None
     budget_usd: BudgetOption = None
-    format: FormatOption = None
-    goal: GoalOption = None
-    goals: GoalsOption = None
     concurrency: ConcurrencyOption = 16
     limit: JudgeLimitOption = None
     labels: Annotated[
@@ -195,17 +182,6 @@ class ProtocolsResult(Printed, Tabular):
         ]
         joined = ((*row, *more) for row, more in zip(rows, figures, strict=True))
         return Table(tuple(types), tuple(joined), types)
-
-    def agreement_table(self) -> Table:
-        """Returns one row for each two protocols; null where undefined."""
-        rows = tuple(
-            (
-                *(pair.first, pair.second, pair.runs, _ends(pair.same)[0]),
-                *(*_ends(pair.kappa), pair.agents, pair.tau),
-            )
-            for pair in self.agreements
-        )
-        return Table(tuple(_PAIR_COLUMNS), rows, _PAIR_COLUMNS)
 
     def svg(self) -> str:
         """Returns the chart of the success rates by protocol, as SVG text."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.attacks.families import FAMILIES, Variant
 from prill.evaluators.fitted.overlap import fitted_caution
@@ -36,12 +35,9 @@ from prill.io.truth import SourceOption, TruthOption
 from prill.models.options import BudgetOption, ConcurrencyOption
 from prill.protocols import Evaluator
 from prill.runs.base import (
-    FormatOption,
-    GoalOption,
-    GoalsOption,
     JudgeModelOption,
     Printed,
-    Recordings,
+    RecordingsConfig,
     ResumeVerdictsOption,
     count_lines,
     log,
@@ -90,10 +86,9 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RedteamConfig(Config):
+class RedteamConfig(RecordingsConfig):
     """Configuration of `prill redteam`: attack a judge with false claims and injected text."""
 
-    trajectories: Recordings
     labels: Annotated[
         str | Path, Meta(description="Label file. False positives are counted on its failures.")
     ]
@@ -127,9 +122,6 @@ class RedteamConfig(Config):
     ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"
-    format: FormatOption = None
-    goal: GoalOption = None
-    goals: GoalsOption = None
     budget_usd: BudgetOption = None
     concurrency: ConcurrencyOption = 16
     limit: Annotated[

@@ -208,8 +208,8 @@ def test_result_in_python_has_tables(runs: Path, endpoint: MockServer) -> None:
     frame = result.to_pandas()
     assert list(frame["protocol"]) == ["uv", "agenttrek"]
     assert list(frame["rate"]) == [0.5, 0.5]
-    pairs = result.agreement_table().to_pandas()
-    assert pairs["kappa"][0] == 1.0 and pairs["runs"][0] == 6
+    (pair,) = result.agreements
+    assert pair.kappa.value == 1.0 and pair.runs == 6
     assert "<svg" in result._repr_html_()
 
 
