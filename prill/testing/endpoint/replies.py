@@ -6,7 +6,6 @@ import asyncio
 import importlib
 import math
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -106,7 +105,6 @@ class MockEndpoint:
 
         app = web.Application(client_max_size=LARGEST_BODY)
         app.router.add_post("/v1/chat/completions", self.complete)
-        app.router.add_post("/v1/embeddings", self.embed)
         app.router.add_get("/v1/models", self.models)
         app.router.add_get("/stats", self.stats)
         return app
@@ -124,27 +122,6 @@ class MockEndpoint:
         if self.faults.window_field:
             entry[self.faults.window_field] = self.faults.context
         return _json(200, _encode({"object": "list", "data": [entry]}))
-
-    async def embed(self, http: web.Request) -> web.Response:
-        """Returns a vector for each text, by its words, or 401.
-
-        Texts that share words are near each other.
-        """
-        self.requests += 1
-        if (refusal := self.key_refusal(http)) is not None:
-            return refusal
-        request = msgspec.json.decode(await http.read())
-        texts = [request["input"]] if isinstance(request["input"], str) else request["input"]
-        rows = [
-            {"object": "embedding", "index": i, "embedding": embedding(text)}
-            for i, text in enumerate(texts)
-        ]
-        tokens = sum(map(count_tokens, texts))
-        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        return _json(
-            200,
-            _encode({"object": "list", "model": request["model"], "data": rows, "usage": usage}),
-        )
 
     def key_refusal(self, http: web.Request) -> web.Response | None:
         """Refuses a request without the right key; None if it has the key."""
@@ -347,13 +324,6 @@ def _json(
 
 
 # Replies
-
-
-def embedding(text: str) -> list[float]:
-    """Returns the counts of 64 groups of words in the text, as a vector of length 1."""
-    counts = Counter(zlib.crc32(word.encode()) % 64 for word in re.findall(r"\w+", text.lower()))
-    length = math.sqrt(sum(count * count for count in counts.values())) or 1.0
-    return [counts[kind] / length for kind in range(64)]
 
 
 def percent(truth: str, user_text: str) -> int:
