@@ -32,7 +32,7 @@ from prill.runs.trust.redteam import RedteamConfig, plan_redteam, redteam_async
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-EXIT_TURNED = 1
+EXIT_SHIFTED = 1
 _EXIT_DECISION = {None: 0, "pass": 0, "fail": 1, "inconclusive": 6}
 
 
@@ -153,5 +153,5 @@ def redteam(config: RedteamConfig, switches: Switches) -> int:
             "points",
             file=sys.stderr,
         )
-        return EXIT_TURNED
+        return EXIT_SHIFTED
     return EXIT_SOME if result.unscored else EXIT_ALL

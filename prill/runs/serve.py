@@ -61,7 +61,7 @@ def make_served_reward(config: ServeConfig) -> Reward:
 def serve(
     config: ServeConfig,
     *,
-    announce: Callable[[str], None] = server.say,
+    announce: Callable[[str], None] = server.log_address,
     ending: Callable[[], None] = lambda: None,
 ) -> None:
     """Serves until SIGINT or SIGTERM, and answers accepted requests before it returns.
@@ -89,7 +89,7 @@ async def serve_async(
     config: ServeConfig,
     *,
     stop: asyncio.Event | None = None,
-    announce: Callable[[str], None] = server.say,
+    announce: Callable[[str], None] = server.log_address,
     ending: Callable[[], None] = lambda: None,
 ) -> None:
     """Serves in a running event loop until `stop` is set or a signal arrives.

@@ -19,10 +19,10 @@ from prill.service.last_resort import LastResort
 from prill.service.spec import ServiceSpec
 
 _log = logging.getLogger("prill.service")
-_LEFT_SECONDS = 2.0  # from the last response to the exit
+_EXIT_SECONDS = 2.0  # from the last response to the exit
 
 
-def say(url: str) -> None:
+def log_address(url: str) -> None:
     """Logs the address of a service."""
     _log.info("serving on %s", url, extra=FOR_USERS)
 
@@ -32,7 +32,7 @@ def serve(
     spec: ServiceSpec | None = None,
     *,
     concurrency: int | None = None,
-    announce: Callable[[str], None] = say,
+    announce: Callable[[str], None] = log_address,
     ending: Callable[[], None] = lambda: None,
 ) -> None:
     """Serves a reward until SIGINT or SIGTERM.
@@ -65,7 +65,7 @@ async def serve_async(
     spec: ServiceSpec | None = None,
     *,
     concurrency: int | None = None,
-    announce: Callable[[str], None] = say,
+    announce: Callable[[str], None] = log_address,
     ending: Callable[[], None] = lambda: None,
     stop: asyncio.Event | None = None,
 ) -> None:
@@ -118,7 +118,7 @@ async def _serve(
                 waiting.cancel()
     if last is not None:
         # all requests are answered: only judgements that ignore their cancellation are left
-        last.exit_after(_LEFT_SECONDS, 0)
+        last.exit_after(_EXIT_SECONDS, 0)
 
 
 def make_server(

@@ -50,11 +50,17 @@ class LoopThread:
         ready = threading.Event()
 
         def run() -> None:
-            # closing the runner cancels all tasks and closes async generators
-            with asyncio.Runner() as runner:
-                self.loop = runner.get_loop()
-                ready.set()
-                self.loop.run_forever()
+            try:
+                # closing the runner cancels all tasks and closes async generators
+                with asyncio.Runner() as runner:
+                    self.loop = runner.get_loop()
+                    ready.set()
+                    self.loop.run_forever()
+            except RuntimeError:
+                # At exit, Python 3.12 starts no thread, as the runner does at last, to wait for
+                # those of `to_thread`. They have ended by then.
+                if threading.main_thread().is_alive():
+                    raise
 
         self.thread = threading.Thread(target=run, name=name, daemon=True)
         self.thread.start()
