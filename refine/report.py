@@ -49,9 +49,7 @@ def page(
     trajectory id, if there are labels.
     """
     facts, judge = filtered.facts, filtered.judge
-    headlines = [
-        f"Judge: {judge.name} {judge.version}" + (f", {judge.model}" if judge.model else "")
-    ]
+    headlines = [f"Judge: {judge.title}"]
     headlines += summary_lines(filtered, truth)
     headlines.append("Rows: " + ", ".join(f"{kind} {count:,}" for kind, count in rows.items()))
     bars, unshown = _bars(facts)

@@ -262,8 +262,7 @@ def header_lines(result: Agreement, *, annotated: bool = False) -> Iterator[str]
     The rule is always included if several people `annotated`.
     """
     judge, unscored = result.evaluator, sum(result.unscored.values())
-    names = (f"{judge.name} {judge.version}", judge.model)
-    yield f"Judge: {printable(', '.join(name for name in names if name))}"
+    yield f"Judge: {printable(judge.title)}"
     counts = f"{result.judged + unscored} trajectories; judged {result.judged}, unscored {unscored}"
     yield f"Labels: {printable(result.source)}, {counts}"
     if caution := fitted_caution(result.evaluator.name, result.fitted):

@@ -475,9 +475,7 @@ _NO_VARIANCE = 1e-12  # of numbers in [0, 1]: rounding
 
 
 def _page(result: AnswersAgreement) -> Iterator[str]:
-    judge = result.evaluator
-    names = [name for name in (f"{judge.name} {judge.version}", judge.model) if name]
-    yield f"Judge: {printable(', '.join(names))}"
+    yield f"Judge: {printable(result.evaluator.title)}"
     yield f"Labels: {printable(result.source)}, {result.labelled} trajectories with answers"
     if result.truth != "majority":
         yield f"Truth: {RULES.get(result.truth, f'the labels of {printable(result.truth)}')}"

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -245,12 +244,6 @@ class PageRecipe(ABC):
     def loss(self, outputs: Any, labels: Any, num_items_in_batch: Any) -> Any:
         """Returns the mean loss over a batch, independent of gradient accumulation."""
 
-    def samples(
-        self, spec: TrainSpec, plan: PagePlan, teacher: Teacher | None
-    ) -> Callable[[Any, int], list[bytes]] | None:
-        """Returns a function that makes readable samples at each evaluation. None: no samples."""
-        return None
-
     def trainer(
         self,
         spec: TrainSpec,
@@ -288,7 +281,7 @@ class PageRecipe(ABC):
             eval_dataset=held_out_rows if plan.held_out else None,
             processing_class=plan.base.reader,
         )
-        watched(trainer, folder, watch, self.samples(spec, plan, teacher))
+        watched(trainer, watch)
         return trainer
 
     def _plan(
@@ -429,23 +422,6 @@ class PlannerRecipe(PageRecipe):
         total = entropy(logits, labels.flatten(), ignore_index=-100, reduction="sum")
         return total / num_items_in_batch
 
-    def samples(
-        self, spec: TrainSpec, plan: PagePlan, teacher: Teacher | None
-    ) -> Callable[[Any, int], list[bytes]] | None:
-        """Returns a function that samples the model's answers at a few steps."""
-        shown = (plan.held_out or plan.learnt)[: spec.samples]
-        if teacher is None or not shown:
-            return None
-
-        tokenizer, most = plan.base.tokenizer, spec.sample_tokens
-
-        def sample(model: Any, number: int) -> list[bytes]:
-            return [
-                _sample(model, tokenizer, plan.gold, step, teacher, number, most) for step in shown
-            ]
-
-        return sample
-
 
 class PageRows:
     """A data set for Trainer: the rows of draws, made on demand."""
@@ -499,44 +475,6 @@ def encoded(tokenizer: Any, question: str, answer: str) -> dict[str, list[int]]:
         "attention_mask": tokens["attention_mask"],
         "labels": tokenizer(text_target=answer)["input_ids"],
     }
-
-
-def _sample(
-    model: Any,
-    tokenizer: Any,
-    gold: GoldTurns,
-    step: GoldStep,
-    teacher: Teacher,
-    number: int,
-    most: int,
-) -> bytes:
-    """Returns one line for people: the model's greedy answer next to the recorded one."""
-    torch, was_training = import_module("torch"), model.training
-    question, answer = lesson(gold, step, teacher, 0)
-    inputs = tokenizer(question, return_tensors="pt").to(model.device)
-    model.eval()
-    try:
-        with torch.inference_mode():
-            out = model.generate(
-                input_ids=inputs["input_ids"],
-                attention_mask=inputs["attention_mask"],
-                max_new_tokens=most,
-                do_sample=False,
-            )
-    finally:
-        model.train(was_training)
-    reply = tokenizer.decode(out[0], skip_special_tokens=True)
-    turn = gold.turn(step.turn)
-    facts = {
-        "step": number,
-        "row": f"{turn.id}, step {step.index}",
-        "line": gold.line(step),
-        "images": [],
-    }
-    return (
-        json.dumps({**facts, "expected": answer, "said": reply}, ensure_ascii=False).encode()
-        + b"\n"
-    )
 
 
 _AT_ONCE = 64  # candidates per batch in the evaluation

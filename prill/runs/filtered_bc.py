@@ -96,9 +96,6 @@ class FilteredBCConfig(Study):
     def training_seeds(self) -> list[int]:
         """Returns the training seeds, in order.
 
-        Returns:
-            The seeds, in order.
-
         Raises:
             UsageError: A seed is neither a number nor a range.
         """
@@ -271,15 +268,9 @@ def prepare(
 ) -> tuple[Rollouts, tuple[Evaluator, ...], dict[str, EpisodePlan]]:
     """Makes every part of a study that plays or judges, so that errors appear before any episode.
 
-    Args:
-        study: The study.
-        out: The study's folder; nothing is written.
-
-    Returns:
-        The episode player, the judge of each arm, and the plan of each episode table.
-
-    Raises:
-        UsageError: A part cannot be made; the message names its key.
+    Returns the episode player, the judge of each arm, and the plan of each episode table; nothing
+    is written to the study's folder. Raises UsageError that names the key of a part that cannot be
+    made.
     """
     world = Rollouts(study)
     judges = check_parts(study)
@@ -454,13 +445,9 @@ class Rollouts:
         return self._teacher
 
     def play(self, out: Path, episodes: Table, adapter: Path | None, earlier: int) -> None:
-        """Records the episodes; those that ended with an error are played once more.
+        """Records the episodes in a folder; those that ended with an error are played once more.
 
-        Args:
-            out: The folder.
-            episodes: The table of episodes.
-            adapter: The trained adapter; None: the untrained policy.
-            earlier: The number of earlier rounds that played this table for training data.
+        `adapter`: as for `episodes`.
         """
         if earlier and _uses_other_policy(self._study, episodes):
             return  # nothing was trained since: the episodes would be the same
@@ -508,15 +495,10 @@ class Rollouts:
                 if key not in ("model", "name")
             }
             more = {} if adapter is None else {"adapter": str(adapter.resolve())}
-            player = {**_values(options), "name": self._taught.name, **more}
-        where = {
-            key: _text(value)
-            for key, value in environment.items()
-            if isinstance(value, _OptionText)
-        }
+            player = {**options, "name": self._taught.name, **more}
         given = {
             **table,
-            "environment": _values(environment),
+            "environment": environment,
             "policy": player,
             "output": str(out),
             "retry_broken": True,
@@ -530,7 +512,6 @@ class Rollouts:
         return Episodes(
             config.copy_with(first_play=earlier * config.attempts) if earlier else config,
             texts,
-            where,
         )
 
 
@@ -542,25 +523,17 @@ class Episodes:
         config: The rollout.
         policy: The policy options that the study sets, as text, because episode ids contain them as
             text.
-        environment: The environment options that are set by `set`.
     """
 
     config: RolloutConfig
     policy: Mapping[str, Any]
-    environment: Mapping[str, Any]
 
     @asynccontextmanager
     async def session(self, *, planned: bool = False) -> AsyncIterator[RolloutSession]:
         """Prepares the episodes. Raises UsageError."""
         async with rollout_session(self.config, planned=planned) as made:
-            where, policy = (dict(part) for part in (made.run[1], made.run[4]))  # type: ignore[call-overload]
-            run = [
-                made.run[0],
-                {**where, **self.environment},
-                *made.run[2:4],
-                {**policy, **self.policy},
-                *made.run[5:],
-            ]
+            policy = dict(made.run[4])  # type: ignore[call-overload]
+            run = [*made.run[:4], {**policy, **self.policy}, *made.run[5:]]
             yield replace(made, run=run)
 
     async def record(self) -> RecordTally:
@@ -570,12 +543,6 @@ class Episodes:
         """
         async with self.session() as made:
             return await record_session(made)
-
-
-class _OptionText(str):
-    """An option value from `set` in an older file: text that the option's type parses."""
-
-    __slots__ = ()
 
 
 def _uses_other_policy(study: Study, table: Table) -> bool:
@@ -596,9 +563,6 @@ def _parted(episodes: Table, place: str) -> tuple[dict[str, Any], dict[str, Any]
         EnvironmentConfig.options_named(environment["name"]),
         config_options(RolloutConfig),
     )
-    settings = table.pop("set", ())
-    for setting in settings if isinstance(settings, list | tuple) else [settings]:
-        _set(setting, names, environment, policy, f"{place}.set")
     for key in list(table):
         if key in names and key not in fields:
             environment[key] = table.pop(key)
@@ -622,33 +586,6 @@ def _described(part: Any, place: str) -> dict[str, Any]:
     return {} if part is None else {"name": part} if isinstance(part, str) else dict(part)
 
 
-def _set(
-    setting: Any,
-    names: Mapping[str, object],
-    environment: dict[str, Any],
-    policy: dict[str, Any],
-    place: str,
-) -> None:
-    """Applies a KEY=VALUE entry of an older file to its table. Raises OptionError."""
-    name, equals, value = str(setting).partition("=")
-    if not equals:
-        raise OptionError(f"{place}: expected KEY=VALUE, got {setting!r}", "set")
-    kind, _, key = name.strip().replace("-", "_").rpartition(".")
-    if kind not in ("", "policy", "environment", "model"):
-        raise OptionError(
-            f"{place}: {name}: expected policy.KEY, environment.KEY or model.KEY", "set"
-        )
-    of_environment = kind == "environment" or (not kind and key in names)
-    (environment if of_environment else policy)[key] = _OptionText(value)
-
-
-def _values(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: _parsed(value) if isinstance(value, _OptionText) else value
-        for key, value in options.items()
-    }
-
-
 def _parsed(text: str) -> Any:
     try:
         return parse_toml(f"value = {text}")["value"]
@@ -657,10 +594,7 @@ def _parsed(text: str) -> Any:
 
 
 def _text(value: Any) -> Any:
-    """Returns an option as text, the form that a study's episode ids contain.
-
-    An option given by `set` keeps its original text.
-    """
+    """Returns an option as text, the form that a study's episode ids contain."""
     if isinstance(value, list | dict):
         return value
     return (

@@ -46,17 +46,7 @@ class ServeConfig(ServiceSpec):
 
 
 def make_served_reward(config: ServeConfig) -> Reward:
-    """Makes the reward that a service returns.
-
-    Args:
-        config: The service's configuration.
-
-    Returns:
-        The reward, with its monitors.
-
-    Raises:
-        UsageError: The configuration does not describe a reward.
-    """
+    """Makes the reward that a service returns, with its monitors. Raises UsageError."""
     reward = config.reward
     with run_budget(config.budget_usd):
         judge = make_run_judge(

@@ -6,14 +6,14 @@ import asyncio
 import gc
 import logging
 import signal
-import socket
 import traceback
 from collections.abc import Callable
 from typing import Any
 
-from prill.errors import MissingExtraError, UsageError
+from prill.errors import MissingExtraError
 from prill.logs import FOR_USERS
 from prill.refine.rewards import Reward
+from prill.served import listen
 from prill.service.app import Service, make_service
 from prill.service.last_resort import LastResort
 from prill.service.spec import ServiceSpec
@@ -101,8 +101,7 @@ async def _serve(
     service = make_service(reward, spec, concurrency=concurrency)
     if last is not None:  # in a dedicated process, modules loaded so far stay loaded
         gc.freeze()  # so that collections, which pause everything, scan only objects of requests
-    listening = _listen(spec)
-    with listening:
+    with listen(spec.host, spec.port) as listening:
         host, port = listening.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         server = make_server(service, spec, ending, lambda: announce(address), last)
@@ -155,20 +154,3 @@ def _redact(record: logging.LogRecord) -> bool:
         )
         record.args, record.exc_info, record.exc_text = (), None, None
     return True
-
-
-def _listen(spec: ServiceSpec) -> socket.socket:
-    family = socket.AF_INET6 if ":" in spec.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((spec.host, spec.port))
-        listening.listen(4096)  # a client that connects before the server runs waits here
-    except OSError as error:
-        listening.close()
-        raise UsageError(
-            f"{spec.host}:{spec.port} cannot be used ({error.strerror}); use port 0 for any "
-            "free port",
-            parameters=("port",),
-        ) from None
-    return listening

@@ -390,8 +390,7 @@ async def at_once(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
 
 
 SPEC = tuple(config_options(RewardSpec))
-# `name` in files that describe a judge, `evaluator` in older ones
-_JUDGE_KEYS = ("judge", "name", "evaluator")
+_JUDGE_KEYS = ("judge", "name")  # `name` in files that describe a judge
 
 
 @dataclass(frozen=True, kw_only=True)

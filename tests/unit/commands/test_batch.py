@@ -12,23 +12,14 @@ import pytest
 
 import prill as package
 from prill.io.store import read_verdicts
-from prill.testing import MockServer
 from tests.support.commands.command import Prill, write_trajectories
+from tests.support.models.batch_server import BatchServer
 
 
 @pytest.fixture(scope="module")
 def server() -> object:
-    with MockServer(batch_polls=2) as running:
+    with BatchServer(batch_polls=2) as running:
         yield running
-
-
-# The judge as earlier versions described it: the words of the command line in one table.
-OLD: dict[str, Any] = {
-    "evaluator": "modular",
-    "captioner": "given",
-    "model": "mock",
-    "concurrency": 16,
-}
 
 
 def changed(record: dict[str, Any], part: str, **keys: object) -> dict[str, Any]:
@@ -37,7 +28,7 @@ def changed(record: dict[str, Any], part: str, **keys: object) -> dict[str, Any]
     return described | {part: described[part] | keys}
 
 
-def judged(server: MockServer, name: str = "modular") -> tuple[object, ...]:
+def judged(server: BatchServer, name: str = "modular") -> tuple[object, ...]:
     return (
         "--judge",
         name,
@@ -50,7 +41,7 @@ def judged(server: MockServer, name: str = "modular") -> tuple[object, ...]:
     )
 
 
-def test_batch_equals_score_to_the_line(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+def test_batch_equals_score_to_the_line(prill: Prill, server: BatchServer, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 5)
     assert prill("score", "t.jsonl", "-o", "o.jsonl", *judged(server, "steps")).returncode == 0
     assert prill("batch", "write", "t.jsonl", "-o", "b", *judged(server, "steps")).returncode == 0
@@ -68,7 +59,9 @@ def test_batch_equals_score_to_the_line(prill: Prill, server: MockServer, tmp_pa
     assert (again.returncode, "5 already in the file" in again.stderr) == (0, True)
 
 
-def test_python_does_what_the_commands_do(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+def test_python_does_what_the_commands_do(
+    prill: Prill, server: BatchServer, tmp_path: Path
+) -> None:
     write_trajectories(tmp_path / "t.jsonl", 3)
     assert prill("score", "t.jsonl", "-o", "o.jsonl", *judged(server)).returncode == 0
     config = package.BatchWriteConfig(
@@ -90,30 +83,7 @@ def test_python_does_what_the_commands_do(prill: Prill, server: MockServer, tmp_
     assert {v.id: replace(v, seconds=0.0) for v in result.verdicts()} == online
 
 
-@pytest.mark.parametrize(
-    "more", [{}, {"timeout": "30", "set": ["answer=true"]}], ids=["plain", "texts"]
-)
-def test_folder_of_an_earlier_version_goes_on(
-    prill: Prill, server: MockServer, tmp_path: Path, more: dict[str, Any]
-) -> None:
-    write_trajectories(tmp_path / "t.jsonl", 3)
-    flags = ("--timeout", "30", "--judge.answer") if more else ()
-    words = ("batch", "write", "t.jsonl", "-o", "b", *judged(server), *flags)
-    written = prill(*words)
-    assert written.returncode == 0, written.stderr
-    manifest = tmp_path / "b" / "batch.json"
-    record = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps(record | {"judge": OLD | {"base_url": server.base_url} | more}))
-    again = prill(*words)
-    assert (again.returncode, "3 requests in 1 files" in again.stderr) == (0, True), again.stderr
-    assert json.loads(manifest.read_text())["judge"]["evaluator"] == "modular", "it stays as it was"
-    assert prill("batch", "submit", "b", "--wait", "--every", "1").returncode == 0
-    done = prill("batch", "collect", "b", "-o", "v.jsonl")
-    assert done.returncode in (0, 3), done.stderr
-    assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == 3
-
-
-def test_collect_takes_outputs_of_others(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+def test_collect_takes_outputs_of_others(prill: Prill, server: BatchServer, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 3)
     prill("batch", "write", "t.jsonl", "-o", "b", *judged(server))
     with (tmp_path / "out.jsonl").open("w") as file:
@@ -135,7 +105,9 @@ def test_collect_takes_outputs_of_others(prill: Prill, server: MockServer, tmp_p
     assert (tmp_path / "v.transcripts").is_dir()
 
 
-def test_options_of_a_batch_do_not_change(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+def test_options_of_a_batch_do_not_change(
+    prill: Prill, server: BatchServer, tmp_path: Path
+) -> None:
     write_trajectories(tmp_path / "t.jsonl", 3)
     assert (
         prill("batch", "write", "t.jsonl", "-o", "b", "--limit", "2", *judged(server)).returncode
@@ -234,23 +206,14 @@ def test_misuse_of_batch_is_one_error(
             "timeout: Expected `float`",
         ),
         (
-            lambda record: record | {"judge": OLD | {"evaluator": ["x"]}},
-            "batch.json: judge.evaluator: expected a string",
-        ),
-        (
-            lambda record: record | {"judge": OLD | {"model": 5}},
-            "batch.json: judge.model: expected a string, got 5",
-        ),
-        (lambda record: record | {"judge": OLD | {"timeout": "soon"}}, "timeout: Expected `float`"),
-        (
-            lambda record: record | {"judge": OLD | {"framse": "2"}},
-            "unknown options: framse",
+            lambda record: record | {"judge": {"model": record["judge"]["model"]}},
+            "batch.json: judge: expected",
         ),
     ],
 )
 def test_damaged_batch_is_one_clear_error(
     prill: Prill,
-    server: MockServer,
+    server: BatchServer,
     tmp_path: Path,
     change: Callable[[dict[str, Any]], object],
     words: str,
@@ -269,7 +232,7 @@ def test_damaged_batch_is_one_clear_error(
 
 def test_endpoint_without_batches_is_named(prill: Prill, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 1)
-    with MockServer(refuse_key=True) as closed:
+    with BatchServer(refuse_key=True) as closed:
         prill("batch", "write", "t.jsonl", "-o", "b", *judged(closed), "--api-key-env", "MY_KEY")
         done = prill("batch", "submit", "b", MY_KEY="sk-secret-7")
     gone = prill("batch", "submit", "b", MY_KEY="sk-secret-7")
@@ -280,7 +243,7 @@ def test_endpoint_without_batches_is_named(prill: Prill, tmp_path: Path) -> None
     )
 
 
-def test_waiting_outlasts_a_problem(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+def test_waiting_outlasts_a_problem(prill: Prill, server: BatchServer, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 3)
     for limit in ("1", "3"):
         prill("batch", "write", "t.jsonl", "-o", "b", "--limit", limit, *judged(server))
@@ -306,7 +269,7 @@ def test_waiting_outlasts_a_problem(prill: Prill, server: MockServer, tmp_path: 
 
 
 def test_problem_of_a_batch_costs_no_verdict(
-    prill: Prill, server: MockServer, tmp_path: Path
+    prill: Prill, server: BatchServer, tmp_path: Path
 ) -> None:
     write_trajectories(tmp_path / "t.jsonl", 3)
     prill("batch", "write", "t.jsonl", "-o", "b", "--limit", "1", *judged(server))
