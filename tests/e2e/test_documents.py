@@ -85,7 +85,6 @@ FACES = (
     "prill.papers",
     "prill.papers.bench",
     "prill.papers.mind2web.pages",
-    "prill.papers.step.airline.desk",
     "prill.papers.structured_reflection",
     "prill.policies",
     "prill.protocols",

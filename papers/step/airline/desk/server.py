@@ -1,31 +1,20 @@
-"""Serves the site, with the addresses that the original service used to choose, reset and grade
-scenarios (arXiv 2310.03720).
-
-    GET /get-random-scenario?task=TASK_X  {"id": …, "details": {…}}; &seed=7 fixes the scenario
-    GET /reset-scenario?scenario=ID       resets the scenario
-    GET /evaluate?scenario=ID             {"metrics": [{"task_completion": …, "%complete": …}, …]};
-                                          the last entry is the current state
-    GET /?scenario=ID                     the first page; a cookie keeps the scenario for the others
-
-Unlike the original's, the first three addresses require a token, so that agents cannot read the
-grading. Each function of a page answers a request and updates the state of its scenario.
+"""Serves the site of arXiv 2310.03720's AirlineCRM: `/?scenario=ID` is the first page, and a cookie
+keeps the scenario for the others. Each function of a page answers a request and updates the state
+of its scenario.
 """
 
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 from prill.papers.step.airline.desk.world import (
     CITIES,
     GENDERS,
     PASSENGER_LABELS,
-    SCENARIOS,
     TITLES,
     DeskState,
     Draft,
@@ -33,7 +22,6 @@ from prill.papers.step.airline.desk.world import (
     FlightBooking,
     Passenger,
     Payment,
-    Scenario,
     changed,
     flights,
     scenario,
@@ -290,8 +278,8 @@ def _listed(state: DeskState) -> tuple[tuple[Flight, ...], tuple[Flight, ...]]:
     if state.draft.trip is None:
         raise DeskRedirect("/flights")
     origin, destination, there, back = state.draft.trip
-    out = flights(origin, destination, there, state.seed)
-    return out, flights(destination, origin, back, state.seed)
+    out = flights(origin, destination, there)
+    return out, flights(destination, origin, back)
 
 
 def _entered_trip(request: DeskRequest) -> tuple[Flight, Flight, Passenger]:
@@ -379,93 +367,39 @@ _COOKIE = "scenario"
 
 
 class AirlineDesk(LocalSite):
-    """The running site: `with AirlineDesk() as airline: airline.url`, or `async with`.
-
-    Args:
-        port: The port. 0: a free one.
-        seed: Draws the bookings, flights and passengers.
-        token: The token that the service's three URLs require as `&token=`. None: drawn at random;
-            empty: no token is required, as in the original.
-
-    Raises:
-        UsageError: The port is invalid.
-    """
+    """The running site: `with AirlineDesk() as airline: airline.url`, or `async with`."""
 
     _what = "airline"
 
-    def __init__(self, *, port: int = 0, seed: int = 0, token: str | None = None) -> None:
-        super().__init__(port)
-        self.token = secrets.token_urlsafe(12) if token is None else token
-        self._seed = seed
-        self._random = Random(f"{seed} scenarios")
+    def __init__(self) -> None:
+        super().__init__(0)
         self._states: dict[str, DeskState] = {}
 
     @property
-    def environ(self) -> dict[str, str]:
-        """The site's address and the token of its service, as environment variables."""
-        return {"AIRLINE": self.url, "AIRLINE_TOKEN": self.token}
+    def is_open(self) -> bool:
+        """Whether the site is served."""
+        return bool(self._addresses)
 
     def state(self, scenario_id: str) -> DeskState:
-        """Returns the current state of a scenario.
-
-        Args:
-            scenario_id: Its id.
-
-        Returns:
-            The state.
-
-        Raises:
-            LookupError: There is no such scenario.
-        """
+        """Returns the current state of a scenario. Raises LookupError."""
         if scenario_id not in self._states:
-            self._states[scenario_id] = DeskState.of(self._scenario(scenario_id), self._seed)
+            self.reset(scenario_id)
         return self._states[scenario_id]
 
-    def _scenario(self, scenario_id: str) -> Scenario:
+    def reset(self, scenario_id: str) -> None:
+        """Puts a scenario in its initial state. Raises LookupError."""
         task, _, number = scenario_id.rpartition("-")
-        return scenario(task, int(number) if number.isdecimal() else -1, self._seed)
+        self._states[scenario_id] = DeskState.of(
+            scenario(task, int(number) if number.isdecimal() else -1)
+        )
 
     def _applications(self) -> Sequence[web.Application]:
         from aiohttp import web
 
         app = web.Application()
-        app.router.add_get("/get-random-scenario", self._service(self._draw))
-        app.router.add_get("/reset-scenario", self._service(self._reset))
-        app.router.add_get("/evaluate", self._service(self._evaluate))
         for method, path, page, form in ROUTES:
             app.router.add_route(method, path, self._handler(page, form))
         return (app,)
-
-    def _service(
-        self, answer: Callable[[web.Request], dict[str, Any]]
-    ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def handle(http: web.Request) -> web.Response:
-            from aiohttp import web
-
-            if self.token and not secrets.compare_digest(
-                http.query.get("token", "").encode(), self.token.encode()
-            ):
-                return web.json_response({"error": "wrong token"}, status=403)
-            try:
-                return web.json_response(answer(http))
-            except LookupError as problem:
-                return web.json_response({"error": str(problem.args[0])}, status=404)
-
-        return handle
-
-    def _draw(self, http: web.Request) -> dict[str, Any]:
-        task, seed = http.query.get("task", ""), http.query.get("seed", "")
-        number = int(seed) if seed.isdecimal() else self._random.randrange(SCENARIOS)
-        drawn = scenario(task, number, self._seed)
-        return {"id": drawn.id, "details": drawn.details}
-
-    def _reset(self, http: web.Request) -> dict[str, Any]:
-        wanted = http.query.get("scenario", "")
-        self._states[wanted] = DeskState.of(self._scenario(wanted), self._seed)
-        return {"id": wanted}
-
-    def _evaluate(self, http: web.Request) -> dict[str, Any]:
-        return {"metrics": self.state(http.query.get("scenario", "")).metrics}
 
     def _handler(self, page: _Page, form: _Page) -> Callable[..., Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:

@@ -1,8 +1,7 @@
-"""The airline's data, made from a seed: daily flights between cities, bookings, callers' requests;
-the progress in a scenario, and its solution.
+"""The airline's data: daily flights between cities, bookings, callers' requests; the progress in a
+scenario, and its solution.
 
-All persons, cards and flights are invented. No function reads the clock, so a seed gives the same
-data on every machine.
+All persons, cards and flights are invented, and the same on every machine.
 """
 
 from __future__ import annotations
@@ -99,13 +98,12 @@ class Scenario:
     details: dict[str, Any]
 
 
-def scenario(task: str, number: int, seed: int = 0) -> Scenario:
+def scenario(task: str, number: int) -> Scenario:
     """Makes one of the 20 scenarios of a task.
 
     Args:
         task: One of `TASKS`.
         number: From 0 to 19.
-        seed: Draws the bookings, flights and passengers.
 
     Returns:
         The scenario.
@@ -118,16 +116,16 @@ def scenario(task: str, number: int, seed: int = 0) -> Scenario:
             f"unknown scenario {number} of {task}; the tasks are {', '.join(TASKS)}, each "
             f"with 0 to {SCENARIOS - 1}"
         )
-    random = Random(f"{seed} {task} {number}")
-    booked = list(bookings(seed).values())
-    Random(f"{seed} {task}").shuffle(booked)
+    random = Random(f"0 {task} {number}")
+    booked = list(bookings().values())
+    Random(f"0 {task}").shuffle(booked)
     booking, details = booked[number], dict[str, Any]()
     if task in ("TASK_FIND_BOOKING", "TASK_CANCEL_FLIGHT", "TASK_UPDATE_PASSENGER_DETAILS"):
         details["confirmation-code"] = booking.code
     if task == "TASK_UPDATE_PASSENGER_DETAILS":
         details["passenger"] = _changes(random, booking.passenger)
     if task in ("TASK_FIND_FLIGHT", "TASK_BOOK_FLIGHT"):
-        outward, back = _trip(random, seed)
+        outward, back = _trip(random)
         details["flight"] = {
             "from": outward.origin,
             "to": outward.destination,
@@ -149,41 +147,41 @@ def scenario(task: str, number: int, seed: int = 0) -> Scenario:
     return Scenario(f"{task}-{number:02d}", task, details)
 
 
-def wanted_booking(details: dict[str, Any], code: str, seed: int = 0) -> FlightBooking:
+def wanted_booking(details: dict[str, Any], code: str) -> FlightBooking:
     """Returns the booking that the details of TASK_BOOK_FLIGHT request."""
     card = details["payment-details"]
     return FlightBooking(
         code,
-        *wanted_flights(details["flight"], seed),
+        *wanted_flights(details["flight"]),
         Passenger(**details["passenger"]),
         Payment(card["card-number"], card["expiry"], card["security_code"], card["name-on-card"]),
     )
 
 
-def wanted_flights(trip: dict[str, str], seed: int = 0) -> tuple[Flight, Flight]:
+def wanted_flights(trip: dict[str, str]) -> tuple[Flight, Flight]:
     """Returns the outbound and return flights that a scenario's details request."""
-    out = flights(trip["from"], trip["to"], trip["departure"], seed)
-    home = flights(trip["to"], trip["from"], trip["return"], seed)
+    out = flights(trip["from"], trip["to"], trip["departure"])
+    home = flights(trip["to"], trip["from"], trip["return"])
     return (
         next(each for each in out if each.departure == trip["outward-departure-time"]),
         next(each for each in home if each.arrival == trip["return-arrival-time"]),
     )
 
 
-def bookings(seed: int = 0) -> dict[str, FlightBooking]:
+def bookings() -> dict[str, FlightBooking]:
     """Returns the initial bookings by confirmation code."""
-    random, made = Random(f"{seed} bookings"), dict[str, FlightBooking]()
+    random, made = Random("0 bookings"), dict[str, FlightBooking]()
     while len(made) < _BOOKINGS:
         code = "".join(random.choices(_LETTERS, k=6))
         passenger = _passenger(random)
-        outward, back = _trip(random, seed)
+        outward, back = _trip(random)
         made[code] = FlightBooking(code, outward, back, passenger, _payment(random, passenger))
     return made
 
 
-def flights(origin: str, destination: str, day: str, seed: int = 0) -> tuple[Flight, ...]:
+def flights(origin: str, destination: str, day: str) -> tuple[Flight, ...]:
     """Returns the flights of a day, in order. No two of them depart or arrive at the same time."""
-    random = Random(f"{seed} {origin} {destination} {day}")
+    random = Random(f"0 {origin} {destination} {day}")
     starts = sorted(random.sample(range(5 * 60, 20 * 60, 25), _FLIGHTS))
     length = 80 + 5 * random.randrange(45)
     # Flight times differ by a few minutes, less than the gap between departures, so no two flights
@@ -222,13 +220,13 @@ def _changes(random: Random, passenger: Passenger) -> dict[str, str]:
     return found
 
 
-def _trip(random: Random, seed: int) -> tuple[Flight, Flight]:
+def _trip(random: Random) -> tuple[Flight, Flight]:
     origin, destination = random.sample(list(CITIES), 2)
     there = _FIRST + timedelta(days=random.randrange(120))
     back = there + timedelta(days=random.randrange(3, 15))
     return (
-        random.choice(flights(origin, destination, _written(there), seed)),
-        random.choice(flights(destination, origin, _written(back), seed)),
+        random.choice(flights(origin, destination, _written(there))),
+        random.choice(flights(destination, origin, _written(back))),
     )
 
 
@@ -277,19 +275,16 @@ class DeskState:
     """The state of one scenario. `seen` holds the shown pages: a type and a confirmation code."""
 
     scenario: Scenario
-    seed: int
     bookings: dict[str, FlightBooking]
     draft: Draft = field(default_factory=Draft)
     seen: set[tuple[str, str]] = field(default_factory=set)
-    reached: int = 0
-    metrics: list[dict[str, float]] = field(default_factory=list)
+    progress: float = 0.0  # the fraction of checkpoints reached; the last one that holds counts
+    done: bool = False
 
     @classmethod
-    def of(cls, scenario: Scenario, seed: int) -> DeskState:
+    def of(cls, scenario: Scenario) -> DeskState:
         """Returns the initial state of the scenario."""
-        state = cls(scenario, seed, bookings(seed))
-        state.measure()
-        return state
+        return cls(scenario, bookings())
 
     @property
     def next_code(self) -> str:
@@ -297,54 +292,41 @@ class DeskState:
         return f"N{len(self.bookings):05d}".translate(str.maketrans("0123456789", "ABCDEFGHJK"))
 
     def measure(self) -> None:
-        """Evaluates the checkpoints and records changes."""
+        """Evaluates the checkpoints."""
         checkpoints = state_checkpoints(self)
-        holding = [number for number, (_, holds) in enumerate(checkpoints, 1) if holds(self)]
-        self.reached = max([self.reached, *holding])
-        done = self.reached == len(checkpoints) and _as_wanted(self)
-        now = {"task_completion": float(done), "%complete": self.reached / len(checkpoints)}
-        if not self.metrics or self.metrics[-1] != now:
-            self.metrics.append(now)
+        reached = max((n for n, holds in enumerate(checkpoints, 1) if holds(self)), default=0)
+        self.progress = max(self.progress, reached / len(checkpoints))
+        self.done = self.progress == 1 and _as_wanted(self)
 
 
-Checkpoint = tuple[str, Callable[[DeskState], bool]]
+Checkpoint = Callable[[DeskState], bool]
 
 
 def state_checkpoints(state: DeskState) -> tuple[Checkpoint, ...]:
-    """Returns the checkpoints of a state in order, with descriptions."""
+    """Returns the checkpoints of a state in order."""
     details = state.scenario.details
     code = details.get("confirmation-code", "")
-    opened: Checkpoint = ("the booking is open", lambda s: ("booking", code) in s.seen)
+
+    def seen(kind: str, code: str = code) -> Checkpoint:
+        return lambda s: (kind, code) in s.seen
+
     match state.scenario.task:
         case "TASK_FIND_BOOKING":
-            return ("the form is open", lambda s: ("find", "") in s.seen), opened
+            return seen("find", ""), seen("booking")
         case "TASK_CANCEL_FLIGHT":
-            return (
-                opened,
-                ("the dialog is open", lambda s: ("cancel", code) in s.seen),
-                ("the booking is cancelled", lambda s: s.bookings[code].cancelled),
-            )
+            return seen("booking"), seen("cancel"), lambda s: s.bookings[code].cancelled
         case "TASK_FIND_FLIGHT":
             return _search(details)
         case "TASK_UPDATE_PASSENGER_DETAILS":
             fields = details["passenger"]
-            return (
-                opened,
-                ("the passenger's form is open", lambda s: ("passenger", code) in s.seen),
-                *(
-                    (f"{n} of {len(fields)} fields are right", _fields_right(code, fields, n))
-                    for n in range(1, len(fields) + 1)
-                ),
-            )
+            right = (_fields_right(code, fields, n) for n in range(1, len(fields) + 1))
+            return seen("booking"), seen("passenger"), *right
         case _:
             return (
                 *_search(details),
-                ("checkout has begun", lambda s: s.draft.begun and _chosen(s.draft, details) == 2),
-                (
-                    "the passenger is entered",
-                    lambda s: _chosen(s.draft, details) == 2 and _passenger_right(s, details),
-                ),
-                ("the flight is booked", lambda s: _as_wanted(s)),
+                lambda s: s.draft.begun and _chosen(s.draft, details) == 2,
+                lambda s: _chosen(s.draft, details) == 2 and _passenger_right(s, details),
+                _as_wanted,
             )
 
 
@@ -352,9 +334,9 @@ def _search(details: dict[str, Any]) -> tuple[Checkpoint, ...]:
     trip = details["flight"]
     wanted = (trip["from"], trip["to"], trip["departure"], trip["return"])
     return (
-        ("the flights are listed", lambda s: s.draft.trip == wanted),
-        ("one of the two flights is chosen", lambda s: _chosen(s.draft, details) >= 1),
-        ("both flights are chosen", lambda s: _chosen(s.draft, details) == 2),
+        lambda s: s.draft.trip == wanted,
+        lambda s: _chosen(s.draft, details) >= 1,
+        lambda s: _chosen(s.draft, details) == 2,
     )
 
 
@@ -381,7 +363,7 @@ def _passenger_right(state: DeskState, details: dict[str, Any]) -> bool:
 
 def _as_wanted(state: DeskState) -> bool:
     """Returns whether the bookings are the initial ones changed exactly as the caller wants."""
-    wanted, details = bookings(state.seed), state.scenario.details
+    wanted, details = bookings(), state.scenario.details
     code = details.get("confirmation-code", "")
     match state.scenario.task:
         case "TASK_CANCEL_FLIGHT":
@@ -392,20 +374,19 @@ def _as_wanted(state: DeskState) -> bool:
             )
         case "TASK_BOOK_FLIGHT":
             new = next((each for each in state.bookings if each not in wanted), "")
-            wanted[new] = wanted_booking(details, new, state.seed)
+            wanted[new] = wanted_booking(details, new)
     return state.bookings == wanted
 
 
 _MENUS = ("title", "gender")
 
 
-def solution(task: str, number: int, seed: int = 0) -> tuple[str, ...]:
+def solution(task: str, number: int) -> tuple[str, ...]:
     """Returns the shortest sequence of actions that solves a scenario from the first page.
 
     Args:
         task: One of `TASKS`.
         number: From 0 to 19.
-        seed: The seed of the scenario.
 
     Returns:
         The actions as text.
@@ -413,10 +394,10 @@ def solution(task: str, number: int, seed: int = 0) -> tuple[str, ...]:
     Raises:
         LookupError: There is no such task or number.
     """
-    details, lines = scenario(task, number, seed).details, list[str]()
+    details, lines = scenario(task, number).details, list[str]()
     values = {**details, **details.get("flight", {}), **details.get("payment-details", {})}
     if "flight" in details:
-        outward, back = wanted_flights(details["flight"], seed)
+        outward, back = wanted_flights(details["flight"])
         values |= {"outward": outward.row, "back": back.row}
     for part in _DATA["solutions"][task]:
         if part == "passenger":
