@@ -35,7 +35,7 @@ train_ranker() {
   local models=$out/seed$1
   [ -d "$models/untrained" ] || "$python" "$here/small_ranker.py" "$out/train/trajectories.jsonl" "$models/untrained" --seed "$1"
   "$prill" train ranker "$out/train/trajectories.jsonl" -o "$models/ranker" --preset small-ranker --model "$models/untrained" \
-    --seed "$1" --max-length 96 --learning-rate 1e-3 --steps "${RANKER_STEPS:-600}"
+    --seed "$1" --max-length 96 --learning-rate "${RANKER_RATE:-1e-3}" --steps "${RANKER_STEPS:-600}" ${RANKER_BATCH:+--batch "$RANKER_BATCH"}
   "$prill" papers rank "$out/$split/trajectories.jsonl" --ranker "$models/ranker" -o "$models/$split.json"
 }
 
