@@ -22,7 +22,7 @@ from prill.evaluators.metrics import choose_method, intervals, ratio_of_rows, wi
 from prill.io.kinds import LABELS, TRAJECTORIES
 from prill.io.store import read_labels, read_trajectories
 from prill.papers.bench.papers import ALL, Benchmark, Column, Paper, Theirs, list_tasks, theirs
-from prill.papers.replies import ReplyFigures
+from prill.papers.replies import ReplyCounts
 from prill.papers.structured_reflection.agent import planning_calls
 from prill.refine.outcomes import TaskResult, read_results
 from prill.refine.trials import more_than_lost, paired_t
@@ -31,7 +31,6 @@ from prill.types import Trajectory, Usage
 FORMAT = "prill bench 1"
 # The action counts for which SteP (arXiv 2310.03720) compares the tokens of attempts.
 LENGTHS = (5, 15)
-_NO_REPLIES = ReplyFigures()
 Missing = Literal["undecided", "broke off", "could not begin", "no lesson"]
 Method = Literal["bootstrap", "t", "wilson over seeds", "wilson over clusters"]
 # MiniWoB++'s oracle notes the page's reward in this form.
@@ -66,7 +65,7 @@ class BenchTrial:
     progress: float | None = None
     actions: int = 0
     usage: Usage = field(default_factory=Usage)
-    replies: ReplyFigures = _NO_REPLIES
+    replies: ReplyCounts = field(default_factory=ReplyCounts)
     planned: int | None = None
 
 
@@ -124,7 +123,7 @@ class BenchRow:
     usd: float | None
     full: float | None = None
     progress: float | None = None
-    replies: ReplyFigures = _NO_REPLIES
+    replies: ReplyCounts = field(default_factory=ReplyCounts)
     theirs: tuple[Theirs | None, ...] = ()
 
 
@@ -479,14 +478,14 @@ class _Recorded:
     cluster: str
     site: str = "none"
     actions: int = 0
-    replies: ReplyFigures = _NO_REPLIES
+    replies: ReplyCounts = field(default_factory=ReplyCounts)
     planned: int | None = None
 
     @classmethod
     def of(cls, item: Trajectory) -> _Recorded:
         # The final action does not change the environment.
         actions = sum(not step.action.is_final for step in item.steps)
-        replies = ReplyFigures.recorded(item.metadata)
+        replies = ReplyCounts.recorded(item.metadata)
         site, planned = item.task.site or "none", planning_calls(item) or None
         return cls(get_template(item), site, actions, replies, planned)
 
@@ -601,7 +600,7 @@ def _row(
         usd=usage.usd / len(trials) if trials and usage.usd is not None else None,
         full=full_share(runs, counts[-1]),
         progress=mean_progress(runs, counts[-1]),
-        replies=sum((trial.replies for trial in trials), start=_NO_REPLIES),
+        replies=sum((trial.replies for trial in trials), start=ReplyCounts()),
         theirs=() if paper is None else theirs(paper, category or name, tasks),
     )
 

@@ -33,14 +33,13 @@ from prill.papers.mind2web.pages.state import (
     format_conversation,
     read_state,
 )
-from prill.papers.replies import ReplyFigures
+from prill.papers.replies import ReplyCounts
 from prill.types import Trajectory, Usage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FORMAT = "prill bench mind2web 1"
-_NO_REPLIES = ReplyFigures()
 RECALLS = (1, 5, 10, 20, 50)
 Counting = Literal["mt-mind2web", "mind2web", "micro"]
 # The metrics that each paper prints, in the paper's order.
@@ -74,7 +73,7 @@ class PlayedTurn:
     scores: tuple[StepScore, ...] | None
     seed: int = 0
     usage: Usage = field(default_factory=Usage)
-    replies: ReplyFigures = _NO_REPLIES
+    replies: ReplyCounts = field(default_factory=ReplyCounts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +94,7 @@ class Figures:
     turns: int
     steps: int
     missing: int = 0
-    replies: ReplyFigures = _NO_REPLIES
+    replies: ReplyCounts = field(default_factory=ReplyCounts)
     figures: Mapping[Counting, Mapping[str, StepFigure]]
 
 
@@ -235,7 +234,7 @@ def played_turn(
         The turn with a score for each recorded step. A step that the agent did not take is wrong;
         an episode with an error has no scores (None).
     """
-    usage, replies = _usage(episode), ReplyFigures.recorded(episode.metadata)
+    usage, replies = _usage(episode), ReplyCounts.recorded(episode.metadata)
     if episode.error is not None:
         return PlayedTurn(turn, None, seed, usage, replies)
     done = [step.action for step in episode.steps]
@@ -265,7 +264,7 @@ def compute_figures(played: Iterable[PlayedTurn], name: str = "all") -> Figures:
         turns=len(known),
         steps=sum(len(one.scores or ()) for one in known),
         missing=len(every) - len(known),
-        replies=sum((one.replies for one in every), start=_NO_REPLIES),
+        replies=sum((one.replies for one in every), start=ReplyCounts()),
         figures=_figures(rows),
     )
 

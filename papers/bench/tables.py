@@ -30,7 +30,7 @@ from prill.papers.bench.mind2web import (
     TheirRow,
 )
 from prill.papers.bench.papers import Column, Theirs
-from prill.papers.replies import ReplyFigures, read_toml
+from prill.papers.replies import ReplyCounts, read_toml
 from prill.runs.rollout.episodes import settings_text
 from prill.ui.report.lines import PlotLine, PlotPoint, line_chart, row_chart
 
@@ -233,7 +233,7 @@ def _settings(bench: Bench | RecordedBench) -> Iterator[str]:
 def _unreadable(bench: Bench | RecordedBench) -> Iterator[str]:
     """Yields the number of unreadable replies and the first of them, if the agent counts them."""
     rows = [bench.overall] if isinstance(bench, Bench) else [split.all for split in bench.splits]
-    replies = sum((row.replies for row in rows), start=ReplyFigures())
+    replies = sum((row.replies for row in rows), start=ReplyCounts())
     if not replies.calls:
         return
     text = f"Unreadable replies: {count_cell(replies)}; none is taken for an action."
@@ -244,7 +244,7 @@ def _unreadable(bench: Bench | RecordedBench) -> Iterator[str]:
     yield text
 
 
-def count_cell(replies: ReplyFigures) -> str:
+def count_cell(replies: ReplyCounts) -> str:
     """Formats counts as `3 of 120 (2.5%)`. Returns a dash if no reply was read."""
     return (
         f"{replies.unreadable} of {replies.calls} ({replies.unreadable / replies.calls:.1%})"
