@@ -372,15 +372,7 @@ def _success_tokens(runs: Sequence[BenchRun]) -> SuccessTokens:
 
 
 def solved(run: BenchRun, trials: int) -> bool | None:
-    """Returns whether one of the first trials succeeded.
-
-    Args:
-        run: The run.
-        trials: How many of its trials count.
-
-    Returns:
-        True or False if it is known; False only if every trial failed. None otherwise.
-    """
+    """Returns whether one of the first trials succeeded. None if that is not known."""
     first = run.trials[:trials]
     if any(trial.success for trial in first):
         return True
@@ -391,15 +383,7 @@ def solved(run: BenchRun, trials: int) -> bool | None:
 
 
 def compute_share(runs: Sequence[BenchRun], trials: int) -> BenchShare:
-    """Computes the success rate within the first trials. Every task has the same weight.
-
-    Args:
-        runs: The runs.
-        trials: How many trials of each run count.
-
-    Returns:
-        The rate and its 95 % interval, in [0, 1]; the rate is None where no run has an outcome.
-    """
+    """Computes the success rate within the first trials. Every task has the same weight."""
     outcomes: dict[tuple[str, str], list[bool]] = defaultdict(list)
     for run in runs:
         if (success := solved(run, trials)) is not None:

@@ -61,14 +61,7 @@ def write_bench(folder: Path, bench: Bench | RecordedBench) -> None:
 
 
 def bench_text(bench: Bench | RecordedBench) -> str:
-    """Formats the figures as Markdown: a summary of the run, reading notes, and the tables.
-
-    Args:
-        bench: The figures.
-
-    Returns:
-        The Markdown text.
-    """
+    """Formats the figures as Markdown: a summary of the run, reading notes, and the tables."""
     if isinstance(bench, RecordedBench):
         return _recorded_text(bench)
     texts = wording()
@@ -182,14 +175,7 @@ def summary_text(bench: Bench | RecordedBench) -> str:
 
 
 def bench_picture(bench: Bench | RecordedBench) -> str:
-    """Draws success by category with 95 % intervals, and the published figures.
-
-    Args:
-        bench: The figures.
-
-    Returns:
-        The picture as SVG text.
-    """
+    """Draws success by category with 95 % intervals, and the published figures, as SVG."""
     if isinstance(bench, RecordedBench):
         return _recorded_picture(bench)
     rows = [(section, row) for section in bench.sections for row in section.categories]

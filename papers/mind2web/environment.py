@@ -164,9 +164,6 @@ class Mind2Web:
 
     The record keeps the part of each page around the best 50 candidates. It keeps only the actions
     of earlier turns.
-
-    Args:
-        spec: The options.
     """
 
     def __init__(
@@ -187,19 +184,7 @@ class Mind2Web:
         self._at = 0
 
     async def task(self, name: str, seed: int = 0) -> Task:
-        """Makes the task of a recorded turn.
-
-        Args:
-            name: The turn's id.
-            seed: Has no effect.
-
-        Returns:
-            The task.
-
-        Raises:
-            UsageError: There is no such turn.
-            EnvironmentFailedError: The recording cannot be read.
-        """
+        """Makes the task of a recorded turn. Raises UsageError and EnvironmentFailedError."""
         await self._take(name)
         assert self._turn is not None
         return self._turn.task
@@ -248,14 +233,7 @@ class Mind2Web:
         return replace(trajectory, task=task, steps=steps, final=final, metadata=metadata)
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
-        """Labels an episode. It is a success if every step matches the recording.
-
-        Args:
-            trajectory: The episode that was just played.
-
-        Returns:
-            The label, with a label for each of the agent's steps.
-        """
+        """Labels the last episode and its steps. In a success every step matches the recording."""
         assert self._turn is not None
         if trajectory.error is not None:
             return broken_label(trajectory)

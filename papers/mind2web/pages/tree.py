@@ -54,26 +54,14 @@ class CandidateChoice:
 
 @dataclass(frozen=True, slots=True)
 class CandidateView:
-    """A page cut around candidates.
-
-    Args:
-        text: The page's text.
-        choices: The candidates in document order. With short ids, choice k is printed as `id=k`.
-    """
+    """A page cut around candidates, in document order. Choice k is printed as `id=k`."""
 
     text: str
     choices: tuple[CandidateChoice, ...]
 
 
 class RecordedPage:
-    """A parsed page of `cleaned_html`.
-
-    Args:
-        html: The page.
-
-    Raises:
-        InputError: The text is not a page of this form.
-    """
+    """A parsed page of `cleaned_html`. Raises InputError for other text."""
 
     def __init__(self, html: str) -> None:
         # Nodes are numbered in document order, so that a subtree is a range and no function is
@@ -95,15 +83,9 @@ class RecordedPage:
     def view(
         self, candidates: Collection[str], *, brackets: Brackets = "round", ids: Ids = "short"
     ) -> CandidateView:
-        """Cuts the page around candidates.
+        """Cuts the page around candidates. Ids that it does not have are ignored.
 
-        Args:
-            candidates: Their node ids. Ids that the page does not have are ignored.
-            brackets: How elements are bracketed.
-            ids: `short` numbers the candidates from 0, `original` keeps their node ids.
-
-        Returns:
-            The text, and the candidates in the order of the document.
+        `short` ids number the candidates from 0, `original` keeps their node ids.
         """
         nodes = {node for id in candidates if (node := self._nodes.get(id)) is not None}
         cut = self._pruned(nodes)
@@ -124,16 +106,9 @@ class RecordedPage:
         return CandidateView(text, tuple(choices))
 
     def candidate_text(self, id: str) -> str:
-        """Returns the text of a candidate that a ranker reads.
+        """Returns the text of a candidate that a ranker reads. Raises KeyError for an unknown id.
 
-        Args:
-            id: The candidate's node id.
-
-        Returns:
-            Two lines: the text of its ancestors (the last 50 words) and its own (the first 100).
-
-        Raises:
-            KeyError: No node has that id.
+        It has two lines: the ancestors' text (the last 50 words), and its own (the first 100).
         """
         node = self._nodes[id]
         cut = self._pruned({node})

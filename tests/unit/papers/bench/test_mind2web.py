@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from prill.papers.bench import paper_names, read_paper
 from prill.papers.bench.mind2web import (
     PlayedTurn,
     RecordedTurn,
@@ -16,6 +15,7 @@ from prill.papers.bench.mind2web import (
     played_turn,
     recorded_bench,
 )
+from prill.papers.bench.papers import paper_names, read_paper
 from prill.papers.bench.tables import bench_picture, bench_text
 from prill.papers.mind2web.pages.state import (
     Marking,
