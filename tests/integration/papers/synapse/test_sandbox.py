@@ -77,13 +77,13 @@ def test_a_forged_answer_comes_to_nothing(answer: bytes) -> None:
 )
 def test_forged_calls_come_to_nothing(calls: list[object]) -> None:
     with pytest.raises(CodeFailedError):
-        _calls({"calls": calls})
+        _calls(_record(json.dumps({"calls": calls}).encode(), 0))
 
 
 @pytest.mark.parametrize("places", [[9], [-1], [True], ["1"], [1.0], [[]], [1] * 1001])
 def test_forged_places_come_to_nothing(places: list[object]) -> None:
     with pytest.raises(CodeFailedError):
-        _places({"places": places}, 9)
+        _places(_record(json.dumps({"places": places}).encode(), 0), 9)
 
 
 @pytest.mark.parametrize(
