@@ -184,17 +184,12 @@ def load_pretrained(folder: Path, family: Any, **options: Any) -> tuple[Any, Any
 
 @cache
 def _encoder(folder: Path) -> tuple[Any, Any]:
-    transformers = import_transformers()
-    from prill.models.local.weights import error_cause, library_errors
+    from prill.models.local.weights import model_failures
 
     if not (folder / "config.json").is_file():
         raise UsageError(f"{folder}: not a sentence encoder for transformers (no config.json)")
-    try:
-        return load_pretrained(folder, transformers.AutoModel)
-    except library_errors() as error:
-        raise UsageError(
-            f"{folder}: the sentence encoder cannot be loaded: {error_cause(error)}"
-        ) from None
+    with model_failures(f"{folder}: the sentence encoder cannot be loaded"):
+        return load_pretrained(folder, import_transformers().AutoModel)
 
 
 def _minilm() -> Path:

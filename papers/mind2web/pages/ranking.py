@@ -33,7 +33,13 @@ from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
 from prill.models.local.weights import folder_hash, model_failures
 from prill.models.prompts import content_hash
-from prill.papers.embedders import import_transformers, load_pretrained, make_embedder
+from prill.papers.embedders import (
+    Embedder,
+    Fitted,
+    import_transformers,
+    load_pretrained,
+    make_embedder,
+)
 from prill.papers.mind2web.format import SUFFIX, load
 from prill.papers.mind2web.pages.state import read_state, sample_ids, with_scores
 from prill.papers.mind2web.pages.tree import RecordedPage, ranker_query
@@ -92,17 +98,10 @@ def bm25(query: str, texts: Sequence[str]) -> list[float]:
     return scores
 
 
-class _Embeds(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    async def embed(self, texts: Sequence[str]) -> Any: ...
-
-
 class ByEmbedding:
     """Ranks by the cosine similarity of query and candidate vectors."""
 
-    def __init__(self, embedder: _Embeds) -> None:
+    def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
 
     @property
@@ -112,8 +111,8 @@ class ByEmbedding:
 
     async def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
         """Returns the scores. An embedder that needs fitting is fitted to this page."""
-        if callable(fit := getattr(self.embedder, "fit", None)):
-            fit([query, *texts])
+        if isinstance(self.embedder, Fitted):
+            self.embedder.fit([query, *texts])
         rows = await self.embedder.embed([query, *texts])
         return [float(one) for one in rows[1:] @ rows[0]]
 
