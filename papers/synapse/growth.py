@@ -114,12 +114,12 @@ async def _extended(
     memory: ExemplarMemory, found: Sequence[Exemplar], per_task: int, left_out: Counter[str]
 ) -> ExemplarMemory:
     """Returns the memory with those exemplars that are not duplicates."""
-    everything = memory.with_more(found)
+    everything = memory.with_exemplars([*memory.exemplars, *found])
     rows = await everything.vectors()
     of_task = Counter(exemplar.name for exemplar in memory.exemplars if exemplar.steps)
     sources = {exemplar.source for exemplar in memory.exemplars if exemplar.source}
     selected = {i for i, exemplar in enumerate(memory.exemplars) if exemplar.steps and exemplar.key}
-    added = list[int]()
+    added = list[Exemplar]()
     for i, exemplar in enumerate(found, len(memory.exemplars)):
         twins = (j for j in selected if _first(everything.exemplars[j]) == _first(exemplar))
         if exemplar.source in sources:
@@ -129,10 +129,10 @@ async def _extended(
         elif of_task[exemplar.name] >= per_task:
             left_out["beyond the most of its task"] += 1
         else:
-            added.append(i)
+            added.append(exemplar)
             selected.add(i)
             of_task[exemplar.name] += 1
-    return await everything.only([*range(len(memory.exemplars)), *added])
+    return memory.with_exemplars([*memory.exemplars, *added])
 
 
 def _first(exemplar: Exemplar) -> str:

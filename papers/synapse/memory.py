@@ -13,7 +13,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -26,7 +25,7 @@ from prill.errors import UsageError
 from prill.io.checksums import Checksums
 from prill.io.outputs import make_folder, write_output
 from prill.models.prompts import content_hash
-from prill.papers.embedders import Embedder, Fitted
+from prill.papers.embedders import CachedEmbedder, Embedder, Fitted, own_embedder
 
 if TYPE_CHECKING:
     from prill.papers.embedders import Vectors
@@ -125,10 +124,11 @@ class ExemplarMemory:
     ) -> None:
         self.exemplars = tuple(exemplars)
         self.abstractions = dict(abstractions or {})
-        # A fitted embedder is fitted to these keys only. If it were shared, another memory would
-        # change its vectors.
-        self.embedder = deepcopy(embedder) if isinstance(embedder, Fitted) else embedder
+        self.embedder = own_embedder(embedder)
         self._vectors = vectors
+        if vectors is not None and isinstance(self.embedder, CachedEmbedder):
+            keys = (exemplar.key for exemplar in self.exemplars)
+            self.embedder.known.update(zip(keys, vectors, strict=True))
 
     @property
     def hash(self) -> str:
@@ -155,59 +155,23 @@ class ExemplarMemory:
 
     async def vectors(self) -> Vectors:
         """Returns a row for each exemplar. Known rows are not embedded again."""
-        import numpy as np
-
-        known = self._vectors
-        if known is None or len(known) < len(self.exemplars):
-            keys = [
-                exemplar.key for exemplar in self.exemplars[0 if known is None else len(known) :]
-            ]
+        if self._vectors is None:
+            keys = [exemplar.key for exemplar in self.exemplars]
             if isinstance(self.embedder, Fitted):
                 self.embedder.fit(keys)
-            new = await self.embedder.embed(keys) if keys else np.zeros((0, 0), np.float32)
-            if known is None or not len(known):
-                self._vectors = new
-            elif known.shape[1] == new.shape[1]:
-                self._vectors = np.concatenate([known, new])
-            else:
-                raise self._mixed(new.shape[1])
-        assert self._vectors is not None
+            self._vectors = await self.embedder.embed(keys)
         return self._vectors
 
-    def with_more(self, exemplars: Sequence[Exemplar]) -> ExemplarMemory:
-        """Returns a memory with additional exemplars. This memory is not changed.
+    def with_exemplars(self, exemplars: Sequence[Exemplar]) -> ExemplarMemory:
+        """Returns a memory of other exemplars. This memory is not changed.
 
         Args:
-            exemplars: The new exemplars.
+            exemplars: The exemplars. The vectors of known keys are reused.
 
         Returns:
-            The larger memory.
+            The other memory.
         """
-        # a fitted embedder changes with every text
-        vectors = None if isinstance(self.embedder, Fitted) else self._vectors
-        return ExemplarMemory(
-            [*self.exemplars, *exemplars],
-            self.abstractions,
-            embedder=self.embedder,
-            vectors=vectors,
-        )
-
-    async def only(self, places: Sequence[int]) -> ExemplarMemory:
-        """Returns a memory with the selected exemplars. This memory is not changed.
-
-        Args:
-            places: Their positions, from 0.
-
-        Returns:
-            The smaller memory.
-        """
-        vectors = None if isinstance(self.embedder, Fitted) else (await self.vectors())[places]
-        return ExemplarMemory(
-            [self.exemplars[i] for i in places],
-            self.abstractions,
-            embedder=self.embedder,
-            vectors=vectors,
-        )
+        return ExemplarMemory(exemplars, self.abstractions, embedder=self.embedder)
 
     async def distances(self, text: str) -> list[float]:
         """Returns the distance of each key to a text.
@@ -225,16 +189,12 @@ class ExemplarMemory:
         rows = await self.vectors()
         query = (await self.embedder.embed([text]))[0]
         if rows.shape[1] != len(query):
-            raise self._mixed(len(query))
+            raise UsageError(
+                f"{self.embedder.name} gave a vector of {len(query)} numbers, and the memory's "
+                f"have {rows.shape[1]}: make the memory again with it"
+            )
         found: list[float] = np.linalg.norm(rows - query, axis=1).tolist()
         return found
-
-    def _mixed(self, numbers: int) -> UsageError:
-        size = 0 if self._vectors is None else self._vectors.shape[1]
-        return UsageError(
-            f"{self.embedder.name} gave a vector of {numbers} numbers, and the memory's have "
-            f"{size}: make the memory again with it"
-        )
 
     async def nearest(self, text: str, most: int = NEIGHBOURS) -> list[tuple[float, Exemplar]]:
         """Returns the exemplars whose keys are nearest to a text.

@@ -27,7 +27,7 @@ from msgspec import Meta
 
 from prill.errors import UnparsableError, UsageError
 from prill.models.prompts import clean, content_hash, load_prompt
-from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder
+from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder, own_embedder
 from prill.papers.mind2web.mindact.forms import (
     PACKAGE,
     Form,
@@ -240,7 +240,7 @@ class MindAct(PaperAgent):
             "none" if self._rewrites else spec.history,
             spec.snippets,
             spec.history_order,
-            make_embedder(spec.embedder, base_url=spec.embedder_url),
+            own_embedder(make_embedder(spec.embedder, base_url=spec.embedder_url)),
             self._describe if spec.match_pages else None,
         )
         self._prompt = content_hash(*prompt_texts())
