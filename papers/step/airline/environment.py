@@ -67,7 +67,6 @@ class Airline:
         self._owns_browser = browser is None
         hooks = Hooks(real_url=self._real, public_url=self._public)
         self._environment = BrowserEnvironment(images, spec, browser=self._browser, hooks=hooks)
-        self._scenario = ""
         self._left = 0
 
     @staticmethod
@@ -103,11 +102,10 @@ class Airline:
             raise UsageError(
                 f"task {task.id!r}: its start_url has no scenario: {PUBLIC}/?scenario=…"
             )
-        self._scenario = named[0]
         name = task.id.removeprefix("airline/").partition("?")[0]
         self._left = LIMITS.get(name, max(LIMITS.values()))
         try:
-            self._desk.reset(self._scenario)
+            self._desk.reset(named[0])
         except LookupError as problem:
             raise UsageError(f"task {task.id!r}: {problem.args[0]}") from None
         if not self._desk.is_open:
@@ -119,7 +117,7 @@ class Airline:
         observation, done = await self._environment.step(action)
         self._left -= 1
         used_up = self._spec.limited and self._left <= 0
-        return observation, done or used_up or self._desk.state(self._scenario).done
+        return observation, done or used_up or self._desk.state.done
 
     async def locate(self, action: Action) -> Action:
         """Returns the action with its element's line and its position in the window."""
@@ -129,7 +127,7 @@ class Airline:
         """Labels the episode, with the progress as note."""
         if trajectory.error is not None:
             return broken_label(trajectory)
-        now = self._desk.state(self._scenario)
+        now = self._desk.state
         note = f"progress {now.progress:.2f}"
         return LabelRecord(id=trajectory.id, success=now.done, source="oracle", note=note)
 

@@ -1,6 +1,5 @@
-"""Serves the site of arXiv 2310.03720's AirlineCRM: `/?scenario=ID` is the first page, and a cookie
-keeps the scenario for the others. Each function of a page answers a request and updates the state
-of its scenario.
+"""Serves the site of arXiv 2310.03720's AirlineCRM. Each function of a page answers a request and
+updates the state of the scenario.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from prill.papers.step.airline.desk.world import (
     CITIES,
     GENDERS,
     PASSENGER_LABELS,
+    TASKS,
     TITLES,
     DeskState,
     Draft,
@@ -363,35 +363,24 @@ def _page(title: str, wrong: str = "", *, template: str = "page.html", **values:
     return render(f"papers/step/airline/desk/{template}", **{**known, **values})
 
 
-_COOKIE = "scenario"
-
-
 class AirlineDesk(LocalSite):
-    """The running site: `with AirlineDesk() as airline: airline.url`, or `async with`."""
+    """The running site of one scenario: `with AirlineDesk() as airline: airline.url`."""
 
     _what = "airline"
 
     def __init__(self) -> None:
         super().__init__(0)
-        self._states: dict[str, DeskState] = {}
+        self.reset(f"{TASKS[0]}-00")
 
     @property
     def is_open(self) -> bool:
         """Whether the site is served."""
         return bool(self._addresses)
 
-    def state(self, scenario_id: str) -> DeskState:
-        """Returns the current state of a scenario. Raises LookupError."""
-        if scenario_id not in self._states:
-            self.reset(scenario_id)
-        return self._states[scenario_id]
-
     def reset(self, scenario_id: str) -> None:
-        """Puts a scenario in its initial state. Raises LookupError."""
+        """Puts the site in the initial state of a scenario. Raises LookupError."""
         task, _, number = scenario_id.rpartition("-")
-        self._states[scenario_id] = DeskState.of(
-            scenario(task, int(number) if number.isdecimal() else -1)
-        )
+        self.state = DeskState(scenario(task, int(number) if number.isdecimal() else -1))
 
     def _applications(self) -> Sequence[web.Application]:
         from aiohttp import web
@@ -405,15 +394,9 @@ class AirlineDesk(LocalSite):
         async def handle(http: web.Request) -> web.Response:
             from aiohttp import web
 
-            chosen = http.query.get("scenario") or http.cookies.get(_COOKIE, "")
-            try:
-                state = self.state(chosen)
-            except LookupError as problem:
-                return web.Response(status=404, text=f"Open /?scenario=ID first: {problem.args[0]}")
             given = [*http.query.items(), *(await http.post()).items()]
             fields = {name: value for name, value in given if isinstance(value, str)}
-            fields.pop("scenario", None)
-            request = DeskRequest(state, fields, http.match_info.get("code", ""))
+            request = DeskRequest(self.state, fields, http.match_info.get("code", ""))
             status, headers, body = 200, {}, ""
             try:
                 try:
@@ -424,11 +407,7 @@ class AirlineDesk(LocalSite):
                 status, headers = 303, {"Location": str(other)}
             except LookupError:
                 status, body = 404, _page("There is no such page", home=True)
-            state.measure()
-            response = web.Response(
-                text=body, status=status, headers=headers, content_type="text/html"
-            )
-            response.set_cookie(_COOKIE, chosen, path="/", httponly=True, samesite="Lax")
-            return response
+            request.state.measure()
+            return web.Response(text=body, status=status, headers=headers, content_type="text/html")
 
         return handle

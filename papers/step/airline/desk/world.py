@@ -275,16 +275,11 @@ class DeskState:
     """The state of one scenario. `seen` holds the shown pages: a type and a confirmation code."""
 
     scenario: Scenario
-    bookings: dict[str, FlightBooking]
+    bookings: dict[str, FlightBooking] = field(default_factory=bookings)
     draft: Draft = field(default_factory=Draft)
     seen: set[tuple[str, str]] = field(default_factory=set)
     progress: float = 0.0  # the fraction of checkpoints reached; the last one that holds counts
     done: bool = False
-
-    @classmethod
-    def of(cls, scenario: Scenario) -> DeskState:
-        """Returns the initial state of the scenario."""
-        return cls(scenario, bookings())
 
     @property
     def next_code(self) -> str:
