@@ -111,15 +111,12 @@ def own_embedder(embedder: Embedder) -> Embedder:
     return embedder if isinstance(embedder, CachedEmbedder) else CachedEmbedder(embedder)
 
 
-def make_embedder(
-    name: str, *, base_url: str | None = None, api_key_env: str = "OPENAI_API_KEY"
-) -> Embedder:
+def make_embedder(name: str, *, base_url: str | None = None) -> Embedder:
     """Makes a text embedder by name. It loads its model with the first text.
 
     Args:
         name: `tfidf`, `minilm`, `local:DIR` (a sentence encoder), or a model at an endpoint.
         base_url: The endpoint. None: `$OPENAI_BASE_URL`, else OpenAI.
-        api_key_env: The environment variable that holds the endpoint's key.
 
     Returns:
         The embedder.
@@ -128,7 +125,7 @@ def make_embedder(
         return TfidfEmbedder()
     if name == "minilm" or name.startswith(_LOCAL):
         return LocalEmbedder(name.removeprefix(_LOCAL) if name.startswith(_LOCAL) else None)
-    return EndpointEmbedder(name, base_url=base_url, api_key_env=api_key_env)
+    return EndpointEmbedder(name, base_url=base_url)
 
 
 class TfidfEmbedder:
@@ -248,19 +245,12 @@ def _minilm() -> Path:
 class EndpointEmbedder:
     """A model at an OpenAI-compatible `/embeddings` endpoint, called as chat models are."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        base_url: str | None = None,
-        api_key_env: str = "OPENAI_API_KEY",
-        timeout: float = 60.0,
-    ) -> None:
+    def __init__(self, model: str, *, base_url: str | None = None) -> None:
         from prill.models.client import make_endpoint
         from prill.models.ledger import Ledger, find_price
 
         self.name = model
-        self._endpoint = make_endpoint(base_url, api_key_env, 4, timeout, 600.0, 5)
+        self._endpoint = make_endpoint(base_url, "OPENAI_API_KEY", 4, 60.0, 600.0, 5)
         self._ledger = Ledger(find_price(model), name=model)
 
     async def embed(self, texts: Sequence[str]) -> Vectors:

@@ -12,7 +12,7 @@ import os
 import re
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -40,7 +40,6 @@ from prill.papers.embedders import (
     load_pretrained,
     make_embedder,
 )
-from prill.papers.mind2web.format import SUFFIX, load
 from prill.papers.mind2web.pages.state import read_state, sample_ids, with_scores
 from prill.papers.mind2web.pages.tree import RecordedPage, ranker_query
 from prill.runs.base import synchronous
@@ -53,9 +52,6 @@ RECALLS = (3, 5, 10, 20, 50, 100)
 _K1, _B = 1.2, 0.75
 _FORMAT = "prill ranking 1"
 _WORD = re.compile(r"[a-z0-9]+")
-
-
-Reader = Callable[[str | os.PathLike[str]], Iterator[Trajectory | BadLine]]
 
 
 class Ranker(Protocol):
@@ -245,7 +241,6 @@ async def rank_file(
     output: str | os.PathLike[str],
     *,
     reordered: str | os.PathLike[str] | None = None,
-    read: Reader | None = None,
     resume: bool = True,
     stop: asyncio.Event | None = None,
     progress: Callable[[RankTally], object] = lambda tally: None,
@@ -269,7 +264,6 @@ async def rank_file(
     check_output(output, "scores of candidates", [gold])
     if reordered is not None:
         check_output(reordered, "trajectories", [gold, output], parameter="ranked")
-    read = read or _read
     made_of = content_hash(_FORMAT, ranker.name, _digest(gold))
     progress_file = Path(f"{os.fspath(output)}.{made_of}.steps")
     if not resume:
@@ -283,7 +277,7 @@ async def rank_file(
         advice="mend the line, or begin again",
     )
     with log:
-        async for line in _ranked_lines(gold, read, ranker, tally, _done(log)):
+        async for line in _ranked_lines(gold, ranker, tally, _done(log)):
             log.append(line)
             progress(tally)
             if stop is not None and stop.is_set():
@@ -291,21 +285,20 @@ async def rank_file(
                 return tally
         _write_scores(output, log)
         if reordered is not None:
-            write_trajectories(reordered, _reordered(read(gold), log))
+            write_trajectories(reordered, _reordered(gold, log))
     progress_file.unlink()
     return tally
 
 
 async def _ranked_lines(
     gold: str | os.PathLike[str],
-    read: Reader,
     ranker: Ranker,
     tally: RankTally,
     done: Iterator[_Line],
 ) -> AsyncIterator[_Line]:
     """Yields a line for each step that is not done. `done` are the first steps, in order."""
     before = next(done, None)
-    for turn in read(gold):
+    for turn in read_trajectories(gold, on_error="yield"):
         tally.turns += 1
         if isinstance(turn, BadLine):
             tally.problems.append(turn.message)
@@ -347,17 +340,11 @@ def _write_scores(output: str | os.PathLike[str], log: _Log) -> None:
         file.write(b"}}\n")
 
 
-def _read(gold: str | os.PathLike[str]) -> Iterator[Trajectory | BadLine]:
-    return read_trajectories(gold, on_error="yield")
-
-
-def _reordered(gold: Iterable[Trajectory | BadLine], log: _Log) -> Iterator[Trajectory]:
+def _reordered(gold: str | os.PathLike[str], log: _Log) -> Iterator[Trajectory]:
     """Yields the turns with their candidates by score, the best first."""
     lines = _done(log)
     line = next(lines, None)
-    for turn in gold:
-        if isinstance(turn, BadLine):
-            continue
+    for turn in read_trajectories(gold, on_error="skip"):
         found: dict[str, dict[str, float]] = {}
         try:
             samples = sample_ids(turn)
@@ -377,9 +364,6 @@ def _right(turn: Trajectory, index: int) -> frozenset[str]:
 
 def _digest(path: str | os.PathLike[str]) -> str:
     digest = hashlib.sha256()
-    if Path(path).suffix == ".parquet":  # Parquet is binary, without lines
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
     for line in read_lines(path):
         digest.update(line.data + b"\n")
     return digest.hexdigest()
@@ -483,7 +467,7 @@ class RankConfig(Config):
 
     trajectories: Annotated[
         str | Path,
-        Meta(description="Gold trajectories of recorded pages, or Multimodal-Mind2Web (.parquet)."),
+        Meta(description="Gold trajectories of recorded pages."),
     ]
     output: Annotated[
         str | Path, Meta(description="Score file to write (JSON), in Mind2Web's format.")
@@ -561,13 +545,11 @@ async def rank_async(
     Raises:
         UsageError: The ranker or the files cannot be used.
     """
-    table = Path(config.trajectories).suffix == SUFFIX
     tally = await rank_file(
         config.trajectories,
         _ranker(config),
         config.output,
         reordered=config.ranked,
-        read=load if table else None,
         resume=config.resume,
         stop=stop,
         progress=progress,
