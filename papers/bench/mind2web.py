@@ -342,7 +342,9 @@ def recorded_bench(
                 ),
                 data=describe_data(
                     {one.turn.id: one.turn for one in of_split}.values(),
-                    _printed_data(papers, name) if several else (),
+                    next(
+                        (paper.data[name] for paper in papers if several and name in paper.data), ()
+                    ),
                 ),
                 theirs=tuple(
                     row for paper in papers for row in _theirs(paper, name, METRICS[counting])
@@ -366,10 +368,6 @@ def recorded_bench(
             for line in (f"theirs: {paper.paper}. From {paper.source}.", *paper.notes)
         ),
     )
-
-
-def _printed_data(papers: Sequence[Paper], split: str) -> Sequence[float]:
-    return next((paper.data[split] for paper in papers if split in paper.data), ())
 
 
 def _rows(played: Iterable[PlayedTurn]) -> list[list[float]]:

@@ -475,9 +475,9 @@ class StepAgent(PaperAgent):
             if call.verb in library.templates and not self.spec.flat:
                 return replace(answer, call=call)
             if call.verb != STOP and call.verb not in library.surroundings.verbs:
-                raise UnreadableActionError(
-                    f"{call.verb} is not available{nearest(call.verb, _verbs(frame.template))}"
-                )
+                front = frame.template.front
+                known = nearest(call.verb, [STOP, *front.verbs, *front.calls])
+                raise UnreadableActionError(f"{call.verb} is not available{known}")
             return replace(
                 answer,
                 call=call,
@@ -546,10 +546,6 @@ class StepAgent(PaperAgent):
                 parameters=("root",),
             )
         return library.templates[name]
-
-
-def _verbs(template: Template) -> list[str]:
-    return [STOP, *template.front.verbs, *template.front.calls]
 
 
 def _end() -> Action:

@@ -162,7 +162,9 @@ def make_exemplar(trajectory: Trajectory, provenance: str) -> Exemplar:
     for i, step in enumerate(steps):
         text = step.observation.text or state
         page = Page(text)
-        if i and (_words(step) is not None or (several and not _is_on(shown, step.action))):
+        target = step.action.target
+        gone = several and target is not None and _element(target, shown) is None
+        if i and (_words(step) is not None or gone):
             turns.append(ExemplarTurn("\n".join(lines), state, words))
             lines, state, words, shown = [], text, _words(step), page
         lines += map(str, to_calls(step.action, page))
@@ -175,12 +177,6 @@ def _words(step: Step) -> str | None:
     """Returns the abstracted page that Synapse noted, after all its other notes."""
     match = _SEEN.search(step.thought or "")
     return match[1] if match else None
-
-
-def _is_on(page: Page, action: Action) -> bool:
-    if action.target is None:
-        return True
-    return _element(action.target, page) is not None
 
 
 def to_calls(action: Action, page: Page) -> list[Call]:

@@ -217,9 +217,10 @@ class RecordedSynapse(PaperAgent):
         page = _cut(state, "", self.spec.k_current)
         if self.spec.mode == "no_trajectory":
             return [_step_question(page, goal, state.past[-_PAST_SHOWN:])]
+        targets = state.targets or ("",) * len(state.past)
         turns = [
             (_cut(one, target, self.spec.k_previous), _told(repr, target))
-            for one, repr, target in zip(seen, state.past, _padded(state), strict=False)
+            for one, repr, target in zip(seen, state.past, targets, strict=False)
         ]
         return _messages(goal, turns, page)
 
@@ -358,10 +359,6 @@ def _cut(state: PageState, target: str, k: int) -> str:
     best = [id for id in state.candidates or state.withheld if id != target]
     ids = [target, *best[: k - 1]] if target else best[:k]
     return RecordedPage(state.page).view(ids, brackets="angle", ids="original").text
-
-
-def _padded(state: PageState) -> Sequence[str]:
-    return state.targets or ("",) * len(state.past)
 
 
 def _told(repr: str, target: str) -> str:

@@ -91,17 +91,12 @@ def read_block(reply: str) -> str:
     if (
         block := one_answer(calling) or (blocks[0] if blocks and not _tool_block(text) else "")
     ) != "":
-        return _without_prompt(block)
+        return re.sub(r"^>>> ?", "", block, flags=re.MULTILINE)  # an interpreter's prompts
     if (written := _tool_block(text)) or (written := "" if "```" in text else _bare_lines(text)):
         return written
     raise UnreadableReplyError(
         "the reply has no block of calls: write them between triple back-ticks"
     )
-
-
-def _without_prompt(block: str) -> str:
-    """Returns a block without interpreter prompts."""
-    return re.sub(r"^>>> ?", "", block, flags=re.MULTILINE)
 
 
 def _tool_block(text: str) -> str:

@@ -205,11 +205,6 @@ def with_scores(trajectory: Trajectory, scores: Scores) -> Trajectory:
     return replace(trajectory, steps=tuple(steps))
 
 
-def by_score(candidates: tuple[str, ...], scores: Mapping[str, float]) -> tuple[str, ...]:
-    """Sorts the candidates by score, the best first. Ties keep their order."""
-    return tuple(sorted(candidates, key=lambda id: -scores.get(id, float("-inf"))))
-
-
 def read_scores(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
     """Reads a score file in JSON, plain or gzip. Raises InputError."""
     try:
@@ -226,7 +221,8 @@ def _ordered(step: Step, scores: Mapping[str, float] | None) -> Step:
     if not scores:
         return step
     state = read_state(step.observation.text or "")
-    ranked = replace(state, candidates=by_score(state.candidates, scores))
+    order = sorted(state.candidates, key=lambda id: -scores.get(id, float("-inf")))
+    ranked = replace(state, candidates=tuple(order))
     return replace(step, observation=replace(step.observation, text=ranked.text()))
 
 

@@ -187,18 +187,13 @@ class RecordedPage:
         for node in sorted(kept, reverse=True):
             children = sorted([*left[node], *self._texts.get(node, ())])
             cut[node] = children
-            bare = node != 0 and node not in candidates and not self._has_attributes(node)
-            bare = (
-                bare and len(children) <= 1 and not any(self._is_text(child) for child in children)
-            )
+            named = not {*self._elements[node].attrib} <= {_ID}
+            bare = node != 0 and node not in candidates and not named and len(children) <= 1
+            bare = bare and not any(map(self._is_text, children))
             stays = children if bare else [node]
             if node:
                 left[self._parents[node]].extend(stays)
         return cut
-
-    def _has_attributes(self, node: int) -> bool:
-        attributes = self._elements[node].attrib
-        return len(attributes) > (_ID in attributes)
 
     def _summary(self, node: int) -> str:
         if (summary := self._summaries.get(node)) is None:

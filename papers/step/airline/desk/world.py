@@ -317,10 +317,11 @@ def state_checkpoints(state: DeskState) -> tuple[Checkpoint, ...]:
             right = (_fields_right(code, fields, n) for n in range(1, len(fields) + 1))
             return seen("booking"), seen("passenger"), *right
         case _:
+            passenger = Passenger(**details["passenger"])
             return (
                 *_search(details),
                 lambda s: s.draft.begun and _chosen(s.draft, details) == 2,
-                lambda s: _chosen(s.draft, details) == 2 and _passenger_right(s, details),
+                lambda s: _chosen(s.draft, details) == 2 and s.draft.passenger == passenger,
                 _as_wanted,
             )
 
@@ -350,10 +351,6 @@ def _fields_right(code: str, fields: dict[str, str], least: int) -> Callable[[De
         sum(getattr(s.bookings[code].passenger, name) == value for name, value in fields.items())
         >= least
     )
-
-
-def _passenger_right(state: DeskState, details: dict[str, Any]) -> bool:
-    return state.draft.passenger == Passenger(**details["passenger"])
 
 
 def _as_wanted(state: DeskState) -> bool:
