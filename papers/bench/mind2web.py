@@ -371,7 +371,10 @@ def recorded_bench(
 
 
 def _rows(played: Iterable[PlayedTurn]) -> list[list[float]]:
-    """Returns a row of sums for each conversation; `_shares` divides them."""
+    """Returns a row for each conversation: the sum of each of `METRICS`, then what each is a mean
+    over.
+    """
+    names = ("element", "f1", "success")
     by_conversation: dict[str, dict[int, list[tuple[StepScore, ...]]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -381,69 +384,49 @@ def _rows(played: Iterable[PlayedTurn]) -> list[list[float]]:
     for seeds in by_conversation.values():
         turns = [scores for of_seed in seeds.values() for scores in of_seed]
         steps = [score for scores in turns for score in scores]
-        right = {
-            seed: [all(score.success for score in scores) for scores in some]
-            for seed, some in seeds.items()
-        }
-        rows.append(
-            [
-                sum(fmean(score.element for score in scores) for scores in turns),
-                sum(fmean(score.f1 for score in scores) for scores in turns),
-                sum(fmean(score.success for score in scores) for scores in turns),
-                sum(all(score.success for score in scores) for scores in turns),
-                len(turns),
-                sum(
-                    fmean(score.success for scores in some for score in scores)
-                    for some in seeds.values()
-                ),
-                sum(map(fmean, right.values())),
-                len(seeds),
-                sum(score.element for score in steps),
-                sum(score.f1 for score in steps),
-                sum(score.success for score in steps),
-                len(steps),
-            ]
-        )
+        over_turns = [sum(fmean(getattr(one, n) for one in turn) for turn in turns) for n in names]
+        over_turns.append(sum(all(one.success for one in turn) for turn in turns))
+        over_seeds = [
+            sum(fmean(one.success for turn in some for one in turn) for some in seeds.values()),
+            sum(
+                fmean(all(one.success for one in turn) for turn in some) for some in seeds.values()
+            ),
+        ]
+        over_steps = [sum(getattr(score, name) for score in steps) for name in names]
+        counts = [len(turns)] * 2 + [len(seeds)] * 2 + [len(turns)] * 4 + [len(steps)] * 3
+        rows.append([*over_turns[:2], *over_seeds, *over_turns, *over_steps, *counts])
     return rows
 
 
 def _shares(rows: NDArray[Any]) -> NDArray[Any]:
     """Returns the metrics in the order of `METRICS`."""
-    import numpy as np
-
-    turns, conversations, steps = rows[:, 4], rows[:, 7], rows[:, 11]
-    over_turns = [rows[:, i] / turns for i in (0, 1, 2, 3)]
-    return np.stack(
-        [
-            *over_turns[:2],
-            rows[:, 5] / conversations,
-            rows[:, 6] / conversations,
-            *over_turns,
-            *(rows[:, i] / steps for i in (8, 9, 10)),
-        ],
-        axis=1,
-    )
+    middle = rows.shape[1] // 2
+    shares: NDArray[Any] = rows[:, :middle] / rows[:, middle:]
+    return shares
 
 
 def _figures(rows: Sequence[Sequence[float]]) -> dict[Counting, dict[str, StepFigure]]:
     import numpy as np
 
-    columns = [(counting, metric) for counting, metrics in METRICS.items() for metric in metrics]
-    found: dict[Counting, dict[str, StepFigure]] = {counting: {} for counting in METRICS}
     if not rows:
-        for counting, metric in columns:
-            found[counting][metric] = StepFigure(share=None)
-        return found
+        return {
+            counting: dict.fromkeys(metrics, StepFigure(share=None))
+            for counting, metrics in METRICS.items()
+        }
     table = np.array(rows, float)
-    shares = _shares(table.sum(axis=0, keepdims=True))[0]
-    lows, highs = intervals(table, _shares, (0.0,) * len(columns))
-    for (counting, metric), share, low, high in zip(
-        columns, map(float, shares), lows, highs, strict=True
-    ):
+    shares = map(float, _shares(table.sum(axis=0, keepdims=True))[0])
+    lows, highs = intervals(table, _shares, (0.0,) * (table.shape[1] // 2))
+    known = iter(zip(shares, map(float, lows), map(float, highs), strict=True))
+
+    def figure(share: float, low: float, high: float) -> StepFigure:
         if not low < high:  # identical rows or a single one: each conversation is one trial
             low, high = wilson(share, len(rows))
-        found[counting][metric] = StepFigure(share=share, low=float(low), high=float(high))
-    return found
+        return StepFigure(share=share, low=float(low), high=float(high))
+
+    return {
+        counting: {metric: figure(*next(known)) for metric in metrics}
+        for counting, metrics in METRICS.items()
+    }
 
 
 def _grouped(
