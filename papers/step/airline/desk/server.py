@@ -20,9 +20,6 @@ from prill.papers.step.airline.desk.world import (
     Draft,
     Flight,
     FlightBooking,
-    Passenger,
-    Payment,
-    changed,
     flights,
     scenario,
 )
@@ -39,10 +36,10 @@ _SAID = {
     "booked": "The flight is booked.",
 }
 _CARD = {
-    "card_number": "Card number",
+    "card-number": "Card number",
     "expiry": "Expiry",
     "security_code": "Security code",
-    "name_on_card": "Name on card",
+    "name-on-card": "Name on card",
 }
 
 
@@ -118,10 +115,10 @@ def _booking(request: DeskRequest, dialog: bool = False) -> str:
         "Status": "Cancelled" if booking.cancelled else "Confirmed",
         "Outbound": f"{booking.outward.day} {booking.outward.row}",
         "Return": f"{booking.back.day} {booking.back.row}",
-        "Passenger": f"{who.title} {who.firstname} {who.lastname}",
-        "Gender": who.gender,
-        "Date of birth": who.dob,
-        "Email": who.email,
+        "Passenger": " ".join((who["title"], who["firstname"], who["lastname"])),
+        "Gender": who["gender"],
+        "Date of birth": who["dob"],
+        "Email": who["email"],
     }
     return _page(
         f"Booking {booking.code}",
@@ -159,8 +156,7 @@ def _modify_form(request: DeskRequest) -> str:
 
 def _modify(request: DeskRequest) -> str:
     booking = request.active_booking
-    passenger = changed(booking.passenger, _read_passenger(request))
-    request.state.bookings[booking.code] = replace(booking, passenger=passenger)
+    request.state.bookings[booking.code] = replace(booking, passenger=_read_passenger(request))
     raise DeskRedirect(f"/bookings/{booking.code}?said=saved")
 
 
@@ -222,7 +218,7 @@ def _passenger_form(request: DeskRequest) -> str:
 def _take_passenger(request: DeskRequest) -> str:
     if not request.state.draft.begun:
         raise DeskRedirect("/flights")
-    request.state.draft.passenger = Passenger(**_read_passenger(request))
+    request.state.draft.passenger = _read_passenger(request)
     raise DeskRedirect("/checkout/payment")
 
 
@@ -239,9 +235,9 @@ def _payment_form(request: DeskRequest) -> str:
 def _pay(request: DeskRequest) -> str:
     state, trip = request.state, _entered_trip(request)
     values = _filled(request, _CARD)
-    values["card_number"] = values["card_number"].replace(" ", "")
+    values["card-number"] = values["card-number"].replace(" ", "")
     code = state.next_code
-    state.bookings[code] = FlightBooking(code, *trip, Payment(**values))
+    state.bookings[code] = FlightBooking(code, *trip, values)
     state.draft = Draft()
     raise DeskRedirect(f"/bookings/{code}?said=booked")
 
@@ -282,7 +278,7 @@ def _listed(state: DeskState) -> tuple[tuple[Flight, ...], tuple[Flight, ...]]:
     return out, flights(destination, origin, back)
 
 
-def _entered_trip(request: DeskRequest) -> tuple[Flight, Flight, Passenger]:
+def _entered_trip(request: DeskRequest) -> tuple[Flight, Flight, dict[str, str]]:
     draft = request.state.draft
     if draft.passenger is None or draft.outward is None or draft.back is None:
         raise DeskRedirect("/checkout/passenger")
@@ -318,12 +314,12 @@ def _sorts(day: str) -> str:
     return day[6:] + day[:5]
 
 
-def _passenger_fields(passenger: Passenger | None, request: DeskRequest) -> list[FormField]:
+def _passenger_fields(passenger: dict[str, str] | None, request: DeskRequest) -> list[FormField]:
     """Returns the passenger's fields with the submitted values, else the saved ones."""
     choices = {"title": TITLES, "gender": GENDERS}
     found = []
     for name, label in PASSENGER_LABELS.items():
-        value = request.form.get(name, getattr(passenger, name, ""))
+        value = request.form.get(name, (passenger or {}).get(name, ""))
         hint = _DAY if name == "dob" else ""
         found.append(FormField(label, name, value, hint, choices.get(name, ())))
     return found

@@ -56,36 +56,17 @@ class Flight:
 
 
 @dataclass(frozen=True, slots=True)
-class Passenger:
-    """The passenger. `dob` is the date of birth as MM/DD/YYYY."""
-
-    title: str
-    firstname: str
-    lastname: str
-    gender: str
-    dob: str
-    email: str
-
-
-@dataclass(frozen=True, slots=True)
-class Payment:
-    """The payment card. `expiry` is MM/YY."""
-
-    card_number: str
-    expiry: str
-    security_code: str
-    name_on_card: str
-
-
-@dataclass(frozen=True, slots=True)
 class FlightBooking:
-    """An outbound and a return flight of one passenger."""
+    """An outbound and a return flight of one passenger, and the card that paid for them.
+
+    `passenger` and `payment` have the fields of the original service.
+    """
 
     code: str
     outward: Flight
     back: Flight
-    passenger: Passenger
-    payment: Payment
+    passenger: dict[str, str]
+    payment: dict[str, str]
     cancelled: bool = False
 
 
@@ -135,27 +116,9 @@ def scenario(task: str, number: int) -> Scenario:
             "return-arrival-time": back.arrival,
         }
     if task == "TASK_BOOK_FLIGHT":
-        passenger = _passenger(random)
-        card = _payment(random, passenger)
-        details["passenger"] = {name: getattr(passenger, name) for name in Passenger.__slots__}
-        details["payment-details"] = {
-            "card-number": card.card_number,
-            "expiry": card.expiry,
-            "security_code": card.security_code,
-            "name-on-card": card.name_on_card,
-        }
+        details["passenger"] = _passenger(random)
+        details["payment-details"] = _payment(random, details["passenger"])
     return Scenario(f"{task}-{number:02d}", task, details)
-
-
-def wanted_booking(details: dict[str, Any], code: str) -> FlightBooking:
-    """Returns the booking that the details of TASK_BOOK_FLIGHT request."""
-    card = details["payment-details"]
-    return FlightBooking(
-        code,
-        *wanted_flights(details["flight"]),
-        Passenger(**details["passenger"]),
-        Payment(card["card-number"], card["expiry"], card["security_code"], card["name-on-card"]),
-    )
 
 
 def wanted_flights(trip: dict[str, str]) -> tuple[Flight, Flight]:
@@ -200,23 +163,14 @@ def flights(origin: str, destination: str, day: str) -> tuple[Flight, ...]:
     )
 
 
-def changed(passenger: Passenger, changes: dict[str, str]) -> Passenger:
-    """Returns the passenger with the changed fields."""
-    return replace(passenger, **changes)
-
-
-def _changes(random: Random, passenger: Passenger) -> dict[str, str]:
+def _changes(random: Random, passenger: dict[str, str]) -> dict[str, str]:
     fields = sorted(
         random.sample(("title", "firstname", "lastname", "dob", "email"), random.choice((2, 3)))
     )
     found = dict[str, str]()
     while len(found) < len(fields):
         other = _passenger(random)
-        found = {
-            name: getattr(other, name)
-            for name in fields
-            if getattr(other, name) != getattr(passenger, name)
-        }
+        found = {name: other[name] for name in fields if other[name] != passenger[name]}
     return found
 
 
@@ -230,25 +184,25 @@ def _trip(random: Random) -> tuple[Flight, Flight]:
     )
 
 
-def _passenger(random: Random) -> Passenger:
+def _passenger(random: Random) -> dict[str, str]:
     first, last = random.choice(_DATA["given"]), random.choice(_DATA["family"])
     born = date(1950, 1, 1) + timedelta(days=random.randrange(50 * 365))
     email = f"{first}.{last}{random.randrange(10, 100)}@example.com".lower()
-    return Passenger(
-        random.choice(TITLES), first, last, random.choice(GENDERS), _written(born), email
-    )
+    title, gender = random.choice(TITLES), random.choice(GENDERS)
+    values = (title, first, last, gender, _written(born), email)
+    return dict(zip(PASSENGER_LABELS, values, strict=True))
 
 
-def _payment(random: Random, passenger: Passenger) -> Payment:
+def _payment(random: Random, passenger: dict[str, str]) -> dict[str, str]:
     # No bank issues cards that begin with 9.
     number = "9" + "".join(random.choices("0123456789", k=15))
     expiry = f"{random.randrange(1, 13):02d}/{random.randrange(25, 30)}"
-    return Payment(
-        number,
-        expiry,
-        f"{random.randrange(1000):03d}",
-        f"{passenger.firstname} {passenger.lastname}",
-    )
+    return {
+        "card-number": number,
+        "expiry": expiry,
+        "security_code": f"{random.randrange(1000):03d}",
+        "name-on-card": f"{passenger['firstname']} {passenger['lastname']}",
+    }
 
 
 def _clock(minutes: int) -> str:
@@ -267,7 +221,7 @@ class Draft:
     outward: Flight | None = None
     back: Flight | None = None
     begun: bool = False
-    passenger: Passenger | None = None
+    passenger: dict[str, str] | None = None
 
 
 @dataclass(slots=True)
@@ -317,7 +271,7 @@ def state_checkpoints(state: DeskState) -> tuple[Checkpoint, ...]:
             right = (_fields_right(code, fields, n) for n in range(1, len(fields) + 1))
             return seen("booking"), seen("passenger"), *right
         case _:
-            passenger = Passenger(**details["passenger"])
+            passenger = details["passenger"]
             return (
                 *_search(details),
                 lambda s: s.draft.begun and _chosen(s.draft, details) == 2,
@@ -348,8 +302,7 @@ def _chosen(draft: Draft, details: dict[str, Any]) -> int:
 
 def _fields_right(code: str, fields: dict[str, str], least: int) -> Callable[[DeskState], bool]:
     return lambda s: (
-        sum(getattr(s.bookings[code].passenger, name) == value for name, value in fields.items())
-        >= least
+        sum(s.bookings[code].passenger[name] == value for name, value in fields.items()) >= least
     )
 
 
@@ -361,12 +314,14 @@ def _as_wanted(state: DeskState) -> bool:
         case "TASK_CANCEL_FLIGHT":
             wanted[code] = replace(wanted[code], cancelled=True)
         case "TASK_UPDATE_PASSENGER_DETAILS":
-            wanted[code] = replace(
-                wanted[code], passenger=changed(wanted[code].passenger, details["passenger"])
-            )
+            passenger = {**wanted[code].passenger, **details["passenger"]}
+            wanted[code] = replace(wanted[code], passenger=passenger)
         case "TASK_BOOK_FLIGHT":
             new = next((each for each in state.bookings if each not in wanted), "")
-            wanted[new] = wanted_booking(details, new)
+            trip = wanted_flights(details["flight"])
+            wanted[new] = FlightBooking(
+                new, *trip, details["passenger"], details["payment-details"]
+            )
     return state.bookings == wanted
 
 
