@@ -405,29 +405,28 @@ def compute_share(runs: Sequence[BenchRun], trials: int) -> BenchShare:
     )
 
 
-def full_share(runs: Sequence[BenchRun], trials: int) -> float | None:
-    """Returns the mean over tasks of runs with a reward of 1. None if rewards are unknown."""
-    outcomes: dict[str, list[bool]] = defaultdict(list)
-    for run in runs:
-        if solved(run, trials) is not None:
-            good = [trial for trial in run.trials[:trials] if trial.success]
-            if any(trial.reward is None for trial in good):
-                return None
-            outcomes[run.task].append(any(trial.reward == 1 for trial in good))
-    known = any(trial.reward is not None for run in runs for trial in run.trials)
-    return _mean_of_tasks(outcomes) if outcomes and known else None
+def _full(trials: Sequence[BenchTrial]) -> float | None:
+    """Returns whether one has a reward of 1. None if the reward of a success is unknown."""
+    rewards = [trial.reward for trial in trials if trial.success]
+    return None if None in rewards else float(1 in rewards)
 
 
-def mean_progress(runs: Sequence[BenchRun], trials: int) -> float | None:
-    """Returns the mean over tasks of the best progress. None if any is unknown."""
-    best: dict[str, list[float]] = defaultdict(list)
+def _progress(trials: Sequence[BenchTrial]) -> float | None:
+    """Returns the best progress. None if all are unknown."""
+    return max((trial.progress for trial in trials if trial.progress is not None), default=None)
+
+
+def mean_best(
+    runs: Sequence[BenchRun], trials: int, best: Callable[[Sequence[BenchTrial]], float | None]
+) -> float | None:
+    """Returns the mean over tasks of the runs' best. None if any is unknown."""
+    by_task: dict[str, list[float]] = defaultdict(list)
     for run in runs:
         if solved(run, trials) is not None:
-            known = [trial.progress for trial in run.trials[:trials] if trial.progress is not None]
-            if not known:
+            if (value := best(run.trials[:trials])) is None:
                 return None
-            best[run.task].append(max(known))
-    return _mean_of_tasks(best) if best else None
+            by_task[run.task].append(value)
+    return _mean_of_tasks(by_task) if by_task else None
 
 
 def _mean_of_tasks(by_task: Mapping[Any, Sequence[float]]) -> float:
@@ -571,6 +570,7 @@ def _row(
     action_counts = [trial.actions for trial in trials if trial.success is not None]
     usage = sum((trial.usage for trial in trials), start=Usage())
     tasks = dict.fromkeys(run.task for run in runs if solved(run, counts[-1]) is not None)
+    rewarded = any(trial.reward is not None for trial in trials)
     return BenchRow(
         name=name,
         category=category or "",
@@ -582,8 +582,8 @@ def _row(
         calls=usage.calls / len(trials) if trials else None,
         tokens=(usage.prompt_tokens + usage.completion_tokens) / len(trials) if trials else None,
         usd=usage.usd / len(trials) if trials and usage.usd is not None else None,
-        full=full_share(runs, counts[-1]),
-        progress=mean_progress(runs, counts[-1]),
+        full=mean_best(runs, counts[-1], _full) if rewarded else None,
+        progress=mean_best(runs, counts[-1], _progress),
         replies=sum((trial.replies for trial in trials), start=ReplyCounts()),
         theirs=() if paper is None else theirs(paper, category or name, tasks),
     )

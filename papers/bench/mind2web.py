@@ -107,20 +107,6 @@ class Ranking:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataFigures:
-    """Statistics of the recorded data: means, lengths in characters, and a paper's numbers."""
-
-    conversations: float
-    turns: float
-    turns_each: float
-    actions: float
-    elements: float
-    instruction: float
-    page: float
-    theirs: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TheirRow:
     """A paper's published results for one of its agents on this split."""
 
@@ -140,7 +126,7 @@ class Split:
     by_turn: tuple[Figures, ...]
     by_site: tuple[Figures, ...]
     theirs: tuple[TheirRow, ...] = ()
-    data: DataFigures | None = None
+    data: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,22 +269,24 @@ def compute_ranking(turns: Iterable[RecordedTurn]) -> Ranking:
 
 def describe_data(
     turns: Iterable[RecordedTurn], theirs: Sequence[float] = ()
-) -> DataFigures | None:
-    """Computes statistics of recorded turns. None without a turn that has steps."""
+) -> dict[str, Any] | None:
+    """Computes statistics of recorded turns: means, lengths in characters, and a paper's numbers.
+    None without a turn that has steps.
+    """
     every = [turn for turn in turns if turn.asked and turn.elements]
     if not every:
         return None
     conversations = len({turn.conversation for turn in every})
-    return DataFigures(
-        conversations=conversations,
-        turns=len(every),
-        turns_each=len(every) / conversations,
-        actions=fmean(len(turn.asked) for turn in every),
-        elements=fmean(fmean(turn.elements) for turn in every),
-        instruction=fmean(turn.instruction for turn in every),
-        page=fmean(fmean(turn.pages) for turn in every),
-        theirs=tuple(theirs),
-    )
+    return {
+        "conversations": conversations,
+        "turns": len(every),
+        "turns_each": len(every) / conversations,
+        "actions": fmean(len(turn.asked) for turn in every),
+        "elements": fmean(fmean(turn.elements) for turn in every),
+        "instruction": fmean(turn.instruction for turn in every),
+        "page": fmean(fmean(turn.pages) for turn in every),
+        "theirs": tuple(theirs),
+    }
 
 
 def recorded_bench(

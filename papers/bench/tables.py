@@ -395,15 +395,13 @@ def _recorded_text(bench: RecordedBench) -> str:
 def _data(split: Split) -> Iterator[str]:
     """Yields the statistics of the recording next to a paper's, and the cost of a step."""
     if split.data is not None:
-        found = split.data
-        counts = [found.conversations, found.turns]
-        means = [found.turns_each, found.actions, found.elements, found.instruction, found.page]
-        rows = [["played here", *(f"{n:.0f}" for n in counts), *(f"{n:.2f}" for n in means)]]
-        if found.theirs:
-            rows.append(["**theirs**", *(f"{n:g}" for n in found.theirs)])
+        *found, theirs = split.data.values()
+        rows = [["played here", *(f"{n:.{0 if i < 2 else 2}f}" for i, n in enumerate(found))]]
+        if theirs:
+            rows.append(["**theirs**", *(f"{n:g}" for n in theirs)])
         head = ["data", "conversations", "turns", "turns each", "actions a turn", "elements a page"]
         yield table_text([*head, "instruction, characters", "page, characters"], rows)
-        if found.theirs:
+        if theirs:
             yield wording()["lengths"]
     seconds = [(row, row.seconds) for row in split.theirs if row.seconds is not None]
     if seconds:

@@ -114,23 +114,21 @@ class Window:
         return Message("system", (system,)), *shown, *now
 
     def _written(self, passage: Passage) -> str:
-        head, _, body = passage.page.partition("\n")
-        body, _, tail = body.rpartition("\n")
-        text = self._cut(f"{_HUMAN}{head}\n", body, f"\n{tail}\n") + self._cut(
-            "", passage.question, f"\n{_ASSISTANT}"
-        )
+        text = self._asked(passage, _HUMAN, f"\n{_ASSISTANT}")
         return text if passage.answer is None else text + self._cut("", passage.answer, "\n\n")
 
     def _turns(self, passage: Passage) -> list[Message]:
+        question = Message("user", (self._asked(passage),))
+        if passage.answer is None:
+            return [question]
+        return [question, Message("assistant", (passage.answer,))]
+
+    def _asked(self, passage: Passage, before: str = "", after: str = "") -> str:
+        """Returns page and question. The first and last line of the page are marks."""
         head, _, body = passage.page.partition("\n")
         body, _, tail = body.rpartition("\n")
-        text = self._cut(f"{head}\n", body, f"\n{tail}\n") + self._cut("", passage.question, "")
-        question = Message("user", (text,))
-        return (
-            [question]
-            if passage.answer is None
-            else [question, Message("assistant", (passage.answer,))]
-        )
+        page = self._cut(f"{before}{head}\n", body, f"\n{tail}\n")
+        return page + self._cut("", passage.question, after)
 
     def _cut(self, before: str, text: str, after: str) -> str:
         """Truncates a part to its limit and keeps the text around it."""

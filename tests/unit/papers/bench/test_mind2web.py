@@ -242,9 +242,10 @@ def test_data_is_counted_by_hand_beside_theirs() -> None:
     bench = recorded_bench(played, [read_paper("self-map")], agent="mine")
     data = bench.splits[0].data
     assert data is not None
-    assert (data.conversations, data.turns, data.turns_each, data.actions) == (2, 3, 1.5, 2)
-    assert data.elements == pytest.approx((3 + 9 + 2) / 3), "each turn counts the same"
-    assert (data.instruction, data.page) == (pytest.approx(40 / 3), pytest.approx(1400 / 3))
+    counts = [data[name] for name in ("conversations", "turns", "turns_each", "actions")]
+    assert counts == [2, 3, 1.5, 2]
+    assert data["elements"] == pytest.approx((3 + 9 + 2) / 3), "each turn counts the same"
+    assert (data["instruction"], data["page"]) == (pytest.approx(40 / 3), pytest.approx(1400 / 3))
     text = bench_text(bench)
     assert "| played here | 2 | 3 | 1.50 | 2.00 | 4.67 | 13.33 | 466.67 |" in text
     assert "| **theirs** | 34 | 191 | 5.62 | 3.16 | 626.3 | 37.4 | 195000 |" in text
