@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from prill.actions.webarena import describe
+from prill.actions.webarena import UnreadableActionError, describe
 from prill.config.registry import nearest
 from prill.errors import NoEvidenceError, TruncatedError, UsageError
 from prill.models.options import MaxTokensOption
@@ -35,7 +35,6 @@ from prill.papers.replies import (
 )
 from prill.papers.step.grammar import (
     PolicyCall,
-    UnreadableActionError,
     read_call,
     read_environment_action,
     read_reply,

@@ -22,12 +22,12 @@ from typing import TypeVar
 
 import msgspec
 
-from prill.actions.webarena import parse_action
+from prill.actions.webarena import UnreadableActionError, parse_action
 from prill.config.registry import nearest
 from prill.config.toml import parse_toml, read_toml
 from prill.errors import UsageError
 from prill.models.prompts import content_hash
-from prill.papers.step.grammar import UnreadableActionError, read_call
+from prill.papers.step.grammar import read_call
 from prill.types import Task
 
 _SHIPPED = Path(__file__).resolve().parent / "libraries"

@@ -16,13 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from prill.errors import UsageError
 from prill.io.checksums import Checksums
+from prill.io.lines import decode_json, read_json, read_whole
 from prill.io.outputs import make_folder, write_output
 from prill.models.prompts import content_hash
 from prill.papers.embedders import CachedEmbedder, Embedder, Fitted, own_embedder
@@ -30,6 +31,7 @@ from prill.papers.embedders import CachedEmbedder, Embedder, Fitted, own_embedde
 if TYPE_CHECKING:
     from prill.papers.embedders import Vectors
 
+_T = TypeVar("_T")
 NEIGHBOURS = 3  # arXiv 2306.07863, section 3.3: three nearest keys vote
 EXEMPLARS, ABSTRACTIONS, HEADER, VECTORS = (
     "exemplars.jsonl",
@@ -37,6 +39,7 @@ EXEMPLARS, ABSTRACTIONS, HEADER, VECTORS = (
     "memory.json",
     "vectors.npy",
 )
+_REMEDY = "give the folder of a memory, or make it again"
 _AGAIN = f"delete {VECTORS}, and they are worked out again"
 _UPSTREAM, _UPSTREAM_KEYS = "exemplars.json", "specifiers.json"
 
@@ -276,17 +279,9 @@ class ExemplarMemory:
                 parameters=("embedder",),
             )
         exemplars = tuple(_read_lines(directory / EXEMPLARS))
-        named = (
-            _decoded(directory / ABSTRACTIONS, dict[str, Abstraction])
-            if (directory / ABSTRACTIONS).is_file()
-            else {}
-        )
-        vectors = None
-        if (
-            header is not None
-            and not isinstance(embedder, Fitted)
-            and (directory / VECTORS).exists()
-        ):
+        shortened, vectors = directory / ABSTRACTIONS, None
+        named = _decoded(shortened, dict[str, Abstraction]) if shortened.is_file() else {}
+        if header and not isinstance(embedder, Fitted) and (directory / VECTORS).exists():
             if header.keys != _hash_of_keys(exemplars):
                 raise UsageError(
                     f"{directory}: the keys in {EXEMPLARS} have changed since the vectors were "
@@ -308,28 +303,14 @@ def _encoded(abstractions: Mapping[str, Abstraction]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(dict(sorted(abstractions.items())))) + b"\n"
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; not a memory of exemplars") from None
-
-
-def _decoded(path: Path, type_: Any) -> Any:
-    try:
-        return msgspec.json.decode(_read(path), type=type_)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: {error}") from None
+def _decoded(path: Path, type_: type[_T]) -> _T:
+    return read_json(path, type_, "not of a memory of exemplars", _REMEDY)
 
 
 def _read_lines(path: Path) -> Iterator[Exemplar]:
-    decoder = msgspec.json.Decoder(Exemplar)
-    for number, line in enumerate(_read(path).splitlines(), 1):
+    for number, line in enumerate(read_whole(path, _REMEDY).splitlines(), 1):
         if line.strip():
-            try:
-                yield decoder.decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                raise UsageError(f"{path}, line {number}: {error}") from None
+            yield decode_json(line, Exemplar, f"{path}, line {number}: not an exemplar", _REMEDY)
 
 
 def _read_vectors(path: Path, rows: int) -> Vectors:
@@ -375,8 +356,8 @@ def _shipped_abstractions() -> dict[str, Abstraction]:
 def _read_upstream(folder: Path) -> tuple[list[Exemplar], dict[str, Abstraction]]:
     """Reads the files of the paper's authors: exemplars by task, and five keys for each."""
     try:
-        entries = json.loads(_read(folder / _UPSTREAM))
-        keys = json.loads(_read(folder / _UPSTREAM_KEYS))
+        entries = json.loads(read_whole(folder / _UPSTREAM, _REMEDY))
+        keys = json.loads(read_whole(folder / _UPSTREAM_KEYS, _REMEDY))
         exemplars = [
             Exemplar(name, key=key, provenance="upstream")
             for name, texts in keys.items()
@@ -392,12 +373,10 @@ def _read_upstream(folder: Path) -> tuple[list[Exemplar], dict[str, Abstraction]
                 exemplars.append(
                     Exemplar(name, task=demo.get("task", ""), steps=steps, provenance="upstream")
                 )
-            instructions, code = (
+            abstractions[name] = Abstraction(
                 _several(entry.get("filter_prompt")),
                 _several(entry.get("code_filter_prompt")),
-            )
-            abstractions[name] = Abstraction(
-                instructions, code, entry.get("ablation_act_prompt", "")
+                entry.get("ablation_act_prompt", ""),
             )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(

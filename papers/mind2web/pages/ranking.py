@@ -73,25 +73,19 @@ class Bm25:
     name = "bm25"
 
     async def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        """Returns the scores, with the candidates of one page as the collection."""
-        return bm25(query, texts)
-
-
-def bm25(query: str, texts: Sequence[str]) -> list[float]:
-    """Returns the BM25 scores (Robertson and Zaragoza 2009, equation 3.15)."""
-    bags = [Counter(_WORD.findall(text.lower())) for text in texts]
-    lengths = [bag.total() for bag in bags]
-    mean = sum(lengths) / len(lengths) if any(lengths) else 1.0
-    scores = [0.0] * len(texts)
-    for word in sorted(set(_WORD.findall(query.lower()))):
-        having = sum(word in bag for bag in bags)
-        rarity = math.log(1 + (len(bags) - having + 0.5) / (having + 0.5))
-        for i, bag in enumerate(bags):
-            if count := bag[word]:
-                scores[i] += (
-                    rarity * count * (_K1 + 1) / (count + _K1 * (1 - _B + _B * lengths[i] / mean))
-                )
-    return scores
+        """Returns the scores (Robertson and Zaragoza 2009, equation 3.15) within one page."""
+        bags = [Counter(_WORD.findall(text.lower())) for text in texts]
+        lengths = [bag.total() for bag in bags]
+        mean = sum(lengths) / len(lengths) if any(lengths) else 1.0
+        scores = [0.0] * len(texts)
+        for word in sorted(set(_WORD.findall(query.lower()))):
+            having = sum(word in bag for bag in bags)
+            rarity = math.log(1 + (len(bags) - having + 0.5) / (having + 0.5))
+            for i, bag in enumerate(bags):
+                if count := bag[word]:
+                    weight = count + _K1 * (1 - _B + _B * lengths[i] / mean)
+                    scores[i] += rarity * count * (_K1 + 1) / weight
+        return scores
 
 
 class ByEmbedding:

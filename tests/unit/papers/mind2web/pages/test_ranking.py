@@ -18,7 +18,6 @@ from prill.papers.mind2web.pages.ranking import (
     RankConfig,
     Ranked,
     RankingTally,
-    bm25,
     rank,
     rank_file,
 )
@@ -73,10 +72,9 @@ def test_bm25_by_hand() -> None:
     """Of 3 texts one has the word, of 2 words, the mean being 2: ln(1 + 2.5 / 1.5) * 2.2 / (1 +
     1.2).
     """
-    assert bm25("red", ["red box", "blue box", "blue hat"]) == pytest.approx(
-        [0.9808, 0, 0], abs=1e-4
-    )
-    assert bm25("", ["a"]) == [0.0]
+    found = asyncio.run(Bm25().score("red", ["red box", "blue box", "blue hat"]))
+    assert found == pytest.approx([0.9808, 0, 0], abs=1e-4)
+    assert asyncio.run(Bm25().score("", ["a"])) == [0.0]
 
 
 def test_figures_by_hand() -> None:
