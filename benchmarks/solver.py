@@ -19,7 +19,7 @@ from pathlib import Path
 
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.episodes.loop import run_episode
-from prill.papers.bench import list_tasks, paper_names, read_paper
+from prill.papers.bench.papers import list_tasks, paper_names, read_paper
 from tests.support.programmatic.policy import Programmatic
 
 LISTS = {

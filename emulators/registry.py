@@ -18,7 +18,7 @@ ENVIRONMENTS = Registry(
             "WebArena's tasks on its sites", "prill.emulators.webarena.environment:webarena"
         ),
         "airline": RegistryEntry(
-            "an airline's desk, with progress", "prill.papers.step.airline.environment:airline"
+            "an airline's desk, with progress", "prill.papers.step.airline.environment:Airline"
         ),
         "web": RegistryEntry(
             "any web page in the system's Chromium",

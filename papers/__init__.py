@@ -13,7 +13,7 @@ from prill.lazy import lazily
 
 if TYPE_CHECKING:
     from prill.papers.embedders import make_embedder
-    from prill.papers.mind2web.environment import Mind2Web, Mind2WebConfig, Mind2WebSpec
+    from prill.papers.mind2web.environment import Mind2WebConfig
     from prill.papers.mind2web.mindact.agent import MindAct, MindActSpec, SelfMAP, SelfMAPSpec
     from prill.papers.mind2web.multi_turn import (
         ConversationsConfig,
@@ -35,9 +35,7 @@ __all__ = [
     "ConversationsConfig",
     "ExemplarMemory",
     "ExemplarsConfig",
-    "Mind2Web",
     "Mind2WebConfig",
-    "Mind2WebSpec",
     "MindAct",
     "MindActSpec",
     "RankConfig",

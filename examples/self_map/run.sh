@@ -4,7 +4,7 @@
 # done is not done again.
 # Run: examples/self_map/run.sh DIR
 # Shorter: SEEDS=0 CONVERSATIONS=24 TEST=2 TURNS=2 STEPS=1 BATCH=1 RANKER_STEPS=150 examples/self_map/run.sh DIR
-# (TURNS: the planner is asked at so many turns only.)
+# (TURNS: the planner is asked at so many turns only; ANSWER: its answers have so many tokens.)
 # SPLIT=dev asks on the sites of training instead: settings were chosen there.
 set -euo pipefail
 out=${1:?folder for data, models and results}
@@ -15,7 +15,7 @@ seeds=${SEEDS:-0 1 2} steps=${STEPS:-80} batch=${BATCH:-4} split=${SPLIT:-test_w
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=PASSIVE HF_HUB_OFFLINE=1
 # The best four meet at once (paper: 50, by fives), and one earlier step is shown (three): inputs stay short. Elements are written
 # without their numbers: which number a text has is more than so small a planner learns from so few rows.
-asks=(embedder=tfidf snippets=1 group=4 pool=4 previous=1 max_tokens=40 neg_ratio=0)
+asks=(embedder=tfidf snippets=1 group=4 pool=4 previous=1 max_tokens=${ANSWER:-40} neg_ratio=0)
 
 upper='.*layers\.(1[5-9]|2[0-9])\..*_proj' # of 30: below them nothing is learnt, and backwards the way is half as long
 
@@ -35,7 +35,7 @@ train_ranker() {
   local models=$out/seed$1
   [ -d "$models/untrained" ] || "$python" "$here/small_ranker.py" "$out/train/trajectories.jsonl" "$models/untrained" --seed "$1"
   "$prill" train ranker "$out/train/trajectories.jsonl" -o "$models/ranker" --preset small-ranker --model "$models/untrained" \
-    --seed "$1" --max-length 96 --learning-rate 1e-3 --steps "${RANKER_STEPS:-600}"
+    --seed "$1" --max-length 96 --learning-rate "${RANKER_RATE:-1e-3}" --steps "${RANKER_STEPS:-600}" ${RANKER_BATCH:+--batch "$RANKER_BATCH"}
   "$prill" papers rank "$out/$split/trajectories.jsonl" --ranker "$models/ranker" -o "$models/$split.json"
 }
 

@@ -13,10 +13,8 @@ if TYPE_CHECKING:
         Bench,
         BenchRun,
         BenchTrial,
-        compute_share,
         make_bench,
         read_runs,
-        solved,
     )
     from prill.papers.bench.mind2web import (
         RecordedBench,
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
         recorded_bench,
         recorded_turns,
     )
-    from prill.papers.bench.papers import Paper, list_tasks, paper_names, read_paper, theirs
+    from prill.papers.bench.papers import read_paper
     from prill.papers.bench.run import (
         AblationResult,
         BenchConfig,
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
         bench_async,
         plan_bench,
     )
-    from prill.papers.bench.tables import bench_picture, bench_text, write_bench
+    from prill.papers.bench.tables import write_bench
 
 __all__ = [
     "AblationResult",
@@ -44,26 +42,18 @@ __all__ = [
     "BenchResult",
     "BenchRun",
     "BenchTrial",
-    "Paper",
     "RecordedBench",
     "ablation",
     "ablation_async",
     "bench",
     "bench_async",
-    "bench_picture",
-    "bench_text",
-    "compute_share",
-    "list_tasks",
     "make_bench",
-    "paper_names",
     "plan_bench",
     "played_turn",
     "read_paper",
     "read_runs",
     "recorded_bench",
     "recorded_turns",
-    "solved",
-    "theirs",
     "write_bench",
 ]
 __getattr__, __dir__ = lazily(__name__)

@@ -22,7 +22,7 @@ from prill.evaluators.metrics import choose_method, intervals, ratio_of_rows, wi
 from prill.io.kinds import LABELS, TRAJECTORIES
 from prill.io.store import read_labels, read_trajectories
 from prill.papers.bench.papers import ALL, Benchmark, Column, Paper, Theirs, list_tasks, theirs
-from prill.papers.replies import ReplyFigures
+from prill.papers.replies import ReplyCounts
 from prill.papers.structured_reflection.agent import planning_calls
 from prill.refine.outcomes import TaskResult, read_results
 from prill.types import Trajectory, Usage
@@ -30,7 +30,6 @@ from prill.types import Trajectory, Usage
 FORMAT = "prill bench 1"
 # The action counts for which SteP (arXiv 2310.03720) compares the tokens of attempts.
 LENGTHS = (5, 15)
-_NO_REPLIES = ReplyFigures()
 Missing = Literal["undecided", "broke off", "could not begin", "no lesson"]
 Method = Literal["bootstrap", "t", "wilson over seeds", "wilson over clusters"]
 # MiniWoB++'s oracle notes the page's reward in this form.
@@ -65,7 +64,7 @@ class BenchTrial:
     progress: float | None = None
     actions: int = 0
     usage: Usage = field(default_factory=Usage)
-    replies: ReplyFigures = _NO_REPLIES
+    replies: ReplyCounts = field(default_factory=ReplyCounts)
     planned: int | None = None
 
 
@@ -123,7 +122,7 @@ class BenchRow:
     usd: float | None
     full: float | None = None
     progress: float | None = None
-    replies: ReplyFigures = _NO_REPLIES
+    replies: ReplyCounts = field(default_factory=ReplyCounts)
     theirs: tuple[Theirs | None, ...] = ()
 
 
@@ -384,15 +383,7 @@ def _success_tokens(runs: Sequence[BenchRun]) -> SuccessTokens:
 
 
 def solved(run: BenchRun, trials: int) -> bool | None:
-    """Returns whether one of the first trials succeeded.
-
-    Args:
-        run: The run.
-        trials: How many of its trials count.
-
-    Returns:
-        True or False if it is known; False only if every trial failed. None otherwise.
-    """
+    """Returns whether one of the first trials succeeded. None if that is not known."""
     first = run.trials[:trials]
     if any(trial.success for trial in first):
         return True
@@ -403,15 +394,7 @@ def solved(run: BenchRun, trials: int) -> bool | None:
 
 
 def compute_share(runs: Sequence[BenchRun], trials: int) -> BenchShare:
-    """Computes the success rate within the first trials. Every task has the same weight.
-
-    Args:
-        runs: The runs.
-        trials: How many trials of each run count.
-
-    Returns:
-        The rate and its 95 % interval, in [0, 1]; the rate is None where no run has an outcome.
-    """
+    """Computes the success rate within the first trials. Every task has the same weight."""
     outcomes: dict[tuple[str, str], list[bool]] = defaultdict(list)
     for run in runs:
         if (success := solved(run, trials)) is not None:
@@ -433,29 +416,28 @@ def compute_share(runs: Sequence[BenchRun], trials: int) -> BenchShare:
     )
 
 
-def full_share(runs: Sequence[BenchRun], trials: int) -> float | None:
-    """Returns the mean over tasks of runs with a reward of 1. None if rewards are unknown."""
-    outcomes: dict[str, list[bool]] = defaultdict(list)
-    for run in runs:
-        if solved(run, trials) is not None:
-            good = [trial for trial in run.trials[:trials] if trial.success]
-            if any(trial.reward is None for trial in good):
-                return None
-            outcomes[run.task].append(any(trial.reward == 1 for trial in good))
-    known = any(trial.reward is not None for run in runs for trial in run.trials)
-    return _mean_of_tasks(outcomes) if outcomes and known else None
+def _full(trials: Sequence[BenchTrial]) -> float | None:
+    """Returns whether one has a reward of 1. None if the reward of a success is unknown."""
+    rewards = [trial.reward for trial in trials if trial.success]
+    return None if None in rewards else float(1 in rewards)
 
 
-def mean_progress(runs: Sequence[BenchRun], trials: int) -> float | None:
-    """Returns the mean over tasks of the best progress. None if any is unknown."""
-    best: dict[str, list[float]] = defaultdict(list)
+def _progress(trials: Sequence[BenchTrial]) -> float | None:
+    """Returns the best progress. None if all are unknown."""
+    return max((trial.progress for trial in trials if trial.progress is not None), default=None)
+
+
+def mean_best(
+    runs: Sequence[BenchRun], trials: int, best: Callable[[Sequence[BenchTrial]], float | None]
+) -> float | None:
+    """Returns the mean over tasks of the runs' best. None if any is unknown."""
+    by_task: dict[str, list[float]] = defaultdict(list)
     for run in runs:
         if solved(run, trials) is not None:
-            known = [trial.progress for trial in run.trials[:trials] if trial.progress is not None]
-            if not known:
+            if (value := best(run.trials[:trials])) is None:
                 return None
-            best[run.task].append(max(known))
-    return _mean_of_tasks(best) if best else None
+            by_task[run.task].append(value)
+    return _mean_of_tasks(by_task) if by_task else None
 
 
 def _mean_of_tasks(by_task: Mapping[Any, Sequence[float]]) -> float:
@@ -490,14 +472,14 @@ class _Recorded:
     cluster: str
     site: str = "none"
     actions: int = 0
-    replies: ReplyFigures = _NO_REPLIES
+    replies: ReplyCounts = field(default_factory=ReplyCounts)
     planned: int | None = None
 
     @classmethod
     def of(cls, item: Trajectory) -> _Recorded:
         # The final action does not change the environment.
         actions = sum(not step.action.is_final for step in item.steps)
-        replies = ReplyFigures.recorded(item.metadata)
+        replies = ReplyCounts.recorded(item.metadata)
         site, planned = item.task.site or "none", planning_calls(item) or None
         return cls(get_template(item), site, actions, replies, planned)
 
@@ -599,6 +581,7 @@ def _row(
     action_counts = [trial.actions for trial in trials if trial.success is not None]
     usage = sum((trial.usage for trial in trials), start=Usage())
     tasks = dict.fromkeys(run.task for run in runs if solved(run, counts[-1]) is not None)
+    rewarded = any(trial.reward is not None for trial in trials)
     return BenchRow(
         name=name,
         category=category or "",
@@ -610,9 +593,9 @@ def _row(
         calls=usage.calls / len(trials) if trials else None,
         tokens=(usage.prompt_tokens + usage.completion_tokens) / len(trials) if trials else None,
         usd=usage.usd / len(trials) if trials and usage.usd is not None else None,
-        full=full_share(runs, counts[-1]),
-        progress=mean_progress(runs, counts[-1]),
-        replies=sum((trial.replies for trial in trials), start=_NO_REPLIES),
+        full=mean_best(runs, counts[-1], _full) if rewarded else None,
+        progress=mean_best(runs, counts[-1], _progress),
+        replies=sum((trial.replies for trial in trials), start=ReplyCounts()),
         theirs=() if paper is None else theirs(paper, category or name, tasks),
     )
 

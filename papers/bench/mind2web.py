@@ -33,14 +33,13 @@ from prill.papers.mind2web.pages.state import (
     format_conversation,
     read_state,
 )
-from prill.papers.replies import ReplyFigures
+from prill.papers.replies import ReplyCounts
 from prill.types import Trajectory, Usage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FORMAT = "prill bench mind2web 1"
-_NO_REPLIES = ReplyFigures()
 RECALLS = (1, 5, 10, 20, 50)
 Counting = Literal["mt-mind2web", "mind2web", "micro"]
 # The metrics that each paper prints, in the paper's order.
@@ -74,7 +73,7 @@ class PlayedTurn:
     scores: tuple[StepScore, ...] | None
     seed: int = 0
     usage: Usage = field(default_factory=Usage)
-    replies: ReplyFigures = _NO_REPLIES
+    replies: ReplyCounts = field(default_factory=ReplyCounts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +94,7 @@ class Figures:
     turns: int
     steps: int
     missing: int = 0
-    replies: ReplyFigures = _NO_REPLIES
+    replies: ReplyCounts = field(default_factory=ReplyCounts)
     figures: Mapping[Counting, Mapping[str, StepFigure]]
 
 
@@ -105,20 +104,6 @@ class Ranking:
 
     first: Figures
     recall: Mapping[int, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataFigures:
-    """Statistics of the recorded data: means, lengths in characters, and a paper's numbers."""
-
-    conversations: float
-    turns: float
-    turns_each: float
-    actions: float
-    elements: float
-    instruction: float
-    page: float
-    theirs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +126,7 @@ class Split:
     by_turn: tuple[Figures, ...]
     by_site: tuple[Figures, ...]
     theirs: tuple[TheirRow, ...] = ()
-    data: DataFigures | None = None
+    data: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +220,7 @@ def played_turn(
         The turn with a score for each recorded step. A step that the agent did not take is wrong;
         an episode with an error has no scores (None).
     """
-    usage, replies = _usage(episode), ReplyFigures.recorded(episode.metadata)
+    usage, replies = _usage(episode), ReplyCounts.recorded(episode.metadata)
     if episode.error is not None:
         return PlayedTurn(turn, None, seed, usage, replies)
     done = [step.action for step in episode.steps]
@@ -265,7 +250,7 @@ def compute_figures(played: Iterable[PlayedTurn], name: str = "all") -> Figures:
         turns=len(known),
         steps=sum(len(one.scores or ()) for one in known),
         missing=len(every) - len(known),
-        replies=sum((one.replies for one in every), start=_NO_REPLIES),
+        replies=sum((one.replies for one in every), start=ReplyCounts()),
         figures=_figures(rows),
     )
 
@@ -284,22 +269,24 @@ def compute_ranking(turns: Iterable[RecordedTurn]) -> Ranking:
 
 def describe_data(
     turns: Iterable[RecordedTurn], theirs: Sequence[float] = ()
-) -> DataFigures | None:
-    """Computes statistics of recorded turns. None without a turn that has steps."""
+) -> dict[str, Any] | None:
+    """Computes statistics of recorded turns: means, lengths in characters, and a paper's numbers.
+    None without a turn that has steps.
+    """
     every = [turn for turn in turns if turn.asked and turn.elements]
     if not every:
         return None
     conversations = len({turn.conversation for turn in every})
-    return DataFigures(
-        conversations=conversations,
-        turns=len(every),
-        turns_each=len(every) / conversations,
-        actions=fmean(len(turn.asked) for turn in every),
-        elements=fmean(fmean(turn.elements) for turn in every),
-        instruction=fmean(turn.instruction for turn in every),
-        page=fmean(fmean(turn.pages) for turn in every),
-        theirs=tuple(theirs),
-    )
+    return {
+        "conversations": conversations,
+        "turns": len(every),
+        "turns_each": len(every) / conversations,
+        "actions": fmean(len(turn.asked) for turn in every),
+        "elements": fmean(fmean(turn.elements) for turn in every),
+        "instruction": fmean(turn.instruction for turn in every),
+        "page": fmean(fmean(turn.pages) for turn in every),
+        "theirs": tuple(theirs),
+    }
 
 
 def recorded_bench(
@@ -343,7 +330,9 @@ def recorded_bench(
                 ),
                 data=describe_data(
                     {one.turn.id: one.turn for one in of_split}.values(),
-                    _printed_data(papers, name) if several else (),
+                    next(
+                        (paper.data[name] for paper in papers if several and name in paper.data), ()
+                    ),
                 ),
                 theirs=tuple(
                     row for paper in papers for row in _theirs(paper, name, METRICS[counting])
@@ -369,12 +358,11 @@ def recorded_bench(
     )
 
 
-def _printed_data(papers: Sequence[Paper], split: str) -> Sequence[float]:
-    return next((paper.data[split] for paper in papers if split in paper.data), ())
-
-
 def _rows(played: Iterable[PlayedTurn]) -> list[list[float]]:
-    """Returns a row of sums for each conversation; `_shares` divides them."""
+    """Returns a row for each conversation: the sum of each of `METRICS`, then what each is a mean
+    over.
+    """
+    names = ("element", "f1", "success")
     by_conversation: dict[str, dict[int, list[tuple[StepScore, ...]]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -384,69 +372,49 @@ def _rows(played: Iterable[PlayedTurn]) -> list[list[float]]:
     for seeds in by_conversation.values():
         turns = [scores for of_seed in seeds.values() for scores in of_seed]
         steps = [score for scores in turns for score in scores]
-        right = {
-            seed: [all(score.success for score in scores) for scores in some]
-            for seed, some in seeds.items()
-        }
-        rows.append(
-            [
-                sum(fmean(score.element for score in scores) for scores in turns),
-                sum(fmean(score.f1 for score in scores) for scores in turns),
-                sum(fmean(score.success for score in scores) for scores in turns),
-                sum(all(score.success for score in scores) for scores in turns),
-                len(turns),
-                sum(
-                    fmean(score.success for scores in some for score in scores)
-                    for some in seeds.values()
-                ),
-                sum(map(fmean, right.values())),
-                len(seeds),
-                sum(score.element for score in steps),
-                sum(score.f1 for score in steps),
-                sum(score.success for score in steps),
-                len(steps),
-            ]
-        )
+        over_turns = [sum(fmean(getattr(one, n) for one in turn) for turn in turns) for n in names]
+        over_turns.append(sum(all(one.success for one in turn) for turn in turns))
+        over_seeds = [
+            sum(fmean(one.success for turn in some for one in turn) for some in seeds.values()),
+            sum(
+                fmean(all(one.success for one in turn) for turn in some) for some in seeds.values()
+            ),
+        ]
+        over_steps = [sum(getattr(score, name) for score in steps) for name in names]
+        counts = [len(turns)] * 2 + [len(seeds)] * 2 + [len(turns)] * 4 + [len(steps)] * 3
+        rows.append([*over_turns[:2], *over_seeds, *over_turns, *over_steps, *counts])
     return rows
 
 
 def _shares(rows: NDArray[Any]) -> NDArray[Any]:
     """Returns the metrics in the order of `METRICS`."""
-    import numpy as np
-
-    turns, conversations, steps = rows[:, 4], rows[:, 7], rows[:, 11]
-    over_turns = [rows[:, i] / turns for i in (0, 1, 2, 3)]
-    return np.stack(
-        [
-            *over_turns[:2],
-            rows[:, 5] / conversations,
-            rows[:, 6] / conversations,
-            *over_turns,
-            *(rows[:, i] / steps for i in (8, 9, 10)),
-        ],
-        axis=1,
-    )
+    middle = rows.shape[1] // 2
+    shares: NDArray[Any] = rows[:, :middle] / rows[:, middle:]
+    return shares
 
 
 def _figures(rows: Sequence[Sequence[float]]) -> dict[Counting, dict[str, StepFigure]]:
     import numpy as np
 
-    columns = [(counting, metric) for counting, metrics in METRICS.items() for metric in metrics]
-    found: dict[Counting, dict[str, StepFigure]] = {counting: {} for counting in METRICS}
     if not rows:
-        for counting, metric in columns:
-            found[counting][metric] = StepFigure(share=None)
-        return found
+        return {
+            counting: dict.fromkeys(metrics, StepFigure(share=None))
+            for counting, metrics in METRICS.items()
+        }
     table = np.array(rows, float)
-    shares = _shares(table.sum(axis=0, keepdims=True))[0]
-    lows, highs = intervals(table, _shares, (0.0,) * len(columns))
-    for (counting, metric), share, low, high in zip(
-        columns, map(float, shares), lows, highs, strict=True
-    ):
+    shares = map(float, _shares(table.sum(axis=0, keepdims=True))[0])
+    lows, highs = intervals(table, _shares, (0.0,) * (table.shape[1] // 2))
+    known = iter(zip(shares, map(float, lows), map(float, highs), strict=True))
+
+    def figure(share: float, low: float, high: float) -> StepFigure:
         if not low < high:  # identical rows or a single one: each conversation is one trial
             low, high = wilson(share, len(rows))
-        found[counting][metric] = StepFigure(share=share, low=float(low), high=float(high))
-    return found
+        return StepFigure(share=share, low=float(low), high=float(high))
+
+    return {
+        counting: {metric: figure(*next(known)) for metric in metrics}
+        for counting, metrics in METRICS.items()
+    }
 
 
 def _grouped(

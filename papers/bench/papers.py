@@ -121,14 +121,7 @@ class Theirs:
 
 
 def paper_names(benchmark: Benchmark | None = None) -> tuple[str, ...]:
-    """Lists the papers whose figures ship with prill.
-
-    Args:
-        benchmark: Only papers with figures on this benchmark. None: all.
-
-    Returns:
-        Their names, sorted.
-    """
+    """Lists the papers whose figures ship with prill, of one benchmark or of all."""
     return tuple(name for name in sorted(_files()) if benchmark in (None, _ready(name).benchmark))
 
 
@@ -177,27 +170,14 @@ def _read(path: Path) -> Paper:
 
 
 def list_tasks(paper: Paper) -> tuple[str, ...]:
-    """Lists the tasks of a paper, category by category.
-
-    Args:
-        paper: The paper.
-
-    Returns:
-        The task names.
-    """
+    """Lists the tasks of a paper, category by category."""
     return tuple(name for names in paper.categories.values() for name in names)
 
 
 def theirs(paper: Paper, category: str, tasks: Iterable[str]) -> tuple[Theirs | None, ...]:
-    """Looks up what a paper published for tasks of a category.
+    """Returns what a paper published for tasks of a category (or `all`), one figure per column.
 
-    Args:
-        paper: The paper.
-        category: A category of the paper, or `all`.
-        tasks: The tasks that were played: means are over those of them that it has.
-
-    Returns:
-        One figure for each column of the paper, in [0, 1]; None where it has none.
+    Means are over those of the tasks that the paper has.
     """
     if paper.tasks:
         wanted = list(tasks)

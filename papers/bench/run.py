@@ -438,7 +438,7 @@ def _recorded_figures(
         if item.id in rows:
             by_turn.setdefault(rows[item.id].task, []).append((rows[item.id], without_pages(item)))
     played: list[PlayedTurn] = [
-        played_turn(turn, episode, spec.marking, seed=row.seed)
+        played_turn(turn, episode, spec.marking(), seed=row.seed)
         for file, split in files.items()
         for turn in recorded_turns(file, split, broken=lambda problem: None)  # they could not begin
         for row, episode in by_turn.get(turn.id, ())
@@ -454,7 +454,7 @@ def _recorded_figures(
         played,
         papers,
         agent=made.plan.agent,
-        marking=spec.marking,
+        marking=spec.marking(),
         settings=settings,
         not_begun=counts.lost,
     )

@@ -30,7 +30,7 @@ from prill.papers.bench.mind2web import (
     TheirRow,
 )
 from prill.papers.bench.papers import Column, Theirs
-from prill.papers.replies import ReplyFigures, read_toml
+from prill.papers.replies import ReplyCounts, read_toml
 from prill.runs.rollout.episodes import settings_text
 from prill.ui.report.lines import PlotLine, PlotPoint, line_chart, row_chart
 
@@ -61,14 +61,7 @@ def write_bench(folder: Path, bench: Bench | RecordedBench) -> None:
 
 
 def bench_text(bench: Bench | RecordedBench) -> str:
-    """Formats the figures as Markdown: a summary of the run, reading notes, and the tables.
-
-    Args:
-        bench: The figures.
-
-    Returns:
-        The Markdown text.
-    """
+    """Formats the figures as Markdown: a summary of the run, reading notes, and the tables."""
     if isinstance(bench, RecordedBench):
         return _recorded_text(bench)
     texts = wording()
@@ -182,14 +175,7 @@ def summary_text(bench: Bench | RecordedBench) -> str:
 
 
 def bench_picture(bench: Bench | RecordedBench) -> str:
-    """Draws success by category with 95 % intervals, and the published figures.
-
-    Args:
-        bench: The figures.
-
-    Returns:
-        The picture as SVG text.
-    """
+    """Draws success by category with 95 % intervals, and the published figures, as SVG."""
     if isinstance(bench, RecordedBench):
         return _recorded_picture(bench)
     rows = [(section, row) for section in bench.sections for row in section.categories]
@@ -233,7 +219,7 @@ def _settings(bench: Bench | RecordedBench) -> Iterator[str]:
 def _unreadable(bench: Bench | RecordedBench) -> Iterator[str]:
     """Yields the number of unreadable replies and the first of them, if the agent counts them."""
     rows = [bench.overall] if isinstance(bench, Bench) else [split.all for split in bench.splits]
-    replies = sum((row.replies for row in rows), start=ReplyFigures())
+    replies = sum((row.replies for row in rows), start=ReplyCounts())
     if not replies.calls:
         return
     text = f"Unreadable replies: {count_cell(replies)}; none is taken for an action."
@@ -244,7 +230,7 @@ def _unreadable(bench: Bench | RecordedBench) -> Iterator[str]:
     yield text
 
 
-def count_cell(replies: ReplyFigures) -> str:
+def count_cell(replies: ReplyCounts) -> str:
     """Formats counts as `3 of 120 (2.5%)`. Returns a dash if no reply was read."""
     return (
         f"{replies.unreadable} of {replies.calls} ({replies.unreadable / replies.calls:.1%})"
@@ -409,15 +395,13 @@ def _recorded_text(bench: RecordedBench) -> str:
 def _data(split: Split) -> Iterator[str]:
     """Yields the statistics of the recording next to a paper's, and the cost of a step."""
     if split.data is not None:
-        found = split.data
-        counts = [found.conversations, found.turns]
-        means = [found.turns_each, found.actions, found.elements, found.instruction, found.page]
-        rows = [["played here", *(f"{n:.0f}" for n in counts), *(f"{n:.2f}" for n in means)]]
-        if found.theirs:
-            rows.append(["**theirs**", *(f"{n:g}" for n in found.theirs)])
+        *found, theirs = split.data.values()
+        rows = [["played here", *(f"{n:.{0 if i < 2 else 2}f}" for i, n in enumerate(found))]]
+        if theirs:
+            rows.append(["**theirs**", *(f"{n:g}" for n in theirs)])
         head = ["data", "conversations", "turns", "turns each", "actions a turn", "elements a page"]
         yield table_text([*head, "instruction, characters", "page, characters"], rows)
-        if found.theirs:
+        if theirs:
             yield wording()["lengths"]
     seconds = [(row, row.seconds) for row in split.theirs if row.seconds is not None]
     if seconds:

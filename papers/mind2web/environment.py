@@ -24,7 +24,7 @@ from prill.errors import EnvironmentFailedError, InputError, UsageError
 from prill.io.kinds import TRAJECTORIES
 from prill.io.lines import read_lines
 from prill.papers.mind2web.pages.state import (
-    TOP,
+    USUAL,
     Marking,
     Match,
     PageState,
@@ -43,42 +43,40 @@ from prill.types import Action, LabelRecord, Observation, StepLabel, Task, Traje
 _SHOWN = 50  # the number of candidates around which a recorded page is cut
 
 
-Lost = Annotated[
-    Literal["hidden", "shown"],
-    Meta(
-        description="What is shown of a lost step: no candidates, so that no model is "
-        "called, or all the same."
-    ),
-]
-_STEP_MATCH = Meta(
-    description="With Synapse's scoring: a step is correct if its parsed action is, or if "
-    "its text is equal."
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mind2WebSpec:
     """Options for playing recorded turns and for scoring steps in the labels."""
 
     within: Annotated[
-        int,
+        Annotated[int, Meta(ge=1)] | None,
         Meta(
-            ge=1,
-            description="Number of best candidates among which the target must be; else the "
-            "step is lost.",
+            description="Number of best candidates among which the target must be; else "
+            "the step is lost (default: from the policy's paper)."
         ),
-    ] = TOP
-    lost: Lost = "hidden"
+    ] = None
+    lost: Annotated[
+        Literal["hidden", "shown"],
+        Meta(
+            description="What is shown of a lost step: no candidates, so that no model is "
+            "called, or all the same."
+        ),
+    ] = "hidden"
     scheme: Annotated[
-        Scheme,
+        Scheme | None,
         Meta(description="Scoring of steps: as in MindAct in one of two forms, or as in Synapse."),
-    ] = "generation"
-    step_match: Annotated[Match, _STEP_MATCH] = "parsed"
+    ] = None
+    step_match: Annotated[
+        Match | None,
+        Meta(
+            description="With Synapse's scoring: a step is correct if its parsed action is, or if "
+            "its text is equal."
+        ),
+    ] = None
 
-    @property
-    def marking(self) -> Marking:
-        """The scoring scheme of steps."""
-        return Marking(self.scheme, self.within, self.step_match)
+    def marking(self, usual: Marking = USUAL) -> Marking:
+        """Returns the scoring scheme of steps; `usual` has what the options leave open."""
+        top = usual.top if self.within is None else self.within
+        return Marking(self.scheme or usual.scheme, top, self.step_match or usual.step_match)
 
 
 class _Head(msgspec.Struct):
@@ -164,9 +162,6 @@ class Mind2Web:
 
     The record keeps the part of each page around the best 50 candidates. It keeps only the actions
     of earlier turns.
-
-    Args:
-        spec: The options.
     """
 
     def __init__(
@@ -187,19 +182,7 @@ class Mind2Web:
         self._at = 0
 
     async def task(self, name: str, seed: int = 0) -> Task:
-        """Makes the task of a recorded turn.
-
-        Args:
-            name: The turn's id.
-            seed: Has no effect.
-
-        Returns:
-            The task.
-
-        Raises:
-            UsageError: There is no such turn.
-            EnvironmentFailedError: The recording cannot be read.
-        """
+        """Makes the task of a recorded turn. Raises UsageError and EnvironmentFailedError."""
         await self._take(name)
         assert self._turn is not None
         return self._turn.task
@@ -248,19 +231,12 @@ class Mind2Web:
         return replace(trajectory, task=task, steps=steps, final=final, metadata=metadata)
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
-        """Labels an episode. It is a success if every step matches the recording.
-
-        Args:
-            trajectory: The episode that was just played.
-
-        Returns:
-            The label, with a label for each of the agent's steps.
-        """
+        """Labels the last episode and its steps. In a success every step matches the recording."""
         assert self._turn is not None
         if trajectory.error is not None:
             return broken_label(trajectory)
         scores = [
-            self.spec.marking.score(
+            self.spec.marking().score(
                 asked, trajectory.steps[i].action if i < len(trajectory.steps) else None
             )
             for i, asked in enumerate(self._targets)
@@ -298,7 +274,7 @@ class Mind2Web:
         assert self._turn is not None
         seen, at = self._turn.steps[self._at].observation, self._at
         state = read_state(seen.text or "")
-        lost = self.spec.lost == "hidden" and not self._targets[at].within(self.spec.within)
+        lost = self.spec.lost == "hidden" and not self._targets[at].within(self.spec.marking().top)
         targets = tuple(
             asked.positives[0] if asked.positives else "" for asked in self._targets[:at]
         )
@@ -336,7 +312,7 @@ def _note(scores: Sequence[StepScore]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mind2WebConfig(EnvironmentConfig):
+class Mind2WebConfig(EnvironmentConfig, Mind2WebSpec):
     """Recorded turns as an environment: `Mind2WebConfig(recordings=["test.jsonl"])`."""
 
     name: ClassVar[str] = "mind2web"
@@ -348,19 +324,6 @@ class Mind2WebConfig(EnvironmentConfig):
         str | Path | Sequence[str | Path],
         Meta(description="Files or folders of recorded turns: [SPLIT=]PATH,…."),
     ] = ()
-    within: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
-        Meta(
-            description="Number of best candidates among which the target must be; else "
-            "the step is lost (default: from the policy's paper)."
-        ),
-    ] = None
-    lost: Lost = "hidden"
-    scheme: Annotated[
-        Scheme | None,
-        Meta(description="Scoring of steps: as in MindAct in one of two forms, or as in Synapse."),
-    ] = None
-    step_match: Annotated[Match | None, _STEP_MATCH] = None
 
     def check(self) -> None:
         """Converts names and files to text."""
@@ -396,11 +359,12 @@ class Mind2WebConfig(EnvironmentConfig):
     def setting(self, run: Playing) -> Setting[Any]:
         """Opens the recordings."""
         usual = run.marking if isinstance(run.marking, Marking) else Marking()
+        scheme = self.marking(usual)
         spec = Mind2WebSpec(
-            within=usual.top if self.within is None else self.within,
+            within=scheme.top,
             lost=self.lost,
-            scheme=self.scheme or usual.scheme,
-            step_match=self.step_match or usual.step_match,
+            scheme=scheme.scheme,
+            step_match=scheme.step_match,
         )
         recordings = Recordings(list(self.files()))
         names = task_names(self.tasks or "all", recordings.names)

@@ -31,12 +31,11 @@ from prill.errors import (
     UnscoredError,
     UsageError,
 )
-from prill.io.append_log import AppendLog
 from prill.io.outputs import expect_file, make_folder, writing
 from prill.io.store import BadLine
 from prill.models.ledger import metered
 from prill.models.options import BudgetOption, ConcurrencyOption
-from prill.models.prompts import NONCE, content_hash, load_prompt, quoted
+from prill.models.prompts import NONCE, load_prompt, quoted
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
 from prill.papers.mind2web.format import records
 from prill.papers.replies import (
@@ -76,28 +75,16 @@ class ConversationTurn:
     instruction: str
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationPlan:
-    """A planned conversation. `by_rule` counts tasks without a valid proposal of the model."""
-
-    id: str
-    turns: list[ConversationTurn]
-    by_rule: int = 0
-    rewritten: bool = False
-
-
 @dataclass(slots=True)
 class ConversationTally:
     """Counts of the processed tasks.
 
-    `kept` conversations were planned by an earlier run. `by_rule` tasks were divided by the rule
-    although a model was asked. `unanswered` conversations have no plan because a call failed.
+    `by_rule` tasks were divided, and `not_rewritten` conversations worded, by the rule although a
+    model was asked. `unanswered` conversations have no plan because a call failed.
     """
 
     tasks: int = 0
     conversations: int = 0
-    planned: int = 0
-    kept: int = 0
     unanswered: int = 0
     turns: int = 0
     by_rule: int = 0
@@ -128,8 +115,8 @@ async def make_conversations(
 ) -> ConversationTally:
     """Writes `out`, a JSON array of conversations.
 
-    Plans are saved in `<out>.plans.jsonl`, so the same call resumes and requests nothing twice. If
-    calls fail, the other conversations are still planned, but `out` is not written.
+    If calls fail, the other conversations are still planned, but `out` is not written. With a model
+    that caches its replies, the same call then requests nothing twice.
     """
     out = Path(out)
     if out.exists():
@@ -151,20 +138,13 @@ async def make_conversations(
                 f"{source}: no Mind2Web task could be read; {'; '.join(tally.problems[:3])}"
             )
         tally.tasks, tally.conversations = len(tasks), len(groups)
-        plans = await _planned(
-            groups, Path(f"{out}.plans.jsonl"), model, tally, at_once, stop, progress
-        )
+        plans = await _planned(groups, model, tally, at_once, stop, progress)
         if not tally.stopped and not tally.unanswered:
             with writing(out) as file:
-                for number, group in enumerate(groups):
-                    plan = plans[_key(group, model)]
-                    tally.turns += len(plan.turns)
-                    tally.by_rule += plan.by_rule if model is not None else 0
-                    tally.not_rewritten += model is not None and not plan.rewritten
-                    file.write(
-                        (b",\n" if number else b"[")
-                        + msgspec.json.encode(_record(plan, tasks, spool))
-                    )
+                for number, turns in enumerate(plans):
+                    tally.turns += len(turns)
+                    record = msgspec.json.encode(_record(turns, tasks, spool))
+                    file.write((b",\n" if number else b"[") + record)
                 file.write(b"]\n")
     return tally
 
@@ -261,113 +241,63 @@ class _Record(msgspec.Struct):
     subdomain: str = ""
 
 
-def _key(group: Sequence[_Task], model: LanguageModel | None) -> str:
-    """Returns the key of a saved plan: a hash of the model, the tasks, and the prompts."""
-    settings = (
-        []
-        if model is None
-        else [load_prompt(_PACKAGE, name).text for name in ("decompose", "rewrite")]
-    )
-    made_of = content_hash(
-        *settings,
-        *(part for task in group for part in (task.id, task.goal, "\n".join(task.actions))),
-    )
-    return f"{model.name if model is not None else '-'} {group[0].id} {made_of}"
-
-
 async def _planned(
     groups: Sequence[Sequence[_Task]],
-    path: Path,
     model: LanguageModel | None,
     tally: ConversationTally,
     at_once: int,
     stop: asyncio.Event | None,
     progress: Callable[[ConversationTally], object],
-) -> dict[str, ConversationPlan]:
-    by_key = {_key(group, model): group for group in groups}
-    plans: dict[str, ConversationPlan] = {}
-
-    def keep(plan: ConversationPlan, start: int) -> None:
-        if plan.id in by_key and _fits(plan, by_key[plan.id]):
-            plans[plan.id] = plan
-
+) -> list[list[ConversationTurn]]:
     room = asyncio.Semaphore(at_once)
-    # an invalid plan is made again
-    with AppendLog(path, ConversationPlan, keep, what="plan", broken=lambda problem: None) as log:
-        tally.kept = len(plans)
 
-        async def plan_one(group: Sequence[_Task]) -> None:
-            async with room:
-                if stop is not None and stop.is_set():
-                    tally.stopped = True
-                    return
-                with metered() as meter:
-                    try:
-                        plan = await _plan(group, model, tally)
-                    except _NO_ANSWER as error:
-                        tally.unanswered += 1
-                        tally.problems.append(f"{group[0].id}: {error}")
-                        return
-                    finally:
-                        tally.usage += meter.usage
-            plans[plan.id] = plan
-            log.append(plan)
-            tally.planned += 1
+    async def plan_one(group: Sequence[_Task]) -> list[ConversationTurn]:
+        async with room:
+            if stop is not None and stop.is_set():
+                tally.stopped = True
+                return []
+            with metered() as meter:
+                try:
+                    turns = await _plan(group, model, tally)
+                except _NO_ANSWER as error:
+                    tally.unanswered += 1
+                    tally.problems.append(f"{group[0].id}: {error}")
+                    return []
+                finally:
+                    tally.usage += meter.usage
             progress(tally)
+            return turns
 
-        try:
-            async with asyncio.TaskGroup() as all_of:
-                for key, group in by_key.items():
-                    if key not in plans:
-                        all_of.create_task(plan_one(group))
-        except ExceptionGroup as ended:
-            raise ended.exceptions[0] from None  # the first failure has cancelled the rest
-    return plans
-
-
-def _fits(plan: ConversationPlan, group: Sequence[_Task]) -> bool:
-    """Returns whether the plan covers each action of these tasks once, in order."""
-    lengths = {task.id: len(task.actions) for task in group}
-    if not all(0 <= turn.first < turn.end <= lengths.get(turn.task, 0) for turn in plan.turns):
-        return False
-    planned = [(turn.task, number) for turn in plan.turns for number in range(turn.first, turn.end)]
-    return planned == [(task.id, number) for task in group for number in range(len(task.actions))]
+    try:
+        async with asyncio.TaskGroup() as all_of:
+            plans = [all_of.create_task(plan_one(group)) for group in groups]
+    except ExceptionGroup as ended:
+        raise ended.exceptions[0] from None  # the first failure has cancelled the rest
+    return [plan.result() for plan in plans]
 
 
 async def _plan(
     group: Sequence[_Task], model: LanguageModel | None, tally: ConversationTally
-) -> ConversationPlan:
-    turns, by_rule = [], 0
+) -> list[ConversationTurn]:
+    turns = []
     for task in group:
         runs = even_runs(len(task.actions))
         if model is not None and len(runs) > 1:
             proposed = await _decomposed(task, model, len(runs), tally)
-            by_rule += proposed is None
+            tally.by_rule += proposed is None
             runs = proposed or runs
         for first, end in runs:
-            instruction = (
-                task.goal
-                if len(runs) == 1
-                else ", then ".join(
-                    instruction_from_action(action) for action in task.actions[first:end]
-                )
-            )
-            turns.append(
-                ConversationTurn(task.id, first, end, instruction[:1].upper() + instruction[1:])
-            )
-    written = (
-        await _rewritten(turns, group, model, tally)
-        if model is not None and len(turns) > 1
-        else None
-    )
-    if written is not None:
-        turns = [
-            replace(turn, instruction=instruction)
-            for turn, instruction in zip(turns, written, strict=True)
-        ]
-    return ConversationPlan(
-        _key(group, model), turns, by_rule, written is not None or len(turns) == 1
-    )
+            words = ", then ".join(map(instruction_from_action, task.actions[first:end]))
+            words = task.goal if len(runs) == 1 else words
+            turns.append(ConversationTurn(task.id, first, end, words[:1].upper() + words[1:]))
+    if model is None or len(turns) == 1:
+        return turns
+    written = await _rewritten(turns, group, model, tally)
+    tally.not_rewritten += written is None
+    return [
+        replace(turn, instruction=words)
+        for turn, words in zip(turns, written or [one.instruction for one in turns], strict=True)
+    ]
 
 
 async def _decomposed(
@@ -451,12 +381,14 @@ def _object(reply: str) -> dict[str, Any]:
     raise UnreadableReplyError("the reply has no JSON object")
 
 
-def _record(plan: ConversationPlan, tasks: dict[str, _Task], spool: IO[bytes]) -> dict[str, Any]:
+def _record(
+    planned: Sequence[ConversationTurn], tasks: dict[str, _Task], spool: IO[bytes]
+) -> dict[str, Any]:
     """Returns the conversation in MT-Mind2Web's fields, with the actions as recorded."""
-    first = tasks[plan.turns[0].task]
+    first = tasks[planned[0].task]
     domain, website, subdomain = first.site
     turns, loaded = [], {}
-    for number, turn in enumerate(plan.turns):
+    for number, turn in enumerate(planned):
         if turn.task not in loaded:
             spool.seek(tasks[turn.task].at)
             loaded = {turn.task: msgspec.json.decode(spool.readline())}

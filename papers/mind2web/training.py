@@ -189,15 +189,29 @@ class Draw:
 
 
 class Draws:
-    """The rows of a training run: each epoch has every step `each` times, shuffled by the seed."""
+    """The rows of a training run: each epoch has every step `each` times, shuffled by the seed.
 
-    def __init__(self, steps: Sequence[GoldStep], each: int, passes: int, seed: int) -> None:
-        self.steps, self.each, self.passes, self.seed = steps, each, passes, seed
+    `make` makes the row of a draw, on demand.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[GoldStep],
+        each: int,
+        passes: int,
+        seed: int,
+        make: Callable[[Draws, Draw], Any],
+    ) -> None:
+        self.steps, self.each, self.passes, self.seed, self.make = steps, each, passes, seed, make
 
     def __len__(self) -> int:
         return len(self.steps) * self.each * self.passes
 
-    def __getitem__(self, number: int) -> Draw:
+    def __getitem__(self, number: int) -> Any:
+        return self.make(self, self.draw(number))
+
+    def draw(self, number: int) -> Draw:
+        """Returns one of the draws, in training order."""
         count = len(self.steps) * self.each
         seen, place = divmod(number, count)
         step, row = divmod(_shuffled(count, f"{self.seed}/{seen}")[place], self.each)
@@ -264,8 +278,8 @@ class PageRecipe(ABC):
         each, each_apart = self.each(spec)
         passes = ceil(plan.facts.steps * spec.batch / (len(plan.learnt) * each))
         row = self.row(plan, teacher)
-        learnt = PageRows(Draws(plan.learnt, each, passes, spec.seed), row)
-        held_out_rows = PageRows(Draws(plan.held_out, each_apart, 1, spec.seed), row)
+        learnt = Draws(plan.learnt, each, passes, spec.seed, row)
+        held_out_rows = Draws(plan.held_out, each_apart, 1, spec.seed, row)
         made = getattr(transformers, f"{self.kind}Trainer")
         trainer = saving_whole(made, spec.keep_checkpoints)(
             model=model,
@@ -423,19 +437,6 @@ class PlannerRecipe(PageRecipe):
         return total / num_items_in_batch
 
 
-class PageRows:
-    """A data set for Trainer: the rows of draws, made on demand."""
-
-    def __init__(self, draws: Draws, make: Callable[[Draws, Draw], Any]) -> None:
-        self.draws, self.make = draws, make
-
-    def __len__(self) -> int:
-        return len(self.draws)
-
-    def __getitem__(self, number: int) -> Any:
-        return self.make(self.draws, self.draws[number])
-
-
 def _question(
     gold: GoldTurns, teacher: Teacher, tokenizer: Any, limit: int | None, draws: Draws, draw: Draw
 ) -> dict[str, list[int]]:
@@ -515,10 +516,11 @@ class RankerRecipe(PageRecipe):
             raise UsageError(f"{rows}: no page has both a correct and a wrong candidate")
         steps = split(fitting, spec.held_out)
         limit = min(filter(None, (spec.max_length or MAX_TOKENS, base.window)))
-        draws = Draws(steps[0], spec.negatives + 1, 1, spec.seed)
+        make = partial(_candidate, turns)
+        draws = Draws(steps[0], spec.negatives + 1, 1, spec.seed, make)
         lengths = []
         for step in evenly(steps[0], _MEASURED):
-            row = _candidate(turns, draws, Draw(step, 0, 0))
+            row = make(draws, Draw(step, 0, 0))
             with model_failures(base.name):
                 tokens = base.tokenizer(row["text"], row["query"])["input_ids"]
             lengths.append((min(limit, len(tokens)), 0))

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from prill.actions.webarena import describe
+from prill.actions.webarena import UnreadableActionError, describe
 from prill.config.registry import nearest
 from prill.errors import NoEvidenceError, TruncatedError, UsageError
 from prill.models.options import MaxTokensOption
@@ -35,7 +35,6 @@ from prill.papers.replies import (
 )
 from prill.papers.step.grammar import (
     PolicyCall,
-    UnreadableActionError,
     read_call,
     read_environment_action,
     read_reply,
@@ -475,9 +474,9 @@ class StepAgent(PaperAgent):
             if call.verb in library.templates and not self.spec.flat:
                 return replace(answer, call=call)
             if call.verb != STOP and call.verb not in library.surroundings.verbs:
-                raise UnreadableActionError(
-                    f"{call.verb} is not available{nearest(call.verb, _verbs(frame.template))}"
-                )
+                front = frame.template.front
+                known = nearest(call.verb, [STOP, *front.verbs, *front.calls])
+                raise UnreadableActionError(f"{call.verb} is not available{known}")
             return replace(
                 answer,
                 call=call,
@@ -546,10 +545,6 @@ class StepAgent(PaperAgent):
                 parameters=("root",),
             )
         return library.templates[name]
-
-
-def _verbs(template: Template) -> list[str]:
-    return [STOP, *template.front.verbs, *template.front.calls]
 
 
 def _end() -> Action:

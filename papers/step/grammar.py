@@ -24,13 +24,6 @@ from prill.papers.replies import (
 )
 from prill.types import Action
 
-__all__ = [
-    "PolicyCall",
-    "UnreadableActionError",
-    "read_call",
-    "read_environment_action",
-    "read_reply",
-]
 _WORDS = "ACTION|Action|action|Acción|ACCIÓN|Acci[oó]n|Aktion|AKTION|Azione|Ação|Действие|动作|操作|行动|アクション|행동|액션"  # noqa: E501
 _MARK = rf"(?:(?:next|Next|NEXT|final|Final|FINAL|my|My|chosen|Chosen)\s+)?(?:{_WORDS})"
 _ACTION = re.compile(

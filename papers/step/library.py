@@ -13,21 +13,21 @@ the same way.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from prill.actions.webarena import parse_action
+from prill.actions.webarena import UnreadableActionError, parse_action
 from prill.config.registry import nearest
+from prill.config.toml import parse_toml, read_toml
 from prill.errors import UsageError
 from prill.models.prompts import content_hash
-from prill.papers.step.grammar import UnreadableActionError, read_call
+from prill.papers.step.grammar import read_call
 from prill.types import Task
 
 _SHIPPED = Path(__file__).resolve().parent / "libraries"
@@ -192,19 +192,16 @@ def load_library(name: str) -> Library:
             f"library{nearest(name, shipped_libraries())}; built-in: "
             f"{', '.join(shipped_libraries())}"
         )
-    texts = {str(file): _text(file) for file in _files(folder)}
-    place = str(folder / "library.toml")
-    if place not in texts:
-        raise UsageError(
-            f"{folder}: library.toml is missing; it names the verbs and the root policy"
-        )
-    surroundings = _converted(place, _toml(place, texts[place]), Surroundings)
     templates = {}
-    for file in _files(folder):
-        if file.name.endswith(".md"):
-            template = _template(str(file), file.name.removesuffix(".md"), texts[str(file)])
-            templates[template.front.name] = _with_examples(template, folder, texts)
-    library = Library(Path(name).name, surroundings, templates, content_hash(*texts.values()))
+    for file in sorted(folder.glob("*.md")):
+        template = _template(file)
+        examples = folder / "examples" / f"{file.stem}.toml"
+        if examples.exists():
+            template = replace(template, examples=_converted(examples, _ExampleFile).example)
+        templates[file.stem] = template
+    surroundings = _converted(folder / "library.toml", Surroundings)
+    texts = (file.read_text(encoding="utf-8-sig") for file in _files(folder))
+    library = Library(Path(name).name, surroundings, templates, content_hash(*texts))
     if problem := next(_problems(library, folder), None):
         raise UsageError(problem)
     return library
@@ -216,43 +213,30 @@ def _files(folder: Path) -> list[Path]:
     return [*sorted(inside), *sorted(folder.glob("examples/*.toml"))]
 
 
-def _text(file: Path) -> str:
+def _template(file: Path) -> Template:
     try:
-        return file.read_text(encoding="utf-8-sig")
+        text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{file}: not UTF-8: {error}") from None
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}") from None
-
-
-def _template(place: str, stem: str, text: str) -> Template:
     start, _, rest = text.lstrip().partition("\n")
     front, fence, rules = rest.partition(f"\n{_FENCE}\n")
     if start.strip() != _FENCE or not fence:
         raise UsageError(
-            f"{place}: expected name, purpose and verbs as TOML between two lines {_FENCE} at the "
+            f"{file}: expected name, purpose and verbs as TOML between two lines {_FENCE} at the "
             "top"
         )
-    head = _converted(place, _toml(place, front, 1), Front)
-    if head.name != stem or not _NAME.fullmatch(stem):
+    head = _converted(file, Front, f"\n{front}")  # the line of the fence counts in messages
+    if head.name != file.stem or not _NAME.fullmatch(file.stem):
         raise UsageError(
-            f"{place}: the name {head.name!r} must equal the file name, and consist of "
+            f"{file}: the name {head.name!r} must equal the file name, and consist of "
             "lower-case letters, digits and _"
         )
     if unknown := set(_SLOT.findall(rules)) - _SLOTS:
         raise UsageError(
-            f"{place}: unknown placeholder {unknown.pop()!r} in the rules; only origin, the "
+            f"{file}: unknown placeholder {unknown.pop()!r} in the rules; only origin, the "
             "page's host, is available"
         )
     return Template(head, rules.strip())
-
-
-def _with_examples(template: Template, folder: Path, texts: Mapping[str, str]) -> Template:
-    place = str(folder / "examples" / f"{template.front.name}.toml")
-    if place not in texts:
-        return template
-    table = _converted(place, _toml(place, texts[place]), _ExampleFile)
-    return replace(template, examples=table.example)
 
 
 class _ExampleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -295,14 +279,10 @@ def _problems(library: Library, folder: Path) -> Iterator[str]:
                     f"{place}: {verb!r} is not one of this policy's verbs and "
                     f"calls{nearest(verb, allowed)}"
                 )
-    examples = (
-        file.name
-        for file in _files(folder)
-        if file.name.endswith(".toml") and file.name != "library.toml"
-    )
-    if strange := [name for name in examples if name.removesuffix(".toml") not in policies]:
+    examples = {file.stem for file in folder.glob("examples/*.toml")}
+    if strange := sorted(examples - policies.keys()):
         yield (
-            f"{folder}/examples/{strange[0]}: no policy has this name; the policies are: "
+            f"{folder}/examples/{strange[0]}.toml: no policy has this name; the policies are: "
             f"{', '.join(policies)}"
         )
 
@@ -317,16 +297,9 @@ def _no_policy(name: str, policies: Mapping[str, Template]) -> str:
 T = TypeVar("T")
 
 
-def _toml(place: str, text: str, above: int = 0) -> dict[str, Any]:
+def _converted(file: Path, kind: type[T], text: str | None = None) -> T:
+    """Converts the TOML text, by default that of the file. Raises UsageError."""
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        moved = re.sub(r"at line (\d+)", lambda line: f"at line {int(line[1]) + above}", str(error))
-        raise UsageError(f"{place}: {moved}") from None
-
-
-def _converted(place: str, table: dict[str, Any], kind: type[T]) -> T:
-    try:
-        return msgspec.convert(table, kind)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{place}: {error}") from None
+        return msgspec.convert(read_toml(file) if text is None else parse_toml(text), kind)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise UsageError(f"{file}: {error}") from None

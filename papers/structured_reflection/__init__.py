@@ -10,30 +10,18 @@ from prill.lazy import lazily
 
 if TYPE_CHECKING:
     from prill.papers.structured_reflection.actions import clicked
-    from prill.papers.structured_reflection.agent import (
-        StructuredReflection,
-        StructuredSpec,
-        planning_calls,
-    )
     from prill.papers.structured_reflection.memory import (
-        AttemptMemory,
         Note,
         Rules,
         build_memory,
-        read_note,
         write_note,
     )
 
 __all__ = [
-    "AttemptMemory",
     "Note",
     "Rules",
-    "StructuredReflection",
-    "StructuredSpec",
     "build_memory",
     "clicked",
-    "planning_calls",
-    "read_note",
     "write_note",
 ]
 __getattr__, __dir__ = lazily(__name__)

@@ -492,14 +492,7 @@ def build_state(trajectory: Trajectory) -> State:
 
 
 def planning_calls(trajectory: Trajectory) -> int:
-    """Counts the calls that planned the actions of an attempt, not those for lessons.
-
-    Args:
-        trajectory: The attempt.
-
-    Returns:
-        The number of calls.
-    """
+    """Counts the calls that planned the actions of an attempt, not those for lessons."""
     thoughts = [step.thought or "" for step in trajectory.steps]
     outlines = sum(thought.startswith(_OUTLINED) for thought in thoughts)
     firsts = (f"{_PLANNED}1 of ", f"{_OUTLINED}{_PLANNED}1 of ", f"{_PLANNED}nothing")

@@ -97,14 +97,7 @@ class AttemptMemory:
     prefix_keys: tuple[str, ...] = ()
 
     def hidden(self, step: int) -> frozenset[str]:
-        """Returns the elements that were clicked in vain at a step.
-
-        Args:
-            step: The step, from 0.
-
-        Returns:
-            Their keys.
-        """
+        """Returns the keys of the elements that were clicked in vain at a step."""
         return self.disabled.get(step, frozenset())
 
 
@@ -188,14 +181,7 @@ def write_note(note: Note) -> str:
 
 
 def read_note(text: str) -> Note | None:
-    """Parses the note in a lesson.
-
-    Args:
-        text: The lesson.
-
-    Returns:
-        The note; None for any other lesson.
-    """
+    """Parses the note in a lesson. None for any other lesson."""
     try:
         return msgspec.json.decode(text.encode("utf-8", "surrogatepass"), type=Note)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -105,9 +105,9 @@ def read_screen(text: str | None) -> ElementScreen:
     return ElementScreen(tuple(_leaves(nodes)), frozenset(ref for ref in refs if ref is not None))
 
 
-def cell(x: float, y: float, width: float = WIDTH, height: float = HEIGHT) -> str:
+def cell(x: float, y: float) -> str:
     """Returns which of the nine screen regions holds a point, or is nearest."""
-    column, row = (min(2, max(0, int(at // (size / 3)))) for at, size in ((x, width), (y, height)))
+    column, row = (min(2, max(0, int(at // (size / 3)))) for at, size in ((x, WIDTH), (y, HEIGHT)))
     return _PLACES[row][column]
 
 

@@ -271,10 +271,11 @@ class Synapse(PaperAgent):
         page = Page(observation.text)
         if self._entry is None:
             await self._begin(observation.text)
+        most = self.spec.max_turns or task_table().turns.get(self._task.site or "", 1)
         while not self._ready:
             if self._calls:
                 await self._prepare(self._calls.popleft(), page)
-            elif len(self._trajectory) >= self._most_turns() or self._empty >= _MAX_EMPTY:
+            elif len(self._trajectory) >= most or self._empty >= _MAX_EMPTY:
                 return Step(observation, Action("stop", "stop"), self._thought())
             else:
                 await self._ask(observation.text)
@@ -315,9 +316,6 @@ class Synapse(PaperAgent):
             ) or tuple(exemplar for exemplar in chosen if id(exemplar) in nearest_ids)
         self._shown = chosen
         self._entry = entry
-
-    def _most_turns(self) -> int:
-        return self.spec.max_turns or task_table().turns.get(self._task.site or "", 1)
 
     async def _ask(self, state: str) -> None:
         """Runs one turn of the model: the page, abstracted if configured, and its block."""

@@ -114,12 +114,12 @@ async def _extended(
     memory: ExemplarMemory, found: Sequence[Exemplar], per_task: int, left_out: Counter[str]
 ) -> ExemplarMemory:
     """Returns the memory with those exemplars that are not duplicates."""
-    everything = memory.with_more(found)
+    everything = memory.with_exemplars([*memory.exemplars, *found])
     rows = await everything.vectors()
     of_task = Counter(exemplar.name for exemplar in memory.exemplars if exemplar.steps)
     sources = {exemplar.source for exemplar in memory.exemplars if exemplar.source}
     selected = {i for i, exemplar in enumerate(memory.exemplars) if exemplar.steps and exemplar.key}
-    added = list[int]()
+    added = list[Exemplar]()
     for i, exemplar in enumerate(found, len(memory.exemplars)):
         twins = (j for j in selected if _first(everything.exemplars[j]) == _first(exemplar))
         if exemplar.source in sources:
@@ -129,10 +129,10 @@ async def _extended(
         elif of_task[exemplar.name] >= per_task:
             left_out["beyond the most of its task"] += 1
         else:
-            added.append(i)
+            added.append(exemplar)
             selected.add(i)
             of_task[exemplar.name] += 1
-    return await everything.only([*range(len(memory.exemplars)), *added])
+    return memory.with_exemplars([*memory.exemplars, *added])
 
 
 def _first(exemplar: Exemplar) -> str:
@@ -162,7 +162,9 @@ def make_exemplar(trajectory: Trajectory, provenance: str) -> Exemplar:
     for i, step in enumerate(steps):
         text = step.observation.text or state
         page = Page(text)
-        if i and (_words(step) is not None or (several and not _is_on(shown, step.action))):
+        target = step.action.target
+        gone = several and target is not None and _element(target, shown) is None
+        if i and (_words(step) is not None or gone):
             turns.append(ExemplarTurn("\n".join(lines), state, words))
             lines, state, words, shown = [], text, _words(step), page
         lines += map(str, to_calls(step.action, page))
@@ -175,12 +177,6 @@ def _words(step: Step) -> str | None:
     """Returns the abstracted page that Synapse noted, after all its other notes."""
     match = _SEEN.search(step.thought or "")
     return match[1] if match else None
-
-
-def _is_on(page: Page, action: Action) -> bool:
-    if action.target is None:
-        return True
-    return _element(action.target, page) is not None
 
 
 def to_calls(action: Action, page: Page) -> list[Call]:

@@ -13,24 +13,25 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from prill.errors import UsageError
 from prill.io.checksums import Checksums
+from prill.io.lines import decode_json, read_json, read_whole
 from prill.io.outputs import make_folder, write_output
 from prill.models.prompts import content_hash
-from prill.papers.embedders import Embedder, Fitted
+from prill.papers.embedders import CachedEmbedder, Embedder, Fitted, own_embedder
 
 if TYPE_CHECKING:
     from prill.papers.embedders import Vectors
 
+_T = TypeVar("_T")
 NEIGHBOURS = 3  # arXiv 2306.07863, section 3.3: three nearest keys vote
 EXEMPLARS, ABSTRACTIONS, HEADER, VECTORS = (
     "exemplars.jsonl",
@@ -38,6 +39,7 @@ EXEMPLARS, ABSTRACTIONS, HEADER, VECTORS = (
     "memory.json",
     "vectors.npy",
 )
+_REMEDY = "give the folder of a memory, or make it again"
 _AGAIN = f"delete {VECTORS}, and they are worked out again"
 _UPSTREAM, _UPSTREAM_KEYS = "exemplars.json", "specifiers.json"
 
@@ -125,10 +127,11 @@ class ExemplarMemory:
     ) -> None:
         self.exemplars = tuple(exemplars)
         self.abstractions = dict(abstractions or {})
-        # A fitted embedder is fitted to these keys only. If it were shared, another memory would
-        # change its vectors.
-        self.embedder = deepcopy(embedder) if isinstance(embedder, Fitted) else embedder
+        self.embedder = own_embedder(embedder)
         self._vectors = vectors
+        if vectors is not None and isinstance(self.embedder, CachedEmbedder):
+            keys = (exemplar.key for exemplar in self.exemplars)
+            self.embedder.known.update(zip(keys, vectors, strict=True))
 
     @property
     def hash(self) -> str:
@@ -155,59 +158,23 @@ class ExemplarMemory:
 
     async def vectors(self) -> Vectors:
         """Returns a row for each exemplar. Known rows are not embedded again."""
-        import numpy as np
-
-        known = self._vectors
-        if known is None or len(known) < len(self.exemplars):
-            keys = [
-                exemplar.key for exemplar in self.exemplars[0 if known is None else len(known) :]
-            ]
+        if self._vectors is None:
+            keys = [exemplar.key for exemplar in self.exemplars]
             if isinstance(self.embedder, Fitted):
                 self.embedder.fit(keys)
-            new = await self.embedder.embed(keys) if keys else np.zeros((0, 0), np.float32)
-            if known is None or not len(known):
-                self._vectors = new
-            elif known.shape[1] == new.shape[1]:
-                self._vectors = np.concatenate([known, new])
-            else:
-                raise self._mixed(new.shape[1])
-        assert self._vectors is not None
+            self._vectors = await self.embedder.embed(keys)
         return self._vectors
 
-    def with_more(self, exemplars: Sequence[Exemplar]) -> ExemplarMemory:
-        """Returns a memory with additional exemplars. This memory is not changed.
+    def with_exemplars(self, exemplars: Sequence[Exemplar]) -> ExemplarMemory:
+        """Returns a memory of other exemplars. This memory is not changed.
 
         Args:
-            exemplars: The new exemplars.
+            exemplars: The exemplars. The vectors of known keys are reused.
 
         Returns:
-            The larger memory.
+            The other memory.
         """
-        # a fitted embedder changes with every text
-        vectors = None if isinstance(self.embedder, Fitted) else self._vectors
-        return ExemplarMemory(
-            [*self.exemplars, *exemplars],
-            self.abstractions,
-            embedder=self.embedder,
-            vectors=vectors,
-        )
-
-    async def only(self, places: Sequence[int]) -> ExemplarMemory:
-        """Returns a memory with the selected exemplars. This memory is not changed.
-
-        Args:
-            places: Their positions, from 0.
-
-        Returns:
-            The smaller memory.
-        """
-        vectors = None if isinstance(self.embedder, Fitted) else (await self.vectors())[places]
-        return ExemplarMemory(
-            [self.exemplars[i] for i in places],
-            self.abstractions,
-            embedder=self.embedder,
-            vectors=vectors,
-        )
+        return ExemplarMemory(exemplars, self.abstractions, embedder=self.embedder)
 
     async def distances(self, text: str) -> list[float]:
         """Returns the distance of each key to a text.
@@ -225,16 +192,12 @@ class ExemplarMemory:
         rows = await self.vectors()
         query = (await self.embedder.embed([text]))[0]
         if rows.shape[1] != len(query):
-            raise self._mixed(len(query))
+            raise UsageError(
+                f"{self.embedder.name} gave a vector of {len(query)} numbers, and the memory's "
+                f"have {rows.shape[1]}: make the memory again with it"
+            )
         found: list[float] = np.linalg.norm(rows - query, axis=1).tolist()
         return found
-
-    def _mixed(self, numbers: int) -> UsageError:
-        size = 0 if self._vectors is None else self._vectors.shape[1]
-        return UsageError(
-            f"{self.embedder.name} gave a vector of {numbers} numbers, and the memory's have "
-            f"{size}: make the memory again with it"
-        )
 
     async def nearest(self, text: str, most: int = NEIGHBOURS) -> list[tuple[float, Exemplar]]:
         """Returns the exemplars whose keys are nearest to a text.
@@ -316,17 +279,9 @@ class ExemplarMemory:
                 parameters=("embedder",),
             )
         exemplars = tuple(_read_lines(directory / EXEMPLARS))
-        named = (
-            _decoded(directory / ABSTRACTIONS, dict[str, Abstraction])
-            if (directory / ABSTRACTIONS).is_file()
-            else {}
-        )
-        vectors = None
-        if (
-            header is not None
-            and not isinstance(embedder, Fitted)
-            and (directory / VECTORS).exists()
-        ):
+        shortened, vectors = directory / ABSTRACTIONS, None
+        named = _decoded(shortened, dict[str, Abstraction]) if shortened.is_file() else {}
+        if header and not isinstance(embedder, Fitted) and (directory / VECTORS).exists():
             if header.keys != _hash_of_keys(exemplars):
                 raise UsageError(
                     f"{directory}: the keys in {EXEMPLARS} have changed since the vectors were "
@@ -348,28 +303,14 @@ def _encoded(abstractions: Mapping[str, Abstraction]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(dict(sorted(abstractions.items())))) + b"\n"
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; not a memory of exemplars") from None
-
-
-def _decoded(path: Path, type_: Any) -> Any:
-    try:
-        return msgspec.json.decode(_read(path), type=type_)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: {error}") from None
+def _decoded(path: Path, type_: type[_T]) -> _T:
+    return read_json(path, type_, "not of a memory of exemplars", _REMEDY)
 
 
 def _read_lines(path: Path) -> Iterator[Exemplar]:
-    decoder = msgspec.json.Decoder(Exemplar)
-    for number, line in enumerate(_read(path).splitlines(), 1):
+    for number, line in enumerate(read_whole(path, _REMEDY).splitlines(), 1):
         if line.strip():
-            try:
-                yield decoder.decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                raise UsageError(f"{path}, line {number}: {error}") from None
+            yield decode_json(line, Exemplar, f"{path}, line {number}: not an exemplar", _REMEDY)
 
 
 def _read_vectors(path: Path, rows: int) -> Vectors:
@@ -415,8 +356,8 @@ def _shipped_abstractions() -> dict[str, Abstraction]:
 def _read_upstream(folder: Path) -> tuple[list[Exemplar], dict[str, Abstraction]]:
     """Reads the files of the paper's authors: exemplars by task, and five keys for each."""
     try:
-        entries = json.loads(_read(folder / _UPSTREAM))
-        keys = json.loads(_read(folder / _UPSTREAM_KEYS))
+        entries = json.loads(read_whole(folder / _UPSTREAM, _REMEDY))
+        keys = json.loads(read_whole(folder / _UPSTREAM_KEYS, _REMEDY))
         exemplars = [
             Exemplar(name, key=key, provenance="upstream")
             for name, texts in keys.items()
@@ -432,12 +373,10 @@ def _read_upstream(folder: Path) -> tuple[list[Exemplar], dict[str, Abstraction]
                 exemplars.append(
                     Exemplar(name, task=demo.get("task", ""), steps=steps, provenance="upstream")
                 )
-            instructions, code = (
+            abstractions[name] = Abstraction(
                 _several(entry.get("filter_prompt")),
                 _several(entry.get("code_filter_prompt")),
-            )
-            abstractions[name] = Abstraction(
-                instructions, code, entry.get("ablation_act_prompt", "")
+                entry.get("ablation_act_prompt", ""),
             )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(

@@ -177,7 +177,7 @@ class RecordedSynapse(PaperAgent):
         self._seen.append(state)
         if not state.candidates:
             return Step(observation, Action("none"))
-        current = self._current(self._task.goal, state)
+        current = self._current(self._task.goal, state, self._seen[:-1])
         window = await token_window(self.model, self.spec.context)
         if (
             window is not None
@@ -209,21 +209,18 @@ class RecordedSynapse(PaperAgent):
         past = tuple(step.action.text for step in trajectory.steps[:index])
         targets = tuple(one.positives[0] if one.positives else "" for one in described[:index])
         now = PageState(states[index].page, states[index].candidates, past, targets)
-        before, self._seen = self._seen, [*states[:index], now]
-        try:
-            messages = self._current(trajectory.task.goal, now)
-        finally:
-            self._seen = before
+        messages = self._current(trajectory.task.goal, now, states[:index])
         return [_system_message(), *messages], f"Action: `{described[index].text}`"
 
-    def _current(self, goal: str, state: PageState) -> list[Message]:
+    def _current(self, goal: str, state: PageState, seen: Sequence[PageState]) -> list[Message]:
         """Returns the task, the earlier recorded steps, and the current page."""
         page = _cut(state, "", self.spec.k_current)
         if self.spec.mode == "no_trajectory":
             return [_step_question(page, goal, state.past[-_PAST_SHOWN:])]
+        targets = state.targets or ("",) * len(state.past)
         turns = [
-            (_cut(seen, target, self.spec.k_previous), _told(repr, target))
-            for seen, repr, target in zip(self._seen[:-1], state.past, _padded(state), strict=False)
+            (_cut(one, target, self.spec.k_previous), _told(repr, target))
+            for one, repr, target in zip(seen, state.past, targets, strict=False)
         ]
         return _messages(goal, turns, page)
 
@@ -362,10 +359,6 @@ def _cut(state: PageState, target: str, k: int) -> str:
     best = [id for id in state.candidates or state.withheld if id != target]
     ids = [target, *best[: k - 1]] if target else best[:k]
     return RecordedPage(state.page).view(ids, brackets="angle", ids="original").text
-
-
-def _padded(state: PageState) -> Sequence[str]:
-    return state.targets or ("",) * len(state.past)
 
 
 def _told(repr: str, target: str) -> str:

@@ -11,13 +11,14 @@ from msgspec import Meta
 
 from prill.config.values import Config
 from prill.errors import UsageError
-from prill.evaluators.fitted.calibration import comparable, read_calibration
+from prill.evaluators.labels import latest_verdicts
 from prill.io.outputs import expect_file
 from prill.io.store import BadLine, read_labels, read_trajectories, read_verdicts
 from prill.io.truth import SourceOption, TruthOption, gold_labels
 from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder
 from prill.papers.synapse.growth import PER_TASK, Growth, grow
 from prill.papers.synapse.memory import EXEMPLARS, ExemplarMemory
+from prill.refine.filter import calibrated_score, calibration_for
 from prill.runs.base import synchronous
 from prill.types import Trajectory, Verdict
 
@@ -177,29 +178,13 @@ def _memory(folder: Path, config: ExemplarsConfig) -> ExemplarMemory:
 
 def _verdicts(config: ExemplarsConfig) -> tuple[dict[str, Verdict], float | None]:
     """Returns the verdicts by id, calibrated if a calibration is given, and their threshold."""
-    found = {verdict.id: verdict for verdict in read_verdicts(config.verdicts)}
-    if len({comparable(verdict.evaluator) for verdict in found.values()}) > 1:
-        raise UsageError(
-            f"{config.verdicts}: contains verdicts of several judges; give a file of one judge"
-        )
-    if config.calibration is None or not found:
+    judge, found = latest_verdicts(read_verdicts(config.verdicts))
+    if config.calibration is None:
         return found, config.threshold
-    calibration = read_calibration(config.calibration)
-    judge = next(iter(found.values())).evaluator
-    if judge.params.get("calibration") == calibration.hash:
-        return found, calibration.threshold
-    if comparable(judge) != comparable(calibration.evaluator):
-        raise UsageError(
-            f"{config.calibration}: this calibration is for another judge, or for other "
-            f"settings of {judge.name}"
-        )
-    mapped = {
-        id: replace(
-            verdict,
-            score=calibration(float(verdict.success) if verdict.score is None else verdict.score),
-        )
-        if verdict.success is not None
-        else verdict
+    calibration = calibration_for(judge, config.calibration)
+    scored = {
+        id: replace(verdict, score=calibrated_score(calibration, verdict))
         for id, verdict in found.items()
+        if verdict.success is not None
     }
-    return mapped, calibration.threshold
+    return {**found, **scored}, calibration.threshold

@@ -21,7 +21,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta
 
 from prill.errors import MissingExtraError, UsageError
 from prill.papers.replies import (
@@ -88,17 +91,12 @@ def read_block(reply: str) -> str:
     if (
         block := one_answer(calling) or (blocks[0] if blocks and not _tool_block(text) else "")
     ) != "":
-        return _without_prompt(block)
+        return re.sub(r"^>>> ?", "", block, flags=re.MULTILINE)  # an interpreter's prompts
     if (written := _tool_block(text)) or (written := "" if "```" in text else _bare_lines(text)):
         return written
     raise UnreadableReplyError(
         "the reply has no block of calls: write them between triple back-ticks"
     )
-
-
-def _without_prompt(block: str) -> str:
-    """Returns a block without interpreter prompts."""
-    return re.sub(r"^>>> ?", "", block, flags=re.MULTILINE)
 
 
 def _tool_block(text: str) -> str:
@@ -231,11 +229,11 @@ def _bounded(code: str) -> str:
     return code
 
 
-async def _run(**request: object) -> dict[str, Any]:
+async def _run(**request: object) -> _Answer:
     return await asyncio.to_thread(_run_now, **request)
 
 
-def _run_now(**request: object) -> dict[str, Any]:
+def _run_now(**request: object) -> _Answer:
     if sys.platform != "linux":
         raise NoSandboxError(
             f"generated code cannot be run on {sys.platform}, because only Linux can sandbox it"
@@ -287,69 +285,54 @@ def _read(pipe: int, seconds: float, until: bytes | None = None) -> bytes:
     return data
 
 
-# The following code does not trust the answer: code that escaped from Python may have written it.
+class _Answer(msgspec.Struct):
+    """The answer of jail.py. The code may have written it."""
+
+    locked: bool = True
+    error: str = ""
+    obs: str | None = None
+    calls: Annotated[list[tuple[str, str]], Meta(max_length=MAX_CALLS)] | None = None
+    places: Annotated[list[int], Meta(max_length=MAX_PLACES)] | None = None
+
+    @property
+    def problem(self) -> str:
+        """The error, of bounded length."""
+        return (self.error or "the code gave no answer")[:500]
 
 
-def _record(answer: bytes, status: int) -> dict[str, Any]:
+def _record(answer: bytes, status: int) -> _Answer:
     if len(answer) > _MAX_OUTPUT:
         raise CodeFailedError(f"the code wrote more than {_MAX_OUTPUT} bytes")
     try:
-        record = json.loads(answer)
-    except (ValueError, RecursionError):
-        raise CodeFailedError(f"the code ended its process (status {status})") from None
-    if not isinstance(record, dict):
-        raise CodeFailedError("the code gave no answer")
-    if record.get("locked") is False:
-        why = str(record.get("error"))[:500]
+        record = msgspec.json.decode(answer, type=_Answer)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise CodeFailedError(
+            f"the code ended its process (status {status}), or its result is invalid"
+        ) from None
+    if not record.locked:
         raise NoSandboxError(
             "generated code cannot be run on this machine, because the kernel cannot "
-            f"sandbox it: {why}"
+            f"sandbox it: {record.problem}"
         )
+    size = len(record.obs or "") + sum(len(argument) for _, argument in record.calls or ())
+    if size > MAX_CHARS:
+        raise CodeFailedError(f"the result has {size} characters; {MAX_CHARS} are allowed")
     return record
 
 
-def _text(record: dict[str, Any]) -> str:
-    found = record.get("obs")
-    if not isinstance(found, str):
-        raise CodeFailedError(_problem(record))
-    return _sound(found)
+def _text(record: _Answer) -> str:
+    if record.obs is None:
+        raise CodeFailedError(record.problem)
+    return record.obs
 
 
-def _calls(record: dict[str, Any]) -> Block:
-    given = record.get("calls")
-    if not isinstance(given, list) or len(given) > MAX_CALLS:
-        raise CodeFailedError(_problem(record))
-    found = list[Call]()
-    for one in given:
-        match one:
-            case [str(method), str(argument)] if method in METHODS:
-                found.append(Call(method, _sound(argument)))
-            case _:
-                raise CodeFailedError(_problem(record))
-    _sound("".join(call.argument for call in found))
-    return Block(tuple(found), _problem(record) if "error" in record else "")
+def _calls(record: _Answer) -> Block:
+    if record.calls is None or any(method not in METHODS for method, _ in record.calls):
+        raise CodeFailedError(record.problem)
+    return Block(tuple(Call(*call) for call in record.calls), record.error[:500])
 
 
-def _places(record: dict[str, Any], elements: int) -> list[int]:
-    given = record.get("places")
-    if not isinstance(given, list) or len(given) > MAX_PLACES:
-        raise CodeFailedError(_problem(record))
-    if any(type(place) is not int or not 0 <= place < elements for place in given):
-        raise CodeFailedError("the code gave no answer")
-    return given
-
-
-def _problem(record: dict[str, Any]) -> str:
-    return (
-        str(record.get("error") or "the code gave no answer")
-        .encode("utf-8", "replace")
-        .decode()[:500]
-    )
-
-
-def _sound(text: str) -> str:
-    if text.encode("utf-8", "replace").decode() != text:
-        raise CodeFailedError("the result contains an unpaired surrogate")
-    if len(text) > MAX_CHARS:
-        raise CodeFailedError(f"the result has {len(text)} characters; {MAX_CHARS} are allowed")
-    return text
+def _places(record: _Answer, elements: int) -> list[int]:
+    if record.places is None or not all(0 <= place < elements for place in record.places):
+        raise CodeFailedError(record.problem)
+    return record.places

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from prill.cli.improving import stage_bar
-from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches
+from prill.cli.layout import EXIT_ALL, EXIT_INTERRUPTED, EXIT_SOME, Switches
 from prill.cli.showing import print_problems, progress_bar, run_async, show_plan, stoppable
 from prill.models.ledger import usage_text
 from prill.papers.bench.run import (
@@ -113,7 +113,11 @@ def conversations(config: ConversationsConfig, switches: Switches) -> int:
     if switches.json:
         print(json.dumps(result.table()))
     if tally.stopped:
-        raise KeyboardInterrupt
+        print(
+            "prill papers conversations: interrupted; nothing is written",
+            file=sys.stderr,
+        )
+        return EXIT_INTERRUPTED
     if tally.unanswered:
         print(
             f"prill papers conversations: {tally.unanswered} of {tally.conversations} "

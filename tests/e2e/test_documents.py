@@ -85,7 +85,6 @@ FACES = (
     "prill.papers",
     "prill.papers.bench",
     "prill.papers.mind2web.pages",
-    "prill.papers.step.airline.desk",
     "prill.papers.structured_reflection",
     "prill.policies",
     "prill.protocols",
@@ -344,7 +343,7 @@ def test_python_blocks_pass_pyright(python_code: Path) -> None:
     if pyright is None or shutil.which("node") is None:
         pytest.skip("pyright is not installed: npm install --prefix .venv/pyright pyright")
     # Reading TRL and transformers takes four fifths of the time. What calls them, one example, is
-    # run by test_examples.py.
+    # run by test_examples_of_training.py.
     for package in ("datasets", "tokenizers", "transformers", "trl"):
         stub = python_code / "typings" / package / "__init__.pyi"
         stub.parent.mkdir(parents=True)

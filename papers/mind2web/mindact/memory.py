@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -23,15 +23,9 @@ from prill.papers.replies import complete_text, fill_prompt
 from prill.protocols import LanguageModel
 from prill.types import Action, Task
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Vector = np.ndarray[Any, np.dtype[np.float32]]
-
 History = Literal["none", "all", "fixed", "turns", "matched"]
 Order = Literal["relevance", "relevance_reversed", "time"]
 FIXED_TURNS = 3  # the baseline "+ Fixed" (Self-MAP, section on baselines)
-_MAX_KNOWN = 20_000  # vectors, of at most 1,536 numbers: 120 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +86,6 @@ class Recall:
     order: Order
     embedder: Embedder
     page_text: Callable[[PageState], str] | None = None
-    known: dict[str, Vector] = field(default_factory=dict)
 
     async def __call__(
         self, memory: Sequence[Snippet], task: Task, state: PageState
@@ -155,20 +148,9 @@ class Recall:
         """Returns the texts by similarity, the most similar first. Ties keep their order."""
         if isinstance(self.embedder, Fitted):
             self.embedder.fit([query, *texts])
-            target, *others = await self.embedder.embed([query, *texts])
-        else:
-            target, *others = await self._embedded([query, *texts])
+        target, *others = await self.embedder.embed([query, *texts])
         likeness = [round(float(one @ target), 6) for one in others]
         return [texts[i] for i in sorted(range(len(texts)), key=lambda i: -likeness[i])]
-
-    async def _embedded(self, texts: Sequence[str]) -> Sequence[Vector]:
-        """Returns the vectors. Each text is embedded once, because snippets recur at every step."""
-        if new := [text for text in dict.fromkeys(texts) if text not in self.known]:
-            if len(self.known) + len(new) > _MAX_KNOWN:
-                self.known.clear()
-                new = list(dict.fromkeys(texts))
-            self.known.update(zip(new, await self.embedder.embed(new), strict=True))
-        return [self.known[text] for text in texts]
 
     def _ordered(
         self, memory: Sequence[Snippet], groups: Sequence[Sequence[int]]

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from prill.errors import MissingExtraError, UsageError
-from prill.papers.embedders import import_transformers
 from prill.papers.mind2web.mindact.forms import Passage
 from prill.protocols import LanguageModel, Message
 
 _PIECE = re.compile(r"\w{1,4}|[^\w\s]")
 _HUMAN, _ASSISTANT = "### Human:\n", "### Assistant:\n"
-_FILES = ("tokenizer.json", "tokenizer_config.json")
+_FILE = "tokenizer.json"
 Span = tuple[int, int]
 Tokens = Callable[[str], Sequence[Span]]  # the start and end of each token, in order
 _T = TypeVar("_T")
@@ -33,48 +32,21 @@ def rough_tokens(text: str) -> Sequence[Span]:
 
 
 def tokens_for(name: str | None, model: LanguageModel) -> Tokens:
-    """Returns the tokenizer of that name, else the model's, else an estimate. Raises UsageError."""
+    """Returns the tokenizer of a folder, else the model's, else an estimate. Raises UsageError."""
     folder = getattr(model, "path", None)  # a model in this process has a path
-    if (
-        name is None
-        and isinstance(folder, Path)
-        and any((folder / one).is_file() for one in _FILES)
-    ):
+    if name is None and isinstance(folder, Path) and (folder / _FILE).is_file():
         name = str(folder)
     return rough_tokens if name is None else _tokenizer(name)
 
 
 @cache
 def _tokenizer(name: str) -> Tokens:
-    if (file := Path(name) / _FILES[0]).is_file():
-        return _from_file(file)
-    transformers = import_transformers()
-    from prill.models.local.weights import error_cause, library_errors
-
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except library_errors() as error:
-        raise UsageError(f"tokenizer: {name} cannot be loaded: {error_cause(error)}") from None
-    if not getattr(tokenizer, "is_fast", False):
-        raise UsageError(
-            f"tokenizer: {name} cannot return token offsets; use one with a {_FILES[0]}"
-        )
-
-    def encode(text: str) -> Sequence[Span]:
-        found = tokenizer(
-            text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
-        )
-        return _not_empty(found["offset_mapping"])
-
-    return encode
-
-
-def _from_file(file: Path) -> Tokens:
     """Loads a tokenizer without transformers, whose import takes seconds."""
     try:
         from tokenizers import Tokenizer
     except ImportError:
         raise MissingExtraError("tokenizers", "local") from None
+    file = Path(name) / _FILE
     try:
         tokenizer = Tokenizer.from_buffer(file.read_bytes())
     except (OSError, ValueError) as error:
@@ -142,23 +114,21 @@ class Window:
         return Message("system", (system,)), *shown, *now
 
     def _written(self, passage: Passage) -> str:
-        head, _, body = passage.page.partition("\n")
-        body, _, tail = body.rpartition("\n")
-        text = self._cut(f"{_HUMAN}{head}\n", body, f"\n{tail}\n") + self._cut(
-            "", passage.question, f"\n{_ASSISTANT}"
-        )
+        text = self._asked(passage, _HUMAN, f"\n{_ASSISTANT}")
         return text if passage.answer is None else text + self._cut("", passage.answer, "\n\n")
 
     def _turns(self, passage: Passage) -> list[Message]:
+        question = Message("user", (self._asked(passage),))
+        if passage.answer is None:
+            return [question]
+        return [question, Message("assistant", (passage.answer,))]
+
+    def _asked(self, passage: Passage, before: str = "", after: str = "") -> str:
+        """Returns page and question. The first and last line of the page are marks."""
         head, _, body = passage.page.partition("\n")
         body, _, tail = body.rpartition("\n")
-        text = self._cut(f"{head}\n", body, f"\n{tail}\n") + self._cut("", passage.question, "")
-        question = Message("user", (text,))
-        return (
-            [question]
-            if passage.answer is None
-            else [question, Message("assistant", (passage.answer,))]
-        )
+        page = self._cut(f"{before}{head}\n", body, f"\n{tail}\n")
+        return page + self._cut("", passage.question, after)
 
     def _cut(self, before: str, text: str, after: str) -> str:
         """Truncates a part to its limit and keeps the text around it."""

@@ -10,23 +10,12 @@ from prill.lazy import lazily
 
 if TYPE_CHECKING:
     from prill.papers.mind2web.pages.state import (
-        Marking,
         PageState,
-        StepScore,
-        describe_step,
         read_state,
-        rejoined,
     )
-    from prill.papers.mind2web.pages.tree import CandidateView, RecordedPage
 
 __all__ = [
-    "CandidateView",
-    "Marking",
     "PageState",
-    "RecordedPage",
-    "StepScore",
-    "describe_step",
     "read_state",
-    "rejoined",
 ]
 __getattr__, __dir__ = lazily(__name__)

@@ -12,7 +12,7 @@ import os
 import re
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -32,8 +32,14 @@ from prill.models.devices import register_user
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
 from prill.models.local.weights import folder_hash, model_failures
-from prill.papers.embedders import import_transformers, load_pretrained, make_embedder
-from prill.papers.mind2web.format import SUFFIX, load
+from prill.models.prompts import content_hash
+from prill.papers.embedders import (
+    Embedder,
+    Fitted,
+    import_transformers,
+    load_pretrained,
+    make_embedder,
+)
 from prill.papers.mind2web.pages.state import read_state, sample_ids, with_scores
 from prill.papers.mind2web.pages.tree import RecordedPage, ranker_query
 from prill.runs.base import synchronous
@@ -46,9 +52,6 @@ RECALLS = (3, 5, 10, 20, 50, 100)
 _K1, _B = 1.2, 0.75
 _FORMAT = "prill ranking 1"
 _WORD = re.compile(r"[a-z0-9]+")
-
-
-Reader = Callable[[str | os.PathLike[str]], Iterator[Trajectory | BadLine]]
 
 
 class Ranker(Protocol):
@@ -70,38 +73,25 @@ class Bm25:
     name = "bm25"
 
     async def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        """Returns the scores, with the candidates of one page as the collection."""
-        return bm25(query, texts)
-
-
-def bm25(query: str, texts: Sequence[str]) -> list[float]:
-    """Returns the BM25 scores (Robertson and Zaragoza 2009, equation 3.15)."""
-    bags = [Counter(_WORD.findall(text.lower())) for text in texts]
-    lengths = [bag.total() for bag in bags]
-    mean = sum(lengths) / len(lengths) if any(lengths) else 1.0
-    scores = [0.0] * len(texts)
-    for word in sorted(set(_WORD.findall(query.lower()))):
-        having = sum(word in bag for bag in bags)
-        rarity = math.log(1 + (len(bags) - having + 0.5) / (having + 0.5))
-        for i, bag in enumerate(bags):
-            if count := bag[word]:
-                scores[i] += (
-                    rarity * count * (_K1 + 1) / (count + _K1 * (1 - _B + _B * lengths[i] / mean))
-                )
-    return scores
-
-
-class _Embeds(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    async def embed(self, texts: Sequence[str]) -> Any: ...
+        """Returns the scores (Robertson and Zaragoza 2009, equation 3.15) within one page."""
+        bags = [Counter(_WORD.findall(text.lower())) for text in texts]
+        lengths = [bag.total() for bag in bags]
+        mean = sum(lengths) / len(lengths) if any(lengths) else 1.0
+        scores = [0.0] * len(texts)
+        for word in sorted(set(_WORD.findall(query.lower()))):
+            having = sum(word in bag for bag in bags)
+            rarity = math.log(1 + (len(bags) - having + 0.5) / (having + 0.5))
+            for i, bag in enumerate(bags):
+                if count := bag[word]:
+                    weight = count + _K1 * (1 - _B + _B * lengths[i] / mean)
+                    scores[i] += rarity * count * (_K1 + 1) / weight
+        return scores
 
 
 class ByEmbedding:
     """Ranks by the cosine similarity of query and candidate vectors."""
 
-    def __init__(self, embedder: _Embeds) -> None:
+    def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
 
     @property
@@ -111,8 +101,8 @@ class ByEmbedding:
 
     async def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
         """Returns the scores. An embedder that needs fitting is fitted to this page."""
-        if callable(fit := getattr(self.embedder, "fit", None)):
-            fit([query, *texts])
+        if isinstance(self.embedder, Fitted):
+            self.embedder.fit([query, *texts])
         rows = await self.embedder.embed([query, *texts])
         return [float(one) for one in rows[1:] @ rows[0]]
 
@@ -236,16 +226,7 @@ class _Line:
     scores: dict[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class _About:
-    """The first line of the progress file: what the scores that follow belong to."""
-
-    format: str
-    ranker: str
-    trajectories: str
-
-
-_Log = AppendLog[_Line | _About]
+_Log = AppendLog[_Line]
 
 
 async def rank_file(
@@ -254,20 +235,18 @@ async def rank_file(
     output: str | os.PathLike[str],
     *,
     reordered: str | os.PathLike[str] | None = None,
-    read: Reader | None = None,
     resume: bool = True,
     stop: asyncio.Event | None = None,
     progress: Callable[[RankTally], object] = lambda tally: None,
 ) -> RankTally:
     """Scores every candidate in a file of gold trajectories and writes a score file.
 
-    Finished steps are in `OUTPUT.steps` until the end, and the same call resumes there. `reordered`
-    also writes the trajectories with their candidates in the new order. Raises UsageError.
+    Finished steps are in `OUTPUT.HASH.steps` until the end, and the same call resumes there; the
+    hash covers the ranker and the trajectories. `reordered` also writes the trajectories with their
+    candidates in the new order. Raises UsageError.
     """
-    progress_file, tally = Path(f"{os.fspath(output)}.steps"), RankTally()
-    for path in (
-        (output, progress_file) if reordered is None else (output, progress_file, reordered)
-    ):
+    tally = RankTally()
+    for path in (output,) if reordered is None else (output, reordered):
         expect_file(path, "a ranking")
         with write_errors(path):
             Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -279,9 +258,20 @@ async def rank_file(
     check_output(output, "scores of candidates", [gold])
     if reordered is not None:
         check_output(reordered, "trajectories", [gold, output], parameter="ranked")
-    read = read or _read
-    with _open_log(progress_file, _About(_FORMAT, ranker.name, _digest(gold)), resume) as log:
-        async for line in _ranked_lines(gold, read, ranker, tally, _done(log)):
+    made_of = content_hash(_FORMAT, ranker.name, _digest(gold))
+    progress_file = Path(f"{os.fspath(output)}.{made_of}.steps")
+    if not resume:
+        with write_errors(progress_file):
+            progress_file.unlink(missing_ok=True)
+    log = _Log(
+        progress_file,
+        _Line,
+        what="ranked step",
+        parameter="resume",
+        advice="mend the line, or begin again",
+    )
+    with log:
+        async for line in _ranked_lines(gold, ranker, tally, _done(log)):
             log.append(line)
             progress(tally)
             if stop is not None and stop.is_set():
@@ -289,21 +279,20 @@ async def rank_file(
                 return tally
         _write_scores(output, log)
         if reordered is not None:
-            write_trajectories(reordered, _reordered(read(gold), log))
+            write_trajectories(reordered, _reordered(gold, log))
     progress_file.unlink()
     return tally
 
 
 async def _ranked_lines(
     gold: str | os.PathLike[str],
-    read: Reader,
     ranker: Ranker,
     tally: RankTally,
     done: Iterator[_Line],
 ) -> AsyncIterator[_Line]:
     """Yields a line for each step that is not done. `done` are the first steps, in order."""
     before = next(done, None)
-    for turn in read(gold):
+    for turn in read_trajectories(gold, on_error="yield"):
         tally.turns += 1
         if isinstance(turn, BadLine):
             tally.problems.append(turn.message)
@@ -322,44 +311,10 @@ async def _ranked_lines(
             tally.problems.append(f"{gold}: {error}")
 
 
-def _open_log(path: Path, about: _About, resume: bool) -> _Log:
-    """Opens the progress file. Raises UsageError if it belongs to other input."""
-
-    def check(record: _Line | _About, start: int) -> None:
-        if start == 0 and record != about:
-            raise UsageError(
-                f"{path}: belongs to another ranker or other trajectories; choose another "
-                "output, or start again",
-                parameters=("output", "resume"),
-            )
-
-    if not resume:
-        with write_errors(path):
-            path.unlink(missing_ok=True)
-    log = _Log(
-        path,
-        _Line,
-        check,
-        what="ranked step",
-        decode=_decode,
-        parameter="resume",
-        advice="mend the line, or begin again",
-    )
-    if not any(log.lines()):
-        log.append(about)
-    return log
-
-
-def _decode(line: bytes) -> _Line | _About:
-    if line.startswith(b'{"format"'):
-        return msgspec.json.decode(line, type=_About)
-    return msgspec.json.decode(line, type=_Line)
-
-
 def _done(log: _Log) -> Iterator[_Line]:
     """Yields the finished steps up to the file's current end. The file grows during iteration."""
-    steps = sum(start > 0 for start, _ in log.lines())
-    for _, line in islice(log.lines(), 1, steps + 1):
+    steps = sum(1 for _ in log.lines())
+    for _, line in islice(log.lines(), steps):
         yield msgspec.json.decode(line, type=_Line)
 
 
@@ -379,17 +334,11 @@ def _write_scores(output: str | os.PathLike[str], log: _Log) -> None:
         file.write(b"}}\n")
 
 
-def _read(gold: str | os.PathLike[str]) -> Iterator[Trajectory | BadLine]:
-    return read_trajectories(gold, on_error="yield")
-
-
-def _reordered(gold: Iterable[Trajectory | BadLine], log: _Log) -> Iterator[Trajectory]:
+def _reordered(gold: str | os.PathLike[str], log: _Log) -> Iterator[Trajectory]:
     """Yields the turns with their candidates by score, the best first."""
     lines = _done(log)
     line = next(lines, None)
-    for turn in gold:
-        if isinstance(turn, BadLine):
-            continue
+    for turn in read_trajectories(gold, on_error="skip"):
         found: dict[str, dict[str, float]] = {}
         try:
             samples = sample_ids(turn)
@@ -409,9 +358,6 @@ def _right(turn: Trajectory, index: int) -> frozenset[str]:
 
 def _digest(path: str | os.PathLike[str]) -> str:
     digest = hashlib.sha256()
-    if Path(path).suffix == ".parquet":  # Parquet is binary, without lines
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
     for line in read_lines(path):
         digest.update(line.data + b"\n")
     return digest.hexdigest()
@@ -515,7 +461,7 @@ class RankConfig(Config):
 
     trajectories: Annotated[
         str | Path,
-        Meta(description="Gold trajectories of recorded pages, or Multimodal-Mind2Web (.parquet)."),
+        Meta(description="Gold trajectories of recorded pages."),
     ]
     output: Annotated[
         str | Path, Meta(description="Score file to write (JSON), in Mind2Web's format.")
@@ -593,13 +539,11 @@ async def rank_async(
     Raises:
         UsageError: The ranker or the files cannot be used.
     """
-    table = Path(config.trajectories).suffix == SUFFIX
     tally = await rank_file(
         config.trajectories,
         _ranker(config),
         config.output,
         reordered=config.ranked,
-        read=load if table else None,
         resume=config.resume,
         stop=stop,
         progress=progress,

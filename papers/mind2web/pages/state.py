@@ -129,14 +129,8 @@ def rejoined(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
     """Puts the earlier turns of a conversation, pages included, into `task.earlier`.
 
     The turns of a conversation have to be adjacent in the file. One conversation at a time is held
-    in memory.
-
-    Args:
-        trajectories: The turns, in the order of the file.
-
-    Yields:
-        Each turn. An earlier turn that was not read before stays without pages; a turn that names
-        no earlier ones gets all that were read before in its conversation.
+    in memory. An earlier turn that was not read before stays without pages; a turn that names no
+    earlier ones gets all that were read before in its conversation.
     """
     conversation: str | None = None
     read: dict[str, Trajectory] = {}
@@ -211,11 +205,6 @@ def with_scores(trajectory: Trajectory, scores: Scores) -> Trajectory:
     return replace(trajectory, steps=tuple(steps))
 
 
-def by_score(candidates: tuple[str, ...], scores: Mapping[str, float]) -> tuple[str, ...]:
-    """Sorts the candidates by score, the best first. Ties keep their order."""
-    return tuple(sorted(candidates, key=lambda id: -scores.get(id, float("-inf"))))
-
-
 def read_scores(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
     """Reads a score file in JSON, plain or gzip. Raises InputError."""
     try:
@@ -232,7 +221,8 @@ def _ordered(step: Step, scores: Mapping[str, float] | None) -> Step:
     if not scores:
         return step
     state = read_state(step.observation.text or "")
-    ranked = replace(state, candidates=by_score(state.candidates, scores))
+    order = sorted(state.candidates, key=lambda id: -scores.get(id, float("-inf")))
+    ranked = replace(state, candidates=tuple(order))
     return replace(step, observation=replace(step.observation, text=ranked.text()))
 
 
@@ -269,13 +259,7 @@ class StepTarget:
 
 @dataclass(frozen=True, slots=True)
 class StepScore:
-    """The score of one step.
-
-    Args:
-        element: Whether the element is right, 0 or 1.
-        f1: The F1 of the operation's words, in [0, 1].
-        success: Whether both are 1.
-    """
+    """The score of one step. `element` is 0 or 1; `f1`, of the operation's words, in [0, 1]."""
 
     element: float = 0.0
     f1: float = 0.0
@@ -286,12 +270,8 @@ class StepScore:
 class Marking:
     """The scoring scheme of steps.
 
-    A step without a right element among the best `top` candidates has no success.
-
-    Args:
-        scheme: The rules: MindAct's for one of its two forms, or Synapse's.
-        top: How many of the best candidates count.
-        step_match: Synapse: all parts of an action are right (`parsed`), or its text is the same.
+    A step without a right element among the best `top` candidates has no success. `step_match` is
+    Synapse's: all parts of an action are right (`parsed`), or its text is the same.
     """
 
     scheme: Scheme = "generation"
@@ -299,15 +279,7 @@ class Marking:
     step_match: Match = "parsed"
 
     def score(self, asked: StepTarget, done: Action | None) -> StepScore:
-        """Scores a predicted action.
-
-        Args:
-            asked: The target of the recorded step.
-            done: The predicted action. None: there is none.
-
-        Returns:
-            The score.
-        """
+        """Scores a predicted action. None: there is none."""
         positives = asked.within(self.top)
         if not positives or done is None:
             return StepScore()
@@ -344,18 +316,7 @@ USUAL = Marking()
 
 
 def describe_step(step: Step) -> StepTarget:
-    """Reads the target of a recorded step.
-
-    Args:
-        step: A step whose observation is a recorded page.
-
-    Returns:
-        The right elements with their ranks among the candidates (from 0; None: not a candidate),
-        the operation in upper case and its value.
-
-    Raises:
-        ValueError: The observation is not a recorded page.
-    """
+    """Reads the target of a recorded step. Raises ValueError if it has no recorded page."""
     ranks = {id: rank for rank, id in enumerate(read_state(step.observation.text or "").candidates)}
     positives = tuple((step.action.target or "").split())
     return StepTarget(

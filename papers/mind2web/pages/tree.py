@@ -54,26 +54,14 @@ class CandidateChoice:
 
 @dataclass(frozen=True, slots=True)
 class CandidateView:
-    """A page cut around candidates.
-
-    Args:
-        text: The page's text.
-        choices: The candidates in document order. With short ids, choice k is printed as `id=k`.
-    """
+    """A page cut around candidates, in document order. Choice k is printed as `id=k`."""
 
     text: str
     choices: tuple[CandidateChoice, ...]
 
 
 class RecordedPage:
-    """A parsed page of `cleaned_html`.
-
-    Args:
-        html: The page.
-
-    Raises:
-        InputError: The text is not a page of this form.
-    """
+    """A parsed page of `cleaned_html`. Raises InputError for other text."""
 
     def __init__(self, html: str) -> None:
         # Nodes are numbered in document order, so that a subtree is a range and no function is
@@ -95,15 +83,9 @@ class RecordedPage:
     def view(
         self, candidates: Collection[str], *, brackets: Brackets = "round", ids: Ids = "short"
     ) -> CandidateView:
-        """Cuts the page around candidates.
+        """Cuts the page around candidates. Ids that it does not have are ignored.
 
-        Args:
-            candidates: Their node ids. Ids that the page does not have are ignored.
-            brackets: How elements are bracketed.
-            ids: `short` numbers the candidates from 0, `original` keeps their node ids.
-
-        Returns:
-            The text, and the candidates in the order of the document.
+        `short` ids number the candidates from 0, `original` keeps their node ids.
         """
         nodes = {node for id in candidates if (node := self._nodes.get(id)) is not None}
         cut = self._pruned(nodes)
@@ -124,16 +106,9 @@ class RecordedPage:
         return CandidateView(text, tuple(choices))
 
     def candidate_text(self, id: str) -> str:
-        """Returns the text of a candidate that a ranker reads.
+        """Returns the text of a candidate that a ranker reads. Raises KeyError for an unknown id.
 
-        Args:
-            id: The candidate's node id.
-
-        Returns:
-            Two lines: the text of its ancestors (the last 50 words) and its own (the first 100).
-
-        Raises:
-            KeyError: No node has that id.
+        It has two lines: the ancestors' text (the last 50 words), and its own (the first 100).
         """
         node = self._nodes[id]
         cut = self._pruned({node})
@@ -212,18 +187,13 @@ class RecordedPage:
         for node in sorted(kept, reverse=True):
             children = sorted([*left[node], *self._texts.get(node, ())])
             cut[node] = children
-            bare = node != 0 and node not in candidates and not self._has_attributes(node)
-            bare = (
-                bare and len(children) <= 1 and not any(self._is_text(child) for child in children)
-            )
+            named = not {*self._elements[node].attrib} <= {_ID}
+            bare = node != 0 and node not in candidates and not named and len(children) <= 1
+            bare = bare and not any(map(self._is_text, children))
             stays = children if bare else [node]
             if node:
                 left[self._parents[node]].extend(stays)
         return cut
-
-    def _has_attributes(self, node: int) -> bool:
-        attributes = self._elements[node].attrib
-        return len(attributes) > (_ID in attributes)
 
     def _summary(self, node: int) -> str:
         if (summary := self._summaries.get(node)) is None:

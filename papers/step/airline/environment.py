@@ -1,22 +1,18 @@
 """AirlineCRM as an environment (arXiv 2310.03720): an airline's customer service site in a browser,
-and the service that grades scenarios.
+whose scenarios are graded in this process.
 
-The original was never released. `prill.papers.step.airline.desk` is a site with the same four
-addresses. $AIRLINE can name another site, and $AIRLINE_TOKEN the token for its service. Agents and
-records see the site at `airline.example`.
+The original was never released. Agents and records see the site at `airline.example`.
 """
 
 from __future__ import annotations
 
-import os
+import asyncio
 from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-import msgspec
 from msgspec import Meta
 
 from prill.config.registry import read_options
@@ -25,8 +21,10 @@ from prill.emulators.browser.config import PagesConfig
 from prill.emulators.browser.environment import BrowserEnvironment, Hooks, PageSpec
 from prill.emulators.settings import Playing, Scripts, Setting, broken_label
 from prill.emulators.task_source import Names, join_names, task_names
-from prill.errors import EnvironmentFailedError, UsageError
+from prill.errors import UsageError
 from prill.papers.replies import read_toml
+from prill.papers.step.airline.desk.server import AirlineDesk
+from prill.papers.step.airline.desk.world import SCENARIOS, scenario, solution
 from prill.protocols import Policy
 from prill.types import Action, LabelRecord, Observation, Task, Trajectory
 
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
 PUBLIC = "http://airline.example"
-SCENARIOS = 20
 # The original states the limit for the last two tasks only.
 LIMITS = {
     "find-booking": 15,
@@ -43,58 +40,6 @@ LIMITS = {
     "update-passenger-details": 15,
     "book-flight": 25,
 }
-_TIMEOUT = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """The address of the site, and the token of its service, which is never printed."""
-
-    address: str
-    token: str = field(default="", repr=False)
-
-    async def ask(self, path: str, **query: str) -> Any:
-        """Requests one of the service's addresses. Raises EnvironmentFailedError."""
-        import aiohttp
-
-        values = {**query, "token": self.token} if self.token else query
-        try:
-            async with (
-                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT)) as session,
-                session.get(f"{self.address}/{path}", params=values) as answer,
-            ):
-                if answer.status != 200:
-                    raise EnvironmentFailedError(
-                        f"the airline at {self.address} responds to {path} with status "
-                        f"{answer.status}"
-                    )
-                return msgspec.json.decode(await answer.read())
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise EnvironmentFailedError(
-                f"the airline at {self.address} does not respond to {path}: {type(error).__name__}"
-            ) from None
-        except msgspec.DecodeError:
-            raise EnvironmentFailedError(
-                f"the airline at {self.address} returned invalid JSON for {path}"
-            ) from None
-
-
-@dataclass(frozen=True, slots=True)
-class _Drawn:
-    """The service's response to a request for a scenario."""
-
-    id: str
-    details: dict[str, Any]
-
-
-class _Metric(msgspec.Struct, frozen=True):
-    task_completion: float = 0.0
-    complete: float = msgspec.field(default=0.0, name="%complete")
-
-
-@dataclass(frozen=True, slots=True)
-class _Evaluation:
-    metrics: tuple[_Metric, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,18 +57,16 @@ class Airline:
     def __init__(
         self,
         images: Path,
-        service: Service,
         spec: AirlineSpec = AirlineSpec(),
         *,
         browser: Chromium | None = None,
     ) -> None:
-        self._service = service
+        self._desk = AirlineDesk()
         self._spec = spec
         self._browser = browser or Chromium()
         self._owns_browser = browser is None
         hooks = Hooks(real_url=self._real, public_url=self._public)
         self._environment = BrowserEnvironment(images, spec, browser=self._browser, hooks=hooks)
-        self._scenario = ""
         self._left = 0
 
     @staticmethod
@@ -143,23 +86,13 @@ class Airline:
                 f"unknown scenario {seed} of {name!r}; the tasks are {', '.join(LIMITS)}, "
                 f"with seeds 0 to {SCENARIOS - 1}"
             )
-        answer = await self._service.ask(
-            "get-random-scenario", task=f"TASK_{name.replace('-', '_').upper()}", seed=str(seed)
-        )
-        try:
-            drawn = msgspec.convert(answer, _Drawn)
-            goal = _goal(name, drawn.details)
-        except (msgspec.ValidationError, LookupError) as problem:
-            raise EnvironmentFailedError(
-                f"the airline's scenario {seed} of {name} cannot be read: {problem}"
-            ) from None
-        start = f"{PUBLIC}/?{urlencode({'scenario': drawn.id})}"
+        drawn = scenario(_original(name), seed)
         return Task(
             id=f"airline/{name}?seed={seed}",
-            goal=goal,
+            goal=_goal(name, drawn.details),
             platform="web",
             site="airline",
-            start_url=start,
+            start_url=f"{PUBLIC}/?{urlencode({'scenario': drawn.id})}",
         )
 
     async def reset(self, task: Task) -> Observation:
@@ -169,10 +102,14 @@ class Airline:
             raise UsageError(
                 f"task {task.id!r}: its start_url has no scenario: {PUBLIC}/?scenario=…"
             )
-        self._scenario = named[0]
         name = task.id.removeprefix("airline/").partition("?")[0]
         self._left = LIMITS.get(name, max(LIMITS.values()))
-        await self._service.ask("reset-scenario", scenario=self._scenario)
+        try:
+            self._desk.reset(named[0])
+        except LookupError as problem:
+            raise UsageError(f"task {task.id!r}: {problem.args[0]}") from None
+        if not self._desk.is_open:
+            await asyncio.to_thread(self._desk.__enter__)
         return await self._environment.reset(task)
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
@@ -180,62 +117,37 @@ class Airline:
         observation, done = await self._environment.step(action)
         self._left -= 1
         used_up = self._spec.limited and self._left <= 0
-        return observation, done or used_up or (await self._evaluate()).task_completion >= 1
+        return observation, done or used_up or self._desk.state.done
 
     async def locate(self, action: Action) -> Action:
         """Returns the action with its element's line and its position in the window."""
         return await self._environment.locate(action)
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
-        """Labels the episode by `task_completion`, with the progress as note."""
+        """Labels the episode, with the progress as note."""
         if trajectory.error is not None:
             return broken_label(trajectory)
-        now = await self._evaluate()
-        note = f"progress {now.complete:.2f}"
-        return LabelRecord(
-            id=trajectory.id, success=now.task_completion >= 1, source="oracle", note=note
-        )
+        now = self._desk.state
+        note = f"progress {now.progress:.2f}"
+        return LabelRecord(id=trajectory.id, success=now.done, source="oracle", note=note)
 
     async def close(self) -> None:
-        """Ends the episode, and closes the browser unless it was given."""
+        """Ends the episode and the site, and closes the browser unless it was given."""
         await self._environment.close()
+        await asyncio.to_thread(self._desk.close)
         if self._owns_browser:
             await self._browser.close()
 
-    async def _evaluate(self) -> _Metric:
-        answer = await self._service.ask("evaluate", scenario=self._scenario)
-        try:
-            metrics = msgspec.convert(answer, _Evaluation).metrics
-        except msgspec.ValidationError as problem:
-            raise EnvironmentFailedError(
-                f"the airline's evaluation cannot be read: {problem}"
-            ) from None
-        # A scenario without reported metrics has no progress.
-        return metrics[-1] if metrics else _Metric()
-
     def _real(self, url: str) -> str:
-        return _moved(url, PUBLIC, self._service.address)
+        return _moved(url, PUBLIC, self._desk.url)
 
     def _public(self, url: str) -> str:
-        return _moved(url, self._service.address, PUBLIC)
+        return _moved(url, self._desk.url, PUBLIC)
 
 
-def airline(
-    images: Path, spec: AirlineSpec = AirlineSpec(), *, browser: Chromium | None = None
-) -> Airline:
-    """Makes the environment for the site at $AIRLINE. Raises UsageError if it is not set."""
-    return Airline(images, read_service(os.environ), spec, browser=browser)
-
-
-def read_service(environ: Mapping[str, str]) -> Service:
-    """Reads the variables AIRLINE and AIRLINE_TOKEN. Raises UsageError."""
-    address = environ.get("AIRLINE", "").strip().rstrip("/")
-    if not address.startswith(("http://", "https://")):
-        raise UsageError(
-            "AIRLINE is not set; export AIRLINE=URL; python -m "
-            "prill.papers.step.airline.desk starts a service"
-        )
-    return Service(address, environ.get("AIRLINE_TOKEN", ""))
+def _original(name: str) -> str:
+    """Returns the task's name in the original service."""
+    return f"TASK_{name.replace('-', '_').upper()}"
 
 
 def _moved(url: str, start: str, other: str) -> str:
@@ -244,7 +156,7 @@ def _moved(url: str, start: str, other: str) -> str:
 
 
 def _goal(name: str, details: Mapping[str, Any]) -> str:
-    """Returns the caller's request as text. Raises LookupError for incomplete details."""
+    """Returns the caller's request as text."""
     texts = read_toml("prill.papers.step.airline", "goals.toml")
     values = {**details, **details.get("flight", {}), **details.get("payment-details", {})}
     if passenger := details.get("passenger"):
@@ -259,15 +171,10 @@ class AirlineConfig(PagesConfig, AirlineSpec):
 
     name: ClassVar[str] = "airline"
     usual_steps: ClassVar[int] = 25
-    _identifying: ClassVar[frozenset[str]] = PagesConfig._identifying | {"remote"}
 
     tasks: Annotated[
         Names, Meta(description=f"all, or some of {', '.join(Airline.tasks())}; seeds 0 to 19.")
     ] = None
-    remote: Annotated[
-        bool,
-        Meta(description="Use the service at $AIRLINE instead of a local one ($AIRLINE_TOKEN)."),
-    ] = False
 
     def check(self) -> None:
         """Converts the window's size to text, and refuses an invalid size."""
@@ -276,54 +183,29 @@ class AirlineConfig(PagesConfig, AirlineSpec):
 
     def setting(self, run: Playing) -> Setting[Any]:
         """Starts a site and a browser window for each worker."""
-        from prill.emulators.browser.chromium import Chromium
-
         names = task_names(self.tasks, Airline.tasks())
         if max(run.seeds, default=0) >= SCENARIOS:  # report this before the run starts
             raise UsageError(
                 f"seeds: each task has the scenarios 0 to {SCENARIOS - 1}", parameters=("seeds",)
             )
-        if self.remote and run.attempts > 1 and run.copies > 1:
-            raise UsageError(
-                "remote: two workers would play one scenario at the same time; leave out "
-                "workers or attempts",
-                parameters=("remote", "workers", "attempts"),
-            )
         options = self.page_options(run, AirlineSpec)
         spec = AirlineSpec(**read_options(AirlineSpec, options, "environment 'airline'"))
         browser = Chromium()
-        with ExitStack() as stack:
-            services = [self._service(stack) for _ in range(run.copies)]
-            desks = stack.pop_all()  # the sites stay open until the setting is closed
-        environments = [Airline(run.images, service, spec, browser=browser) for service in services]
+        environments = [Airline(run.images, spec, browser=browser) for _ in range(run.copies)]
 
         async def close() -> None:
+            for environment in environments:
+                await environment.close()
             await browser.close()
-            desks.close()
 
-        settings = {**self.shown(), "elsewhere": self.remote, **self.more()}
+        settings = {**self.shown(), "elsewhere": False, **self.more()}
         return Setting(environments, names, Airline.task, Airline.grade, settings, close)
 
     def scripts(self) -> Scripts:
-        """Returns solutions for the scenarios of a site in this process."""
+        """Returns solutions for the scenarios of the site."""
         from prill.emulators.shop.play import ShopPlay
-        from prill.papers.step.airline.desk import solution
-
-        if self.remote:
-            raise UsageError(
-                "the scripted policy only knows the scenarios of this process; leave out remote",
-                parameters=("remote",),
-            )
 
         def play(task: str, seed: int, behaviour: str) -> Policy:
-            return ShopPlay(solution(f"TASK_{task.replace('-', '_').upper()}", seed))
+            return ShopPlay(solution(_original(task), seed))
 
         return Scripts(play, ("solve",), where="at the airline")
-
-    def _service(self, desks: ExitStack) -> Service:
-        if self.remote:
-            return read_service(os.environ)
-        from prill.papers.step.airline.desk import AirlineDesk
-
-        desk = desks.enter_context(AirlineDesk())
-        return Service(desk.url, desk.token)

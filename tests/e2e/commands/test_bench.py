@@ -23,7 +23,7 @@ from prill.cli.derive import derive
 from prill.config.registry import load_object
 from prill.emulators.miniwob.environment import MiniWobConfig
 from prill.io.store import read_trajectories
-from prill.papers.bench import list_tasks, read_paper
+from prill.papers.bench.papers import list_tasks, read_paper
 from prill.papers.bench.run import BenchConfig, bench, choose
 from prill.types import Trajectory
 from tests.support.commands.command import Prill, environment

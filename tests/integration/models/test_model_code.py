@@ -22,7 +22,6 @@ from prill.errors import PrillError
 from prill.models.local.choices import load_chooser
 from prill.models.local.weights import check_adapter, load, read_window
 from prill.papers.embedders import LocalEmbedder
-from prill.papers.mind2web.mindact import window
 from prill.papers.mind2web.pages.ranking import CrossEncoder
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import open_base, open_page_base
@@ -104,18 +103,12 @@ def canary(
     return folder
 
 
-def tokenizer(folder: Path) -> None:
-    window._tokenizer.cache_clear()
-    window._tokenizer(str(folder))("a")
-
-
 WAYS: dict[str, Callable[[Path], object]] = {
     "local model": lambda folder: load(folder, "cpu", None),
     "its window": read_window,
     "chooser": lambda folder: load_chooser(str(folder), device="cpu"),
     "ranker": lambda folder: CrossEncoder(folder, device="cpu")._load(),
     "embedder": lambda folder: LocalEmbedder(folder)._embed(["a"]),
-    "tokenizer": tokenizer,
     "training": lambda folder: open_base(TrainSpec(model=str(folder))).outline(
         TrainSpec(model=str(folder))
     ),

@@ -14,7 +14,7 @@ from prill.papers.bench.mind2web import PlayedTurn, RecordedTurn, recorded_bench
 from prill.papers.bench.tables import bench_text, summary_text
 from prill.papers.mind2web.mindact.agent import MindAct
 from prill.papers.mind2web.pages.state import PageState
-from prill.papers.replies import ReplyFigures
+from prill.papers.replies import ReplyCounts
 from prill.policies.registry import make_policy
 from prill.testing import ReplayEnvironment, ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory
@@ -83,8 +83,8 @@ async def test_an_unreadable_choice_passes_its_group(repair: bool) -> None:
 
 
 def test_tables_show_what_could_not_be_read() -> None:
-    odd = ReplyFigures(calls=40, unreadable=2, repaired=1, first=("'I am | <b>sorry</b>'",))
-    counted = {"a": odd, "b": ReplyFigures(calls=60)}
+    odd = ReplyCounts(calls=40, unreadable=2, repaired=1, first=("'I am | <b>sorry</b>'",))
+    counted = {"a": odd, "b": ReplyCounts(calls=60)}
     runs = [
         BenchRun(task=task, seed=0, trials=(BenchTrial(success=True, replies=replies),))
         for task, replies in counted.items()
@@ -112,4 +112,4 @@ def test_agents_that_tell_nothing_have_a_dash() -> None:
 
 
 def test_a_record_that_says_something_else_is_passed_over() -> None:
-    assert ReplyFigures.recorded({"replies": "many"}) == ReplyFigures.recorded({}) == ReplyFigures()
+    assert ReplyCounts.recorded({"replies": "many"}) == ReplyCounts.recorded({}) == ReplyCounts()

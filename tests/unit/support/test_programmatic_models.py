@@ -5,7 +5,7 @@ calls are counted.
 from __future__ import annotations
 
 from prill.models.ledger import metered
-from prill.papers.structured_reflection import StructuredReflection, StructuredSpec
+from prill.papers import StructuredReflection, StructuredSpec
 from prill.types import Observation, Task
 from tests.support.programmatic.structured import StructuredPlanner
 

@@ -1,40 +1,25 @@
-"""Serves the site, with the addresses that the original service used to choose, reset and grade
-scenarios (arXiv 2310.03720).
-
-    GET /get-random-scenario?task=TASK_X  {"id": …, "details": {…}}; &seed=7 fixes the scenario
-    GET /reset-scenario?scenario=ID       resets the scenario
-    GET /evaluate?scenario=ID             {"metrics": [{"task_completion": …, "%complete": …}, …]};
-                                          the last entry is the current state
-    GET /?scenario=ID                     the first page; a cookie keeps the scenario for the others
-
-Unlike the original's, the first three addresses require a token, so that agents cannot read the
-grading. Each function of a page answers a request and updates the state of its scenario.
+"""Serves the site of arXiv 2310.03720's AirlineCRM. Each function of a page answers a request and
+updates the state of the scenario.
 """
 
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 from prill.papers.step.airline.desk.world import (
     CITIES,
     GENDERS,
     PASSENGER_LABELS,
-    SCENARIOS,
+    TASKS,
     TITLES,
     DeskState,
     Draft,
     Flight,
     FlightBooking,
-    Passenger,
-    Payment,
-    Scenario,
-    changed,
     flights,
     scenario,
 )
@@ -51,10 +36,10 @@ _SAID = {
     "booked": "The flight is booked.",
 }
 _CARD = {
-    "card_number": "Card number",
+    "card-number": "Card number",
     "expiry": "Expiry",
     "security_code": "Security code",
-    "name_on_card": "Name on card",
+    "name-on-card": "Name on card",
 }
 
 
@@ -130,10 +115,10 @@ def _booking(request: DeskRequest, dialog: bool = False) -> str:
         "Status": "Cancelled" if booking.cancelled else "Confirmed",
         "Outbound": f"{booking.outward.day} {booking.outward.row}",
         "Return": f"{booking.back.day} {booking.back.row}",
-        "Passenger": f"{who.title} {who.firstname} {who.lastname}",
-        "Gender": who.gender,
-        "Date of birth": who.dob,
-        "Email": who.email,
+        "Passenger": " ".join((who["title"], who["firstname"], who["lastname"])),
+        "Gender": who["gender"],
+        "Date of birth": who["dob"],
+        "Email": who["email"],
     }
     return _page(
         f"Booking {booking.code}",
@@ -171,8 +156,7 @@ def _modify_form(request: DeskRequest) -> str:
 
 def _modify(request: DeskRequest) -> str:
     booking = request.active_booking
-    passenger = changed(booking.passenger, _read_passenger(request))
-    request.state.bookings[booking.code] = replace(booking, passenger=passenger)
+    request.state.bookings[booking.code] = replace(booking, passenger=_read_passenger(request))
     raise DeskRedirect(f"/bookings/{booking.code}?said=saved")
 
 
@@ -234,7 +218,7 @@ def _passenger_form(request: DeskRequest) -> str:
 def _take_passenger(request: DeskRequest) -> str:
     if not request.state.draft.begun:
         raise DeskRedirect("/flights")
-    request.state.draft.passenger = Passenger(**_read_passenger(request))
+    request.state.draft.passenger = _read_passenger(request)
     raise DeskRedirect("/checkout/payment")
 
 
@@ -251,9 +235,9 @@ def _payment_form(request: DeskRequest) -> str:
 def _pay(request: DeskRequest) -> str:
     state, trip = request.state, _entered_trip(request)
     values = _filled(request, _CARD)
-    values["card_number"] = values["card_number"].replace(" ", "")
+    values["card-number"] = values["card-number"].replace(" ", "")
     code = state.next_code
-    state.bookings[code] = FlightBooking(code, *trip, Payment(**values))
+    state.bookings[code] = FlightBooking(code, *trip, values)
     state.draft = Draft()
     raise DeskRedirect(f"/bookings/{code}?said=booked")
 
@@ -290,11 +274,11 @@ def _listed(state: DeskState) -> tuple[tuple[Flight, ...], tuple[Flight, ...]]:
     if state.draft.trip is None:
         raise DeskRedirect("/flights")
     origin, destination, there, back = state.draft.trip
-    out = flights(origin, destination, there, state.seed)
-    return out, flights(destination, origin, back, state.seed)
+    out = flights(origin, destination, there)
+    return out, flights(destination, origin, back)
 
 
-def _entered_trip(request: DeskRequest) -> tuple[Flight, Flight, Passenger]:
+def _entered_trip(request: DeskRequest) -> tuple[Flight, Flight, dict[str, str]]:
     draft = request.state.draft
     if draft.passenger is None or draft.outward is None or draft.back is None:
         raise DeskRedirect("/checkout/passenger")
@@ -330,12 +314,12 @@ def _sorts(day: str) -> str:
     return day[6:] + day[:5]
 
 
-def _passenger_fields(passenger: Passenger | None, request: DeskRequest) -> list[FormField]:
+def _passenger_fields(passenger: dict[str, str] | None, request: DeskRequest) -> list[FormField]:
     """Returns the passenger's fields with the submitted values, else the saved ones."""
     choices = {"title": TITLES, "gender": GENDERS}
     found = []
     for name, label in PASSENGER_LABELS.items():
-        value = request.form.get(name, getattr(passenger, name, ""))
+        value = request.form.get(name, (passenger or {}).get(name, ""))
         hint = _DAY if name == "dob" else ""
         found.append(FormField(label, name, value, hint, choices.get(name, ())))
     return found
@@ -375,111 +359,40 @@ def _page(title: str, wrong: str = "", *, template: str = "page.html", **values:
     return render(f"papers/step/airline/desk/{template}", **{**known, **values})
 
 
-_COOKIE = "scenario"
-
-
 class AirlineDesk(LocalSite):
-    """The running site: `with AirlineDesk() as airline: airline.url`, or `async with`.
-
-    Args:
-        port: The port. 0: a free one.
-        seed: Draws the bookings, flights and passengers.
-        token: The token that the service's three URLs require as `&token=`. None: drawn at random;
-            empty: no token is required, as in the original.
-
-    Raises:
-        UsageError: The port is invalid.
-    """
+    """The running site of one scenario: `with AirlineDesk() as airline: airline.url`."""
 
     _what = "airline"
 
-    def __init__(self, *, port: int = 0, seed: int = 0, token: str | None = None) -> None:
-        super().__init__(port)
-        self.token = secrets.token_urlsafe(12) if token is None else token
-        self._seed = seed
-        self._random = Random(f"{seed} scenarios")
-        self._states: dict[str, DeskState] = {}
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.reset(f"{TASKS[0]}-00")
 
     @property
-    def environ(self) -> dict[str, str]:
-        """The site's address and the token of its service, as environment variables."""
-        return {"AIRLINE": self.url, "AIRLINE_TOKEN": self.token}
+    def is_open(self) -> bool:
+        """Whether the site is served."""
+        return bool(self._addresses)
 
-    def state(self, scenario_id: str) -> DeskState:
-        """Returns the current state of a scenario.
-
-        Args:
-            scenario_id: Its id.
-
-        Returns:
-            The state.
-
-        Raises:
-            LookupError: There is no such scenario.
-        """
-        if scenario_id not in self._states:
-            self._states[scenario_id] = DeskState.of(self._scenario(scenario_id), self._seed)
-        return self._states[scenario_id]
-
-    def _scenario(self, scenario_id: str) -> Scenario:
+    def reset(self, scenario_id: str) -> None:
+        """Puts the site in the initial state of a scenario. Raises LookupError."""
         task, _, number = scenario_id.rpartition("-")
-        return scenario(task, int(number) if number.isdecimal() else -1, self._seed)
+        self.state = DeskState(scenario(task, int(number) if number.isdecimal() else -1))
 
     def _applications(self) -> Sequence[web.Application]:
         from aiohttp import web
 
         app = web.Application()
-        app.router.add_get("/get-random-scenario", self._service(self._draw))
-        app.router.add_get("/reset-scenario", self._service(self._reset))
-        app.router.add_get("/evaluate", self._service(self._evaluate))
         for method, path, page, form in ROUTES:
             app.router.add_route(method, path, self._handler(page, form))
         return (app,)
-
-    def _service(
-        self, answer: Callable[[web.Request], dict[str, Any]]
-    ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def handle(http: web.Request) -> web.Response:
-            from aiohttp import web
-
-            if self.token and not secrets.compare_digest(
-                http.query.get("token", "").encode(), self.token.encode()
-            ):
-                return web.json_response({"error": "wrong token"}, status=403)
-            try:
-                return web.json_response(answer(http))
-            except LookupError as problem:
-                return web.json_response({"error": str(problem.args[0])}, status=404)
-
-        return handle
-
-    def _draw(self, http: web.Request) -> dict[str, Any]:
-        task, seed = http.query.get("task", ""), http.query.get("seed", "")
-        number = int(seed) if seed.isdecimal() else self._random.randrange(SCENARIOS)
-        drawn = scenario(task, number, self._seed)
-        return {"id": drawn.id, "details": drawn.details}
-
-    def _reset(self, http: web.Request) -> dict[str, Any]:
-        wanted = http.query.get("scenario", "")
-        self._states[wanted] = DeskState.of(self._scenario(wanted), self._seed)
-        return {"id": wanted}
-
-    def _evaluate(self, http: web.Request) -> dict[str, Any]:
-        return {"metrics": self.state(http.query.get("scenario", "")).metrics}
 
     def _handler(self, page: _Page, form: _Page) -> Callable[..., Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
             from aiohttp import web
 
-            chosen = http.query.get("scenario") or http.cookies.get(_COOKIE, "")
-            try:
-                state = self.state(chosen)
-            except LookupError as problem:
-                return web.Response(status=404, text=f"Open /?scenario=ID first: {problem.args[0]}")
             given = [*http.query.items(), *(await http.post()).items()]
             fields = {name: value for name, value in given if isinstance(value, str)}
-            fields.pop("scenario", None)
-            request = DeskRequest(state, fields, http.match_info.get("code", ""))
+            request = DeskRequest(self.state, fields, http.match_info.get("code", ""))
             status, headers, body = 200, {}, ""
             try:
                 try:
@@ -490,11 +403,7 @@ class AirlineDesk(LocalSite):
                 status, headers = 303, {"Location": str(other)}
             except LookupError:
                 status, body = 404, _page("There is no such page", home=True)
-            state.measure()
-            response = web.Response(
-                text=body, status=status, headers=headers, content_type="text/html"
-            )
-            response.set_cookie(_COOKIE, chosen, path="/", httponly=True, samesite="Lax")
-            return response
+            request.state.measure()
+            return web.Response(text=body, status=status, headers=headers, content_type="text/html")
 
         return handle

@@ -1,8 +1,7 @@
-"""The airline's data, made from a seed: daily flights between cities, bookings, callers' requests;
-the progress in a scenario, and its solution.
+"""The airline's data: daily flights between cities, bookings, callers' requests; the progress in a
+scenario, and its solution.
 
-All persons, cards and flights are invented. No function reads the clock, so a seed gives the same
-data on every machine.
+All persons, cards and flights are invented, and the same on every machine.
 """
 
 from __future__ import annotations
@@ -57,36 +56,17 @@ class Flight:
 
 
 @dataclass(frozen=True, slots=True)
-class Passenger:
-    """The passenger. `dob` is the date of birth as MM/DD/YYYY."""
-
-    title: str
-    firstname: str
-    lastname: str
-    gender: str
-    dob: str
-    email: str
-
-
-@dataclass(frozen=True, slots=True)
-class Payment:
-    """The payment card. `expiry` is MM/YY."""
-
-    card_number: str
-    expiry: str
-    security_code: str
-    name_on_card: str
-
-
-@dataclass(frozen=True, slots=True)
 class FlightBooking:
-    """An outbound and a return flight of one passenger."""
+    """An outbound and a return flight of one passenger, and the card that paid for them.
+
+    `passenger` and `payment` have the fields of the original service.
+    """
 
     code: str
     outward: Flight
     back: Flight
-    passenger: Passenger
-    payment: Payment
+    passenger: dict[str, str]
+    payment: dict[str, str]
     cancelled: bool = False
 
 
@@ -99,13 +79,12 @@ class Scenario:
     details: dict[str, Any]
 
 
-def scenario(task: str, number: int, seed: int = 0) -> Scenario:
+def scenario(task: str, number: int) -> Scenario:
     """Makes one of the 20 scenarios of a task.
 
     Args:
         task: One of `TASKS`.
         number: From 0 to 19.
-        seed: Draws the bookings, flights and passengers.
 
     Returns:
         The scenario.
@@ -118,16 +97,16 @@ def scenario(task: str, number: int, seed: int = 0) -> Scenario:
             f"unknown scenario {number} of {task}; the tasks are {', '.join(TASKS)}, each "
             f"with 0 to {SCENARIOS - 1}"
         )
-    random = Random(f"{seed} {task} {number}")
-    booked = list(bookings(seed).values())
-    Random(f"{seed} {task}").shuffle(booked)
+    random = Random(f"0 {task} {number}")
+    booked = list(bookings().values())
+    Random(f"0 {task}").shuffle(booked)
     booking, details = booked[number], dict[str, Any]()
     if task in ("TASK_FIND_BOOKING", "TASK_CANCEL_FLIGHT", "TASK_UPDATE_PASSENGER_DETAILS"):
         details["confirmation-code"] = booking.code
     if task == "TASK_UPDATE_PASSENGER_DETAILS":
         details["passenger"] = _changes(random, booking.passenger)
     if task in ("TASK_FIND_FLIGHT", "TASK_BOOK_FLIGHT"):
-        outward, back = _trip(random, seed)
+        outward, back = _trip(random)
         details["flight"] = {
             "from": outward.origin,
             "to": outward.destination,
@@ -137,53 +116,35 @@ def scenario(task: str, number: int, seed: int = 0) -> Scenario:
             "return-arrival-time": back.arrival,
         }
     if task == "TASK_BOOK_FLIGHT":
-        passenger = _passenger(random)
-        card = _payment(random, passenger)
-        details["passenger"] = {name: getattr(passenger, name) for name in Passenger.__slots__}
-        details["payment-details"] = {
-            "card-number": card.card_number,
-            "expiry": card.expiry,
-            "security_code": card.security_code,
-            "name-on-card": card.name_on_card,
-        }
+        details["passenger"] = _passenger(random)
+        details["payment-details"] = _payment(random, details["passenger"])
     return Scenario(f"{task}-{number:02d}", task, details)
 
 
-def wanted_booking(details: dict[str, Any], code: str, seed: int = 0) -> FlightBooking:
-    """Returns the booking that the details of TASK_BOOK_FLIGHT request."""
-    card = details["payment-details"]
-    return FlightBooking(
-        code,
-        *wanted_flights(details["flight"], seed),
-        Passenger(**details["passenger"]),
-        Payment(card["card-number"], card["expiry"], card["security_code"], card["name-on-card"]),
-    )
-
-
-def wanted_flights(trip: dict[str, str], seed: int = 0) -> tuple[Flight, Flight]:
+def wanted_flights(trip: dict[str, str]) -> tuple[Flight, Flight]:
     """Returns the outbound and return flights that a scenario's details request."""
-    out = flights(trip["from"], trip["to"], trip["departure"], seed)
-    home = flights(trip["to"], trip["from"], trip["return"], seed)
+    out = flights(trip["from"], trip["to"], trip["departure"])
+    home = flights(trip["to"], trip["from"], trip["return"])
     return (
         next(each for each in out if each.departure == trip["outward-departure-time"]),
         next(each for each in home if each.arrival == trip["return-arrival-time"]),
     )
 
 
-def bookings(seed: int = 0) -> dict[str, FlightBooking]:
+def bookings() -> dict[str, FlightBooking]:
     """Returns the initial bookings by confirmation code."""
-    random, made = Random(f"{seed} bookings"), dict[str, FlightBooking]()
+    random, made = Random("0 bookings"), dict[str, FlightBooking]()
     while len(made) < _BOOKINGS:
         code = "".join(random.choices(_LETTERS, k=6))
         passenger = _passenger(random)
-        outward, back = _trip(random, seed)
+        outward, back = _trip(random)
         made[code] = FlightBooking(code, outward, back, passenger, _payment(random, passenger))
     return made
 
 
-def flights(origin: str, destination: str, day: str, seed: int = 0) -> tuple[Flight, ...]:
+def flights(origin: str, destination: str, day: str) -> tuple[Flight, ...]:
     """Returns the flights of a day, in order. No two of them depart or arrive at the same time."""
-    random = Random(f"{seed} {origin} {destination} {day}")
+    random = Random(f"0 {origin} {destination} {day}")
     starts = sorted(random.sample(range(5 * 60, 20 * 60, 25), _FLIGHTS))
     length = 80 + 5 * random.randrange(45)
     # Flight times differ by a few minutes, less than the gap between departures, so no two flights
@@ -202,55 +163,46 @@ def flights(origin: str, destination: str, day: str, seed: int = 0) -> tuple[Fli
     )
 
 
-def changed(passenger: Passenger, changes: dict[str, str]) -> Passenger:
-    """Returns the passenger with the changed fields."""
-    return replace(passenger, **changes)
-
-
-def _changes(random: Random, passenger: Passenger) -> dict[str, str]:
+def _changes(random: Random, passenger: dict[str, str]) -> dict[str, str]:
     fields = sorted(
         random.sample(("title", "firstname", "lastname", "dob", "email"), random.choice((2, 3)))
     )
     found = dict[str, str]()
     while len(found) < len(fields):
         other = _passenger(random)
-        found = {
-            name: getattr(other, name)
-            for name in fields
-            if getattr(other, name) != getattr(passenger, name)
-        }
+        found = {name: other[name] for name in fields if other[name] != passenger[name]}
     return found
 
 
-def _trip(random: Random, seed: int) -> tuple[Flight, Flight]:
+def _trip(random: Random) -> tuple[Flight, Flight]:
     origin, destination = random.sample(list(CITIES), 2)
     there = _FIRST + timedelta(days=random.randrange(120))
     back = there + timedelta(days=random.randrange(3, 15))
     return (
-        random.choice(flights(origin, destination, _written(there), seed)),
-        random.choice(flights(destination, origin, _written(back), seed)),
+        random.choice(flights(origin, destination, _written(there))),
+        random.choice(flights(destination, origin, _written(back))),
     )
 
 
-def _passenger(random: Random) -> Passenger:
+def _passenger(random: Random) -> dict[str, str]:
     first, last = random.choice(_DATA["given"]), random.choice(_DATA["family"])
     born = date(1950, 1, 1) + timedelta(days=random.randrange(50 * 365))
     email = f"{first}.{last}{random.randrange(10, 100)}@example.com".lower()
-    return Passenger(
-        random.choice(TITLES), first, last, random.choice(GENDERS), _written(born), email
-    )
+    title, gender = random.choice(TITLES), random.choice(GENDERS)
+    values = (title, first, last, gender, _written(born), email)
+    return dict(zip(PASSENGER_LABELS, values, strict=True))
 
 
-def _payment(random: Random, passenger: Passenger) -> Payment:
+def _payment(random: Random, passenger: dict[str, str]) -> dict[str, str]:
     # No bank issues cards that begin with 9.
     number = "9" + "".join(random.choices("0123456789", k=15))
     expiry = f"{random.randrange(1, 13):02d}/{random.randrange(25, 30)}"
-    return Payment(
-        number,
-        expiry,
-        f"{random.randrange(1000):03d}",
-        f"{passenger.firstname} {passenger.lastname}",
-    )
+    return {
+        "card-number": number,
+        "expiry": expiry,
+        "security_code": f"{random.randrange(1000):03d}",
+        "name-on-card": f"{passenger['firstname']} {passenger['lastname']}",
+    }
 
 
 def _clock(minutes: int) -> str:
@@ -269,7 +221,7 @@ class Draft:
     outward: Flight | None = None
     back: Flight | None = None
     begun: bool = False
-    passenger: Passenger | None = None
+    passenger: dict[str, str] | None = None
 
 
 @dataclass(slots=True)
@@ -277,19 +229,11 @@ class DeskState:
     """The state of one scenario. `seen` holds the shown pages: a type and a confirmation code."""
 
     scenario: Scenario
-    seed: int
-    bookings: dict[str, FlightBooking]
+    bookings: dict[str, FlightBooking] = field(default_factory=bookings)
     draft: Draft = field(default_factory=Draft)
     seen: set[tuple[str, str]] = field(default_factory=set)
-    reached: int = 0
-    metrics: list[dict[str, float]] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, scenario: Scenario, seed: int) -> DeskState:
-        """Returns the initial state of the scenario."""
-        state = cls(scenario, seed, bookings(seed))
-        state.measure()
-        return state
+    progress: float = 0.0  # the fraction of checkpoints reached; the last one that holds counts
+    done: bool = False
 
     @property
     def next_code(self) -> str:
@@ -297,54 +241,42 @@ class DeskState:
         return f"N{len(self.bookings):05d}".translate(str.maketrans("0123456789", "ABCDEFGHJK"))
 
     def measure(self) -> None:
-        """Evaluates the checkpoints and records changes."""
+        """Evaluates the checkpoints."""
         checkpoints = state_checkpoints(self)
-        holding = [number for number, (_, holds) in enumerate(checkpoints, 1) if holds(self)]
-        self.reached = max([self.reached, *holding])
-        done = self.reached == len(checkpoints) and _as_wanted(self)
-        now = {"task_completion": float(done), "%complete": self.reached / len(checkpoints)}
-        if not self.metrics or self.metrics[-1] != now:
-            self.metrics.append(now)
+        reached = max((n for n, holds in enumerate(checkpoints, 1) if holds(self)), default=0)
+        self.progress = max(self.progress, reached / len(checkpoints))
+        self.done = self.progress == 1 and _as_wanted(self)
 
 
-Checkpoint = tuple[str, Callable[[DeskState], bool]]
+Checkpoint = Callable[[DeskState], bool]
 
 
 def state_checkpoints(state: DeskState) -> tuple[Checkpoint, ...]:
-    """Returns the checkpoints of a state in order, with descriptions."""
+    """Returns the checkpoints of a state in order."""
     details = state.scenario.details
     code = details.get("confirmation-code", "")
-    opened: Checkpoint = ("the booking is open", lambda s: ("booking", code) in s.seen)
+
+    def seen(kind: str, code: str = code) -> Checkpoint:
+        return lambda s: (kind, code) in s.seen
+
     match state.scenario.task:
         case "TASK_FIND_BOOKING":
-            return ("the form is open", lambda s: ("find", "") in s.seen), opened
+            return seen("find", ""), seen("booking")
         case "TASK_CANCEL_FLIGHT":
-            return (
-                opened,
-                ("the dialog is open", lambda s: ("cancel", code) in s.seen),
-                ("the booking is cancelled", lambda s: s.bookings[code].cancelled),
-            )
+            return seen("booking"), seen("cancel"), lambda s: s.bookings[code].cancelled
         case "TASK_FIND_FLIGHT":
             return _search(details)
         case "TASK_UPDATE_PASSENGER_DETAILS":
             fields = details["passenger"]
-            return (
-                opened,
-                ("the passenger's form is open", lambda s: ("passenger", code) in s.seen),
-                *(
-                    (f"{n} of {len(fields)} fields are right", _fields_right(code, fields, n))
-                    for n in range(1, len(fields) + 1)
-                ),
-            )
+            right = (_fields_right(code, fields, n) for n in range(1, len(fields) + 1))
+            return seen("booking"), seen("passenger"), *right
         case _:
+            passenger = details["passenger"]
             return (
                 *_search(details),
-                ("checkout has begun", lambda s: s.draft.begun and _chosen(s.draft, details) == 2),
-                (
-                    "the passenger is entered",
-                    lambda s: _chosen(s.draft, details) == 2 and _passenger_right(s, details),
-                ),
-                ("the flight is booked", lambda s: _as_wanted(s)),
+                lambda s: s.draft.begun and _chosen(s.draft, details) == 2,
+                lambda s: _chosen(s.draft, details) == 2 and s.draft.passenger == passenger,
+                _as_wanted,
             )
 
 
@@ -352,9 +284,9 @@ def _search(details: dict[str, Any]) -> tuple[Checkpoint, ...]:
     trip = details["flight"]
     wanted = (trip["from"], trip["to"], trip["departure"], trip["return"])
     return (
-        ("the flights are listed", lambda s: s.draft.trip == wanted),
-        ("one of the two flights is chosen", lambda s: _chosen(s.draft, details) >= 1),
-        ("both flights are chosen", lambda s: _chosen(s.draft, details) == 2),
+        lambda s: s.draft.trip == wanted,
+        lambda s: _chosen(s.draft, details) >= 1,
+        lambda s: _chosen(s.draft, details) == 2,
     )
 
 
@@ -370,42 +302,38 @@ def _chosen(draft: Draft, details: dict[str, Any]) -> int:
 
 def _fields_right(code: str, fields: dict[str, str], least: int) -> Callable[[DeskState], bool]:
     return lambda s: (
-        sum(getattr(s.bookings[code].passenger, name) == value for name, value in fields.items())
-        >= least
+        sum(s.bookings[code].passenger[name] == value for name, value in fields.items()) >= least
     )
-
-
-def _passenger_right(state: DeskState, details: dict[str, Any]) -> bool:
-    return state.draft.passenger == Passenger(**details["passenger"])
 
 
 def _as_wanted(state: DeskState) -> bool:
     """Returns whether the bookings are the initial ones changed exactly as the caller wants."""
-    wanted, details = bookings(state.seed), state.scenario.details
+    wanted, details = bookings(), state.scenario.details
     code = details.get("confirmation-code", "")
     match state.scenario.task:
         case "TASK_CANCEL_FLIGHT":
             wanted[code] = replace(wanted[code], cancelled=True)
         case "TASK_UPDATE_PASSENGER_DETAILS":
-            wanted[code] = replace(
-                wanted[code], passenger=changed(wanted[code].passenger, details["passenger"])
-            )
+            passenger = {**wanted[code].passenger, **details["passenger"]}
+            wanted[code] = replace(wanted[code], passenger=passenger)
         case "TASK_BOOK_FLIGHT":
             new = next((each for each in state.bookings if each not in wanted), "")
-            wanted[new] = wanted_booking(details, new, state.seed)
+            trip = wanted_flights(details["flight"])
+            wanted[new] = FlightBooking(
+                new, *trip, details["passenger"], details["payment-details"]
+            )
     return state.bookings == wanted
 
 
 _MENUS = ("title", "gender")
 
 
-def solution(task: str, number: int, seed: int = 0) -> tuple[str, ...]:
+def solution(task: str, number: int) -> tuple[str, ...]:
     """Returns the shortest sequence of actions that solves a scenario from the first page.
 
     Args:
         task: One of `TASKS`.
         number: From 0 to 19.
-        seed: The seed of the scenario.
 
     Returns:
         The actions as text.
@@ -413,10 +341,10 @@ def solution(task: str, number: int, seed: int = 0) -> tuple[str, ...]:
     Raises:
         LookupError: There is no such task or number.
     """
-    details, lines = scenario(task, number, seed).details, list[str]()
+    details, lines = scenario(task, number).details, list[str]()
     values = {**details, **details.get("flight", {}), **details.get("payment-details", {})}
     if "flight" in details:
-        outward, back = wanted_flights(details["flight"], seed)
+        outward, back = wanted_flights(details["flight"])
         values |= {"outward": outward.row, "back": back.row}
     for part in _DATA["solutions"][task]:
         if part == "passenger":

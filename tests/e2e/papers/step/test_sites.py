@@ -20,8 +20,7 @@ from prill.emulators.webarena.sites import Sites
 from prill.emulators.webarena.tasks import make_task, read_configs
 from prill.episodes.loop import run_episode
 from prill.papers.step.agent import read_annotations
-from prill.papers.step.airline.desk.server import AirlineDesk
-from prill.papers.step.airline.environment import Airline, Service
+from prill.papers.step.airline.environment import Airline
 from prill.policies.registry import make_policy
 from prill.types import Trajectory
 from tests.support.programmatic.shop import ProgrammaticShop
@@ -90,13 +89,12 @@ async def test_step_does_a_task_on_each_site(
 async def test_step_does_each_airline_task(
     name: str, calls: set[str], chromium: Chromium, tmp_path: Path
 ) -> None:
-    with AirlineDesk() as desk:
-        environment = Airline(tmp_path, Service(desk.url, desk.token), browser=chromium)
-        task = await environment.task(name, 4)
-        played = await run_episode(
-            make_policy("step", model=ProgrammaticShop()), environment, task, id="e"
-        )
-        label = await environment.grade(played)
-        await environment.close()
+    environment = Airline(tmp_path, browser=chromium)
+    task = await environment.task(name, 4)
+    played = await run_episode(
+        make_policy("step", model=ProgrammaticShop()), environment, task, id="e"
+    )
+    label = await environment.grade(played)
+    await environment.close()
     assert (played.error, label.success, label.note) == (None, True, "progress 1.00")
     assert called(played) == calls

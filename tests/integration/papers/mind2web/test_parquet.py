@@ -13,9 +13,9 @@ import pytest
 
 from prill.cli import main
 from prill.datasets.formats import recognise
-from prill.io.store import BadLine, read_trajectories
+from prill.io.store import BadLine
 from prill.papers.mind2web.format import load
-from prill.papers.mind2web.pages.state import read_scores, read_state
+from prill.papers.mind2web.pages.state import read_state
 from prill.types import Trajectory
 
 PAGE = '<html backend_node_id="1"><a backend_node_id="7">Sale</a><b backend_node_id="30"/></html>'
@@ -124,23 +124,6 @@ def test_without_pyarrow_the_package_is_named(
 ) -> None:
     path = write(tmp_path / "a.parquet", [row("t", 0)])
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    words = ["papers", "rank", str(path), "--ranker", "bm25", "-o", str(tmp_path / "s.json")]
+    words = ["convert", "mind2web", str(path), "-o", str(tmp_path / "converted")]
     assert main(words) == 2
     assert "pip install pyarrow" in capsys.readouterr().err
-
-
-def test_rank_reads_parquet_as_it_reads_what_convert_makes_of_it(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", [row("t", i) for i in range(3)] + [row("u", 1)])
-    converted = tmp_path / "converted"
-    assert main(["convert", "mind2web", str(path), "-o", str(converted)]) == 0
-    gold = converted if converted.is_file() else next(converted.glob("*.jsonl"))
-    for source, name in ((path, "parquet"), (gold, "jsonl")):
-        words = ["--ranked", str(tmp_path / f"{name}.jsonl"), "-o", str(tmp_path / f"{name}.json")]
-        assert main(["papers", "rank", str(source), "--ranker", "bm25", *words]) == 0
-    scores = read_scores(tmp_path / "parquet.json")
-    assert set(scores) == {"t_t-0", "t_t-1", "t_t-2", "u_u-1"}
-    assert scores["t_t-0"]["7"] > scores["t_t-0"]["30"], "the task speaks of a sale"
-    assert scores == read_scores(tmp_path / "jsonl.json")
-    assert list(read_trajectories(tmp_path / "parquet.jsonl")) == list(
-        read_trajectories(tmp_path / "jsonl.jsonl")
-    )

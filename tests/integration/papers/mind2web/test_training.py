@@ -23,7 +23,7 @@ from prill.io.store import write_trajectories
 from prill.models.local.model import LocalModel
 from prill.papers.mind2web.pages.ranking import CrossEncoder, rank_step
 from prill.papers.mind2web.pages.state import PageState, read_state, without_pages
-from prill.papers.mind2web.training import Draws, GoldTurns, PageRows, PlannerRecipe
+from prill.papers.mind2web.training import Draws, GoldTurns, PlannerRecipe
 from prill.policies.registry import make_policy
 from prill.protocols import Message
 from prill.refine.training.spec import TrainSpec, training_spec
@@ -235,19 +235,19 @@ def test_each_pass_draws_other_candidates(gold: Path, t5: Path, tmp_path: Path) 
     plan = recipe.plan(
         spec, gold, tmp_path, lambda *_: None, teacher=Teacher(), taught=None, devices=None
     )
-    rows = Draws(plan.learnt, 3, 2, 1)
+    rows = Draws(plan.learnt, 3, 2, 1, recipe.row(plan, Teacher()))
     assert len(rows) == 48 * 3 * 2
-    first = [rows[number] for number in range(144)]
+    drawn = [rows.draw(number) for number in range(288)]
+    first = drawn[:144]
     assert sorted((one.step.turn, one.step.index, one.row) for one in first) == [
         (turn, step, row) for turn in range(24) for step in range(2) for row in range(3)
     ]
-    assert [one.step for one in first] != [rows[number].step for number in range(144, 288)]
-    tokens = PageRows(rows, recipe.row(plan, Teacher()))
-    same = [number for number in range(288) if rows[number].step == rows[0].step]
-    said = {plan.base.tokenizer.decode(tokens[number]["input_ids"]) for number in same}
+    assert [one.step for one in first] != [one.step for one in drawn[144:]]
+    same = [number for number, one in enumerate(drawn) if one.step == drawn[0].step]
+    said = {plan.base.tokenizer.decode(rows[number]["input_ids"]) for number in same}
     assert len(same) == 6
     assert len(said) > 1
-    assert tokens[same[0]] == tokens[same[0]]
+    assert rows[same[0]] == rows[same[0]]
 
 
 def test_lost_steps_are_not_learnt_from(tmp_path: Path) -> None:

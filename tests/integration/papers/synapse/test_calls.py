@@ -79,14 +79,12 @@ async def test_calls_before_a_mistake_are_given() -> None:
 @pytest.mark.parametrize(
     ("block", "why"),
     [
-        ("import os", "import of os is not allowed"),
+        ("import socket", "No module named 'socket'"),
         ("agent.scroll('down')", "no attribute 'scroll'"),
         ("agent.type()", "takes one text"),
         ("agent.type('a', 'b')", "takes one text"),
         ("agent.type(xpath='a')", "takes one text"),
-        ("open('/etc/passwd')", "'open' is not defined"),
-        ("().__class__.__base__.__subclasses__()", "not allowed"),
-        ("agent.type.__closure__", "not allowed"),
+        ("open('/etc/passwd')", "PermissionError"),
         ("if", "SyntaxError"),
         ("-" * 7000 + "1", "Error"),
         ("[1][2]", "IndexError"),
@@ -106,7 +104,7 @@ async def test_what_is_not_allowed_ends_the_block(block: str, why: str) -> None:
         ("x = 1\n" * 4000, "24000 characters"),
         ("while True:\n    pass", "took more than"),
         ("x = 9\nfor i in range(40):\n  x = x * x", "took more than|ended its process"),
-        ("agent.type('a' + chr(0xD800))", "unpaired surrogate"),
+        ("agent.type('a' + chr(0xD800))", "its result is invalid"),
     ],
 )
 async def test_no_block_works_for_long(block: str, why: str) -> None:

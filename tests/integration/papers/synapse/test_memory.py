@@ -74,7 +74,9 @@ async def test_a_grown_memory_leaves_the_old_as_it_was() -> None:
         embedder=TfidfEmbedder(),
     )
     before = await memory.distances("a pear")
-    grown = memory.with_more([exemplar("c", "blue plum and cherry", "pass")])
+    grown = memory.with_exemplars(
+        [*memory.exemplars, exemplar("c", "blue plum and cherry", "pass")]
+    )
     assert await grown.vote("plum", 1) == "c"
     assert await memory.distances("a pear") == before
 
@@ -242,15 +244,15 @@ async def test_growing_embeds_only_what_is_new(tmp_path: Path) -> None:
     first = ExemplarMemory([exemplar("a", "0 0", "pass")], embedder=Counting())
     await first.save(tmp_path)
     embedder = Counting()
-    more = ExemplarMemory.load(tmp_path, embedder).with_more(
-        [exemplar("b", "1 1", "pass"), exemplar("c", "2 2", "pass")]
-    )
-    kept = await more.only([0, 2])
+    memory = ExemplarMemory.load(tmp_path, embedder)
+    found = [exemplar("b", "1 1", "pass"), exemplar("c", "2 2", "pass")]
+    await memory.with_exemplars([*memory.exemplars, *found]).vectors()
+    kept = memory.with_exemplars([*memory.exemplars, found[1]])
     await kept.save(tmp_path)
     assert embedder.asked == ["1 1", "2 2"]
     assert (await ExemplarMemory.load(tmp_path, embedder).vectors()).tolist() == [[0, 0], [2, 2]]
-    with pytest.raises(UsageError, match="gave a vector of 3 numbers, and the memory's have 2"):
-        await kept.with_more([exemplar("d", "1 2 3")]).vectors()
+    with pytest.raises(UsageError, match="gave vectors of 2 and of 3 numbers"):
+        await kept.with_exemplars([*kept.exemplars, exemplar("d", "1 2 3")]).vectors()
 
 
 async def test_an_endpoint_that_embeds_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

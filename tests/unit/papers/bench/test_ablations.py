@@ -10,7 +10,8 @@ import pytest
 from prill.cli import main
 from prill.errors import UsageError
 from prill.io.store import read_trajectories, write_trajectories
-from prill.papers.bench import BenchConfig, bench, paper_names, read_paper
+from prill.papers.bench import BenchConfig, bench
+from prill.papers.bench.papers import paper_names, read_paper
 from prill.papers.bench.run import rows_of_ablation
 from prill.papers.mind2web.format import load
 from prill.policies.registry import PolicyConfig, make_policy

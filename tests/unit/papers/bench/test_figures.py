@@ -13,18 +13,9 @@ import pytest
 
 from prill.evaluators.metrics import wilson
 from prill.io.store import encode
-from prill.papers.bench import (
-    BenchRun,
-    BenchTrial,
-    bench_picture,
-    bench_text,
-    compute_share,
-    make_bench,
-    read_paper,
-    read_runs,
-    solved,
-)
-from prill.papers.bench.figures import Missing, compare_trials
+from prill.papers.bench import BenchRun, BenchTrial, make_bench, read_paper, read_runs
+from prill.papers.bench.figures import Missing, compare_trials, compute_share, solved
+from prill.papers.bench.tables import bench_picture, bench_text
 from prill.refine.outcomes import RESULTS, ReflexionResults, TaskResult
 from prill.types import EvaluatorInfo, Usage
 from tests.support.refine.retrying import Scribe

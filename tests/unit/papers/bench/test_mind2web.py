@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from prill.papers.bench import paper_names, read_paper
 from prill.papers.bench.mind2web import (
     PlayedTurn,
     RecordedTurn,
@@ -16,6 +15,7 @@ from prill.papers.bench.mind2web import (
     played_turn,
     recorded_bench,
 )
+from prill.papers.bench.papers import paper_names, read_paper
 from prill.papers.bench.tables import bench_picture, bench_text
 from prill.papers.mind2web.pages.state import (
     Marking,
@@ -242,9 +242,10 @@ def test_data_is_counted_by_hand_beside_theirs() -> None:
     bench = recorded_bench(played, [read_paper("self-map")], agent="mine")
     data = bench.splits[0].data
     assert data is not None
-    assert (data.conversations, data.turns, data.turns_each, data.actions) == (2, 3, 1.5, 2)
-    assert data.elements == pytest.approx((3 + 9 + 2) / 3), "each turn counts the same"
-    assert (data.instruction, data.page) == (pytest.approx(40 / 3), pytest.approx(1400 / 3))
+    counts = [data[name] for name in ("conversations", "turns", "turns_each", "actions")]
+    assert counts == [2, 3, 1.5, 2]
+    assert data["elements"] == pytest.approx((3 + 9 + 2) / 3), "each turn counts the same"
+    assert (data["instruction"], data["page"]) == (pytest.approx(40 / 3), pytest.approx(1400 / 3))
     text = bench_text(bench)
     assert "| played here | 2 | 3 | 1.50 | 2.00 | 4.67 | 13.33 | 466.67 |" in text
     assert "| **theirs** | 34 | 191 | 5.62 | 3.16 | 626.3 | 37.4 | 195000 |" in text

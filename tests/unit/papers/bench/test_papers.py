@@ -14,8 +14,7 @@ import pytest
 
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.errors import UsageError
-from prill.papers.bench import list_tasks, paper_names, read_paper, theirs
-from prill.papers.bench.papers import ALL
+from prill.papers.bench.papers import ALL, list_tasks, paper_names, read_paper, theirs
 from prill.papers.synapse.prompting import task_table
 
 OWN = """

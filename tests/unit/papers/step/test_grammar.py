@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from prill.papers.step.grammar import (
-    UnreadableActionError,
-    read_call,
-    read_environment_action,
-    read_reply,
-)
+from prill.actions.webarena import UnreadableActionError
+from prill.papers.step.grammar import read_call, read_environment_action, read_reply
 
 
 @pytest.mark.parametrize(

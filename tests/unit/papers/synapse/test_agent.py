@@ -199,7 +199,7 @@ async def test_a_failing_call_is_noted(choice: str, kinds: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "reply", ["```\nimport os\n```", "I cannot.", "```\nagent.click_xpath(where)\n```"]
+    "reply", ["```\nimport socket\n```", "I cannot.", "```\nagent.click_xpath(where)\n```"]
 )
 async def test_an_invalid_block_ends_the_turn(reply: str) -> None:
     model = ScriptedModel([reply, "```\nagent.press('enter')\n```"])

@@ -1,10 +1,7 @@
-"""The airline's desk as an environment: addresses and errors by themselves, an episode in the real
-Chromium.
-"""
+"""The airline's desk as an environment: tasks and errors by themselves, an episode in Chromium."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,41 +9,25 @@ import pytest
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.shop import ShopPlay
 from prill.episodes.loop import run_episode
-from prill.errors import EnvironmentFailedError, UsageError
-from prill.papers.step.airline import desk as site
-from prill.papers.step.airline.desk import solution
-from prill.papers.step.airline.environment import (
-    LIMITS,
-    PUBLIC,
-    SCENARIOS,
-    Airline,
-    AirlineSpec,
-    Service,
-    read_service,
-)
+from prill.errors import UsageError
+from prill.papers.step.airline.desk.world import SCENARIOS, TASKS, scenario, solution
+from prill.papers.step.airline.environment import LIMITS, PUBLIC, Airline, AirlineSpec
 from prill.types import Task, Trajectory
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
-    with site.AirlineDesk() as desk:
-        yield Service(desk.url, desk.token)
-
-
-async def test_episode_ends_when_it_is_done(
-    service: Service, chromium: Chromium, tmp_path: Path
-) -> None:
-    environment = Airline(tmp_path, service, browser=chromium)
+async def test_episode_ends_when_it_is_done(chromium: Chromium, tmp_path: Path) -> None:
+    environment = Airline(tmp_path, browser=chromium)
     task = await environment.task("cancel-flight", 3)
     done = await run_episode(ShopPlay(solution("TASK_CANCEL_FLIGHT", 3)), environment, task, id="e")
     label = await environment.grade(done)
     assert (done.error, done.metadata["ended_by"], len(done.steps)) == (None, "environment", 6)
     assert (label.success, label.note) == (True, "progress 1.00")
     assert {
-        step.observation.url.partition("/?")[0].partition("/find")[0] for step in done.steps[:2]
-    } == {PUBLIC}  # type: ignore[union-attr]
+        str(step.observation.url).partition("/?")[0].partition("/find")[0]
+        for step in done.steps[:2]
+    } == {PUBLIC}
     # The same scenario begins again, and half of it is some of the way.
     half = await run_episode(
         ShopPlay(solution("TASK_CANCEL_FLIGHT", 3)[:4]), environment, task, id="f"
@@ -61,12 +42,12 @@ async def test_episode_ends_when_it_is_done(
 
 
 async def test_limit_ends_an_episode(
-    service: Service, chromium: Chromium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chromium: Chromium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(LIMITS, "find-booking", 1)
     ended = {}
     for limited in (True, False):
-        environment = Airline(tmp_path, service, AirlineSpec(limited=limited), browser=chromium)
+        environment = Airline(tmp_path, AirlineSpec(limited=limited), browser=chromium)
         task = await environment.task("find-booking", 0)
         played = await run_episode(
             ShopPlay(["click [link 'Help']", "stop []"]), environment, task, id="e"
@@ -76,12 +57,10 @@ async def test_limit_ends_an_episode(
     assert ended == {True: "environment", False: "agent"}
 
 
-async def test_goals_say_all_that_is_wanted(
-    service: Service, chromium: Chromium, tmp_path: Path
-) -> None:
-    environment = Airline(tmp_path, service, browser=chromium)
-    for name, kind in zip(environment.tasks(), site.TASKS[:2] + site.TASKS[2:], strict=True):
-        details = site.scenario(kind, 7).details
+async def test_goals_say_all_that_is_wanted(chromium: Chromium, tmp_path: Path) -> None:
+    environment = Airline(tmp_path, browser=chromium)
+    for name, kind in zip(environment.tasks(), TASKS, strict=True):
+        details = scenario(kind, 7).details
         task = await environment.task(name, 7)
         for part in details.values():
             for value in part.values() if isinstance(part, dict) else [part]:
@@ -93,9 +72,8 @@ async def test_goals_say_all_that_is_wanted(
         )
 
 
-async def test_unknown_scenarios_are_usage_errors(service: Service, tmp_path: Path) -> None:
-    environment = Airline(tmp_path, service)
-    assert SCENARIOS == site.SCENARIOS
+async def test_unknown_scenarios_are_usage_errors(tmp_path: Path) -> None:
+    environment = Airline(tmp_path)
     for name, seed in (("book-flight", SCENARIOS), ("fly", 0)):
         with pytest.raises(UsageError, match="seeds 0 to 19"):
             await environment.task(name, seed)
@@ -103,22 +81,6 @@ async def test_unknown_scenarios_are_usage_errors(service: Service, tmp_path: Pa
         await environment.reset(Task(id="airline/book-flight?seed=0", goal="g"))
 
 
-async def test_absent_service_is_a_failure(service: Service, tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentFailedError, match="does not respond to get-random-scenario"):
-        await Airline(tmp_path, Service("http://127.0.0.1:9")).task("book-flight", 0)
-    with pytest.raises(EnvironmentFailedError, match="status 403") as refused:
-        await Airline(tmp_path, Service(service.address, "nonsense")).task("book-flight", 0)
-    assert "nonsense" not in str(refused.value) + repr(Service("http://a", "nonsense"))
-
-
-async def test_broken_episode_is_undecided(service: Service, tmp_path: Path) -> None:
+async def test_broken_episode_is_undecided(tmp_path: Path) -> None:
     broken = Trajectory(id="e", task=Task(goal="g"), error="the browser is gone")
-    assert (await Airline(tmp_path, service).grade(broken)).success is None
-
-
-async def test_service_is_read_from_variables() -> None:
-    assert read_service({"AIRLINE": "http://a:1/", "AIRLINE_TOKEN": "t"}) == Service(
-        "http://a:1", "t"
-    )
-    with pytest.raises(UsageError, match="AIRLINE is not set"):
-        read_service({})
+    assert (await Airline(tmp_path).grade(broken)).success is None

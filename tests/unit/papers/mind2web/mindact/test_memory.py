@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from prill.errors import NoEvidenceError
-from prill.papers.embedders import TfidfEmbedder, normalized
+from prill.papers.embedders import TfidfEmbedder, normalized, own_embedder
 from prill.papers.mind2web.mindact.memory import History, Order, Recall, Snippet, build_memory
 from prill.papers.mind2web.pages.state import PageState
 from prill.types import Observation, Step, Task, Trajectory
@@ -102,7 +102,7 @@ async def test_like_steps_are_one_group() -> None:
 
 async def test_no_text_is_embedded_twice() -> None:
     hashing = Hashing()
-    recall, memory = Recall("matched", 1, "relevance", hashing), build_memory(TASK)
+    recall, memory = Recall("matched", 1, "relevance", own_embedder(hashing)), build_memory(TASK)
     first = await recall(memory, TASK, STATE)
     assert await recall(memory, TASK, STATE) == first and len(hashing.asked) == 1
     await recall(memory, TASK, PageState("", (), ("x",)))

@@ -1,13 +1,8 @@
-"""The airline's desk as its service and a browser without a window find it: tasks done over HTTP,
-and their progress.
-"""
+"""The airline's desk as a browser finds it: tasks done over HTTP, and their progress."""
 
 from __future__ import annotations
 
-import http.cookiejar
 import json
-import subprocess
-import sys
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -17,45 +12,43 @@ from typing import Any
 import pytest
 
 from prill.actions.webarena import parse_action
-from prill.papers.step.airline.desk import SCENARIOS, TASKS, AirlineDesk, scenario, solution
-from prill.papers.step.airline.desk.world import bookings, flights
-from tests.support.paths import ROOT
+from prill.papers.step.airline.desk.server import AirlineDesk
+from prill.papers.step.airline.desk.world import (
+    SCENARIOS,
+    TASKS,
+    bookings,
+    flights,
+    scenario,
+    solution,
+)
 
 THIRD = 1 / 3
 
 
 class Caller:
-    """One scenario at the desk, and the service that watches it."""
+    """One scenario at the desk."""
 
     def __init__(self, airline: AirlineDesk, task: str, number: int = 0) -> None:
         self.airline = airline
-        drawn = self.service("get-random-scenario", task=task, seed=str(number))
-        self.id, self.details = drawn["id"], drawn["details"]
-        self._opener = urllib.request.build_opener(
-            urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
-        )
-        self(f"/?scenario={self.id}")
+        drawn = scenario(task, number)
+        self.id, self.details = drawn.id, drawn.details
+        airline.reset(self.id)
 
     def __call__(self, path: str, **form: str) -> str:
         """The page to which that leads; with a form, it is sent."""
         data = urllib.parse.urlencode(form).encode() if form else None
         try:
-            with self._opener.open(self.airline.url + path, data, timeout=30) as answer:
+            with urllib.request.urlopen(self.airline.url + path, data, timeout=30) as answer:
                 return str(answer.read().decode())
         except urllib.error.HTTPError as error:
             with error:
                 return error.read().decode()
 
-    def service(self, path: str, **query: str) -> Any:
-        words = urllib.parse.urlencode({"token": self.airline.token, **query})
-        with urllib.request.urlopen(f"{self.airline.url}/{path}?{words}", timeout=30) as answer:
-            return json.load(answer)
-
     @property
-    def now(self) -> tuple[float, float]:
-        """Task completion and progress."""
-        last = self.service("evaluate", scenario=self.id)["metrics"][-1]
-        return last["task_completion"], pytest.approx(last["%complete"])
+    def now(self) -> Any:
+        """Whether the task is done, and the progress."""
+        state = self.airline.state
+        return float(state.done), pytest.approx(state.progress)
 
     def trip(self) -> dict[str, str]:
         trip = self.details["flight"]
@@ -125,11 +118,7 @@ def test_update_passenger_progress(airline: AirlineDesk) -> None:
     )
     caller = Caller(airline, "TASK_UPDATE_PASSENGER_DETAILS", number)
     code, wanted = caller.details["confirmation-code"], caller.details["passenger"]
-    held = airline.state(caller.id).bookings[code].passenger
-    before = {
-        name: getattr(held, name)
-        for name in ("title", "firstname", "lastname", "gender", "dob", "email")
-    }
+    before = airline.state.bookings[code].passenger
     caller(f"/bookings/{code}")
     assert caller.now == (0, 0.2)
     caller(f"/bookings/{code}/modify")
@@ -155,15 +144,9 @@ def test_book_flight_progress(airline: AirlineDesk) -> None:
     assert caller.now == (0, 4 / 6)
     caller("/checkout/passenger", **caller.details["passenger"])
     assert caller.now == (0, 5 / 6)
-    fields = {
-        "expiry": card["expiry"],
-        "security_code": card["security_code"],
-        "name_on_card": card["name-on-card"],
-    }
-    assert "Card number is missing." in caller("/checkout/payment", **fields)
-    assert "The flight is booked." in caller(
-        "/checkout/payment", card_number=card["card-number"], **fields
-    )
+    rest = {name: value for name, value in card.items() if name != "card-number"}
+    assert "Card number is missing." in caller("/checkout/payment", **rest)
+    assert "The flight is booked." in caller("/checkout/payment", **card)
     assert caller.now == (1, 1)
 
 
@@ -194,62 +177,17 @@ def test_reset_brings_the_start_back(airline: AirlineDesk) -> None:
     code = caller.details["confirmation-code"]
     caller(f"/bookings/{code}/cancel", code=code)
     assert caller.now == (1, 1)
-    caller.service("reset-scenario", scenario=caller.id)
+    airline.reset(caller.id)
     assert caller.now == (0, 0)
     assert "Confirmed" in caller(f"/bookings/{code}")
 
 
-def test_scenarios_never_disturb_each_other(airline: AirlineDesk) -> None:
-    first, second = (
-        Caller(airline, "TASK_CANCEL_FLIGHT", 3),
-        Caller(airline, "TASK_FIND_BOOKING", 3),
-    )
-    code = first.details["confirmation-code"]
-    first(f"/bookings/{code}/cancel", code=code)
-    assert "Confirmed" in second(f"/bookings/{code}")
-
-
-def test_service_wants_its_token(airline: AirlineDesk) -> None:
-    for path in (
-        "get-random-scenario?task=TASK_FIND_BOOKING",
-        "evaluate?scenario=TASK_FIND_BOOKING-00",
-        "reset-scenario",
-    ):
-        with pytest.raises(urllib.error.HTTPError, match="403") as refused:
-            urllib.request.urlopen(f"{airline.url}/{path}", timeout=30)
-        refused.value.close()
-
-
-def test_service_draws_at_random() -> None:
-    with AirlineDesk(token="") as one, AirlineDesk(token="") as other:
-        drawn = [
-            [
-                json.load(
-                    urllib.request.urlopen(f"{each.url}/get-random-scenario?task=TASK_BOOK_FLIGHT")
-                )["id"]
-                for _ in range(6)
-            ]
-            for each in (one, other)
-        ]
-    assert drawn[0] == drawn[1] and len(set(drawn[0])) > 1
-
-
 def test_unknown_scenario_is_said(airline: AirlineDesk) -> None:
-    with pytest.raises(urllib.error.HTTPError, match="404") as refused:
-        urllib.request.urlopen(
-            f"{airline.url}/evaluate?scenario=TASK_X-1&token={airline.token}", timeout=30
-        )
-    assert b"TASK_FIND_BOOKING" in refused.value.read()
-    refused.value.close()
-    with pytest.raises(urllib.error.HTTPError, match="404") as unopened:
-        urllib.request.urlopen(f"{airline.url}/find", timeout=30)
-    assert b"scenario=ID" in unopened.value.read()
-    unopened.value.close()
+    with pytest.raises(LookupError, match="TASK_FIND_BOOKING"):
+        airline.reset("TASK_X-1")
 
 
-def test_worlds_follow_their_number() -> None:
-    assert bookings(1) == bookings(1) != bookings(2)
-    assert scenario("TASK_BOOK_FLIGHT", 3, seed=1) != scenario("TASK_BOOK_FLIGHT", 3, seed=2)
+def test_scenarios_end_with_the_twentieth() -> None:
     with pytest.raises(LookupError, match="0 to 19"):
         scenario("TASK_BOOK_FLIGHT", 20)
 
@@ -280,16 +218,3 @@ def test_markup_in_a_field_stays_text(airline: AirlineDesk) -> None:
     caller = Caller(airline, "TASK_FIND_BOOKING", 5)
     page = caller(f"/find?code={urllib.parse.quote('<b onclick=x>')}")
     assert "<B ONCLICK" not in page and "&lt;B ONCLICK" in page
-
-
-def test_desk_is_served_from_the_shell() -> None:
-    command = [sys.executable, "-m", "prill.papers.step.airline.desk", "--token", ""]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        address = process.stdout.readline().strip().removeprefix("export AIRLINE=")
-        with urllib.request.urlopen(
-            f"{address}/get-random-scenario?task=TASK_FIND_FLIGHT&seed=4", timeout=30
-        ) as answer:
-            assert json.load(answer)["id"] == "TASK_FIND_FLIGHT-04"
-        process.terminate()
-        assert process.wait(30) == 0
