@@ -14,7 +14,7 @@ from prill.evaluators.metrics import FIGURES, auc, auc_interval, figures, interv
 from prill.evaluators.outcome import OUTCOMES
 from prill.evaluators.steps import LABELS
 from prill.refine.training.preflight import Say, TrainingPlan
-from prill.refine.training.recipe import RowRecipe
+from prill.refine.training.recipe import Recipe
 from prill.refine.training.samples import Sample, first_difference
 from prill.refine.training.spec import TrainSpec
 
@@ -23,7 +23,7 @@ _SHOWN = ("accuracy", "balanced accuracy", "kappa")
 _UNMEASURED = "not measured: a probability can be read without a reply only of bare verdicts"
 
 
-class JudgeRecipe(RowRecipe):
+class JudgeRecipe(Recipe):
     """The recipe for a judge: rows of `prill.refine.judge_rows`, trained by TRL."""
 
     caution: ClassVar[str] = (
