@@ -17,7 +17,7 @@ import msgspec
 
 from prill.errors import UsageError
 from prill.evaluators.labels import get_template
-from prill.evaluators.metrics import intervals, ratio_of_rows, wilson
+from prill.evaluators.metrics import ratio_interval, wilson
 from prill.io.kinds import LABELS, TRAJECTORIES
 from prill.io.lines import decode_json, read_json, read_lines
 from prill.io.outputs import write_output
@@ -391,7 +391,9 @@ def _difference(
         gained=sum(by > 0 for by in more.values()),
         lost=sum(by < 0 for by in more.values()),
         difference=more.total() / plays.total() if plays else 0.0,
-        interval=_bootstrap_interval([(more[key], plays[key]) for key in plays]),
+        interval=ratio_interval([(more[key], n) for key, n in plays.items()], -1.0)
+        if plays
+        else None,
         p=swapped_p(more.values()),
         p_by_task=swapped_p(tasks.values()) if len(tasks) >= _FEWEST_TASKS else None,
     )
@@ -412,18 +414,6 @@ def swapped_p(differences: Iterable[int]) -> float:
         ways = reached
     as_far = sum(count for total, count in ways.items() if abs(total) >= abs(sum(given)))
     return float(as_far / 2 ** len(given))
-
-
-def _bootstrap_interval(pairs: Sequence[tuple[int, int]]) -> tuple[float, float] | None:
-    """Returns the 95 % bootstrap interval of a difference of shares over episodes; None if it is
-    degenerate.
-    """
-    import numpy as np
-
-    if not pairs:
-        return None
-    low, high = intervals(np.array(pairs), ratio_of_rows, (-1.0,))
-    return (float(low[0]), float(high[0])) if low[0] < high[0] else None
 
 
 def _of_tasks(several: Sequence[Outcomes]) -> dict[str, tuple[int, int]]:

@@ -8,7 +8,7 @@ threshold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,13 @@ from prill.evaluators.fitted.stack import (
 )
 from prill.evaluators.fitted.student import StudentHeldOut
 from prill.evaluators.labels import grouped_folds
-from prill.evaluators.metrics import FIGURES, auc_difference_interval, figures, intervals
+from prill.evaluators.metrics import (
+    FIGURES,
+    auc_difference_interval,
+    count_outcomes,
+    figures,
+    intervals,
+)
 from prill.types import EvaluatorInfo, Verdict
 
 if TYPE_CHECKING:
@@ -439,15 +445,8 @@ def _kappa_gain(
 
 def _tables(data: _Data, rows: Sequence[int], decisions: Decisions) -> NDArray[Any]:
     """Returns one row of counts (tp, fp, tn, fn, unscored) for each task."""
-    import numpy as np
-
-    number: dict[Hashable, int] = {}
-    tables = np.zeros((len({data.tasks[i] for i in rows}), 5), dtype=np.int64)
-    for i in rows:
-        p, call = decisions[i]
-        column = 4 if p is None else 2 * (not call) + (bool(data.truths[i]) != call)
-        tables[number.setdefault(data.tasks[i], len(number)), column] += 1
-    return tables
+    calls = [None if decisions[i][0] is None else decisions[i][1] for i in rows]
+    return count_outcomes([data.tasks[i] for i in rows], calls, data.truths[list(rows)].tolist())
 
 
 def _with_interval(

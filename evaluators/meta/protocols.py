@@ -13,6 +13,7 @@ from prill.evaluators.labels import cluster, gold_labels
 from prill.evaluators.meta.agreement import Pair, Pairing, measure_agreement, shares
 from prill.evaluators.meta.comparison import kendall_tau
 from prill.evaluators.meta.figure import Figure
+from prill.evaluators.metrics import sum_clusters
 from prill.evaluators.protocols.presets import Protocol
 from prill.types import LabelRecord, Usage, Verdict
 
@@ -199,15 +200,11 @@ def official_label(verdict: Verdict) -> bool | None:
 
 
 def _share(name: str, outcomes: Mapping[str, bool | None], tasks: Mapping[str, str]) -> Figure:
-    clusters: dict[tuple[bool, str], list[float]] = {}
-    for id, success in outcomes.items():
-        if success is not None:
-            counts = clusters.setdefault(cluster(id, tasks), [0.0, 0.0])
-            counts[0] += success
-            counts[1] += 1
-    if not clusters:
+    known = {id: success for id, success in outcomes.items() if success is not None}
+    if not known:
         return Figure(name, 0.0, undefined=True)
-    return shares((name,), list(clusters.values()))[0]
+    rows = [(float(success), 1.0) for success in known.values()]
+    return shares((name,), sum_clusters([cluster(id, tasks) for id in known], rows))[0]
 
 
 def _agreement(

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import quality
-from prill.evaluators.metrics import FIGURES, auc, auc_interval, figures, intervals
+from prill.evaluators.metrics import FIGURES, auc, auc_interval, count_outcomes, figures, intervals
 from prill.evaluators.outcome import OUTCOMES
 from prill.evaluators.steps import LABELS
 from prill.refine.training.preflight import Say, TrainingPlan
@@ -89,15 +89,12 @@ def measure(
     """
     import numpy as np
 
-    rows = {group: i for i, group in enumerate(dict.fromkeys(groups))}
-    tables = np.zeros((len(rows), 5), dtype=np.int64)
-    for score, truth, group in zip(scores, truths, groups, strict=True):
-        tables[rows[group], (0 if truth else 1) if score >= 0.5 else (3 if truth else 2)] += 1
+    tables = count_outcomes(groups, [score >= 0.5 for score in scores], truths)
     value = figures(tables.sum(axis=0, keepdims=True))[0]
     low, high = intervals(tables)
     found: dict[str, Any] = {
         "rows": len(scores),
-        "groups": len(rows),
+        "groups": len(tables),
         "successes": sum(truths),
         "intervals": {},
     }
