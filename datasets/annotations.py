@@ -104,9 +104,7 @@ def openinference(
 
 
 def trace_id(id: str, metadata: Mapping[str, Any]) -> str | None:
-    """Returns the trace of a trajectory: its metadata's `trace_id`, or the id itself if it is a
-    trace id.
-    """
+    """Returns a trajectory's trace: its metadata's `trace_id`, or its id if that is a trace id."""
     return _first(_TRACE_ID, metadata.get("trace_id"), id)
 
 
@@ -133,9 +131,7 @@ def langsmith(verdicts: Iterable[Verdict], ids: Mapping[str, Mapping[str, Any]])
 
 
 def run_id(id: str, metadata: Mapping[str, Any]) -> str | None:
-    """Returns the LangSmith run of a trajectory: its metadata's `run_id`, or the id itself if it is
-    one.
-    """
+    """Returns a trajectory's LangSmith run: its metadata's `run_id`, or its id if that is one."""
     return _first(_RUN_ID, metadata.get("run_id"), id)
 
 

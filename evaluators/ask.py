@@ -70,9 +70,7 @@ class Question:
         return {"question": self.text, "answer": list(kind) if isinstance(kind, tuple) else kind}
 
     def schema(self) -> dict[str, Any]:
-        """Returns the JSON Schema of the answer; every type includes a value for "cannot be
-        determined".
-        """
+        """Returns the answer's JSON Schema; every type has a value for "cannot be determined"."""
         if self.answer == NUMBER:
             return {"anyOf": [{"type": "number"}, {"type": "null"}]}
         if isinstance(self.answer, type):

@@ -190,9 +190,7 @@ def _is_clock(box: Box, size: tuple[int, int], platform: Platform) -> bool:
 
 
 def _is_caret(mask: Mask, size: tuple[int, int]) -> bool:
-    """Returns whether the changes form a vertical bar: one text line high, at most two pixels wide
-    at scale 1.
-    """
+    """Returns whether the changes form a vertical bar: a line high, at most two pixels wide."""
     height, width = mask.shape
     scale = _scale(size)
     is_bar = bool(mask.all(0).any()) and float(mask.mean()) >= 0.75  # JPEG blurs one side

@@ -597,9 +597,7 @@ def _checked(claim: _Claim, record: _Record) -> CheckedClaim:
 
 
 def _contradiction(claim: _Claim, record: _Record) -> tuple[int, str] | None:
-    """Returns the single other value that pages show after the same label; None if there are
-    several.
-    """
+    """Returns the single other value that pages show after the label; None if there are several."""
     if claim.others is None or not (label := _label(claim.before)):
         return None
     values: dict[str, int] = {}

@@ -131,9 +131,7 @@ class FactsFormat:
     tagged: bool = False
 
     def json_schema(self) -> dict[str, Any]:
-        """Returns the schema for structured output. Without its bounds, some small models list
-        facts without end.
-        """
+        """Returns the schema for structured output, bounded: some small models never end a list."""
         fact = {"type": "string", "maxLength": _FACT_CHARS}
         return {
             "type": "object",

@@ -337,9 +337,7 @@ def _similarities(texts: Sequence[str]) -> NDArray[np.float32]:
 def _medoids(
     similarities: NDArray[np.float32], indices: Sequence[int], wanted: int
 ) -> dict[int, list[int]]:
-    """Returns the members by medoid among the given indices; the initial medoids are the farthest
-    apart.
-    """
+    """Returns the members by medoid among the indices; the first medoids are the farthest apart."""
     import numpy as np
 
     is_all = list(indices) == list(range(len(similarities)))

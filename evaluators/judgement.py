@@ -179,9 +179,7 @@ class ModelJudge(ABC):
         return self.model.concurrency if isinstance(self.model, Bounded) else 16
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """Returns the verdict; unscored with `no_evidence` if the trajectory lacks the judge's
-        input.
-        """
+        """Returns the verdict; unscored (`no_evidence`) if the judge's input is missing."""
         return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
     @abstractmethod

@@ -333,9 +333,7 @@ def _drawn_areas(
 
 
 def precision_recall(scores: Sequence[float], truths: Sequence[bool]) -> tuple[OperatingPoint, ...]:
-    """Returns one point for each distinct score as threshold, the highest first; empty without
-    successes.
-    """
+    """Returns a point for each distinct score, the highest first; empty without successes."""
     import numpy as np
 
     value, right = np.asarray(scores, dtype=float), np.asarray(truths, dtype=bool)

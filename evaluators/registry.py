@@ -524,9 +524,7 @@ def _budget(usd: object, what: str, place: str, *, lax: bool) -> AbstractContext
 def _shared(
     shared: ModelConfig, table: Mapping[str, Any], own: Mapping[str, Option]
 ) -> dict[str, Any]:
-    """Returns the shared model for a judge without a model, or its options that a named model
-    lacks.
-    """
+    """Returns the shared model for a judge without one, or its options that a named one lacks."""
     named = table.get("model")
     if named is None:
         if shared.name:

@@ -426,9 +426,7 @@ def _machine(platform: Platform) -> str:
 
 
 def _line(operation: str, thought: str | None) -> tuple[str, str]:
-    """Returns a step for the 9B model's history: its operation on one line, and the sentence before
-    it.
-    """
+    """Returns a step for the 9B model's history: its operation in a line, and its sentence."""
     return " ".join(operation.split()), _sentence(thought or "")
 
 

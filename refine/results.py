@@ -328,9 +328,7 @@ def _judge_name(folder: Path, judge: str | Mapping[str, Any]) -> str:
 
 
 def _learnt(out: Path, folder: Path, *, has_rows: bool) -> dict[str, Any]:
-    """Computes precision and recall of the attempts that a round trained on; `folder` is the
-    round's.
-    """
+    """Computes precision and recall of the attempts that the round in `folder` learnt from."""
     number = int(folder.name.rpartition("-")[2])
     truth = _truth(out / BASE / "attempts")
     for earlier in range(2, number + 1):
@@ -569,9 +567,7 @@ def _percent(share: float | None) -> str:
 
 
 def by_round(results: StudyResults) -> str:
-    """Draws success by round, one line per arm over all training seeds; round 0 is the untrained
-    policy.
-    """
+    """Draws success by round, one line per arm over all seeds; round 0 is the untrained policy."""
     lines = []
     for arm in dict.fromkeys(score.arm for score in results.scores if score.arm != BASE) or (BASE,):
         rounds: dict[int, list[Score]] = defaultdict(list)

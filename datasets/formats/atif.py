@@ -231,9 +231,7 @@ def _unique(id: str, ids: set[str]) -> str:
 
 
 def _desktop_size(document: _Document, images: RecordImages) -> tuple[float, float] | None:
-    """Returns the size of the first image of the whole desktop; the image after a zoom shows a part
-    of it.
-    """
+    """Returns the size of the first image of the whole desktop, so not of the one after a zoom."""
     for step in document.steps:
         if any(
             isinstance(c.arguments, dict) and c.arguments.get("type") == "zoom"

@@ -74,9 +74,7 @@ class _Coordinates:
 
 @dataclass(frozen=True)
 class _Element:
-    """An element; newer files have `node_name`, `bounds` and `ax_name`, older ones the other
-    fields.
-    """
+    """An element; newer files have `node_name`, `bounds`, `ax_name`, older ones the others."""
 
     node_name: str | None = None
     tag_name: str | None = None
@@ -152,9 +150,7 @@ class History:
 
 
 def looks_like(head: bytes) -> bool:
-    """Returns whether a file's first bytes begin a history: its only key, and a key of its first
-    step.
-    """
+    """Returns whether a file begins like a history: its only key, and a key of its first step."""
     return _BEGIN.match(head) is not None
 
 

@@ -155,9 +155,7 @@ def looks_like(head: bytes) -> bool:
 
 
 def recognise(source: Source) -> bool:
-    """Returns whether the entries of an archive, or the first keys of a JSON document, are those of
-    a log.
-    """
+    """Returns whether the entries of an archive, or a JSON document's first keys, are a log's."""
     return source.has(_matches_format, *_PATTERNS)
 
 
@@ -223,9 +221,7 @@ def annotate(
 
 
 def _scored(data: bytes, log: str, verdicts: Mapping[str, Sequence[Verdict]]) -> bytes:
-    """Returns a log, a sample, or a list of samples with the scores; broken data is returned
-    unchanged.
-    """
+    """Returns a log, a sample or a list of samples with scores; broken data stays unchanged."""
     try:
         record = json.loads(data)  # the standard library accepts NaN, which these logs contain
     except (ValueError, RecursionError):

@@ -164,9 +164,7 @@ def load(
 
 
 def recognise(source: Source) -> bool:
-    """Returns whether records have a role and content, or a list of such records under
-    `messages`.
-    """
+    """Returns whether records have a role and content, or a list of such under `messages`."""
     return source.has(_matches_format, *_PATTERNS)
 
 
@@ -341,9 +339,7 @@ def _error(response: dict[str, object] | None) -> str | None:
 
 
 def _platform(values: list[object]) -> Platform:
-    """Returns desktop if the agent calls the tool `computer`, and web if it calls a browser's
-    tool.
-    """
+    """Returns desktop if the agent calls the tool `computer`, web if it calls a browser's tool."""
     names = set()
     for value in values:
         content = value.get("content") if isinstance(value, dict) else None

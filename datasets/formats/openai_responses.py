@@ -56,9 +56,7 @@ def load(
 
 
 def recognise(source: Source) -> bool:
-    """Returns whether the source has a response with its output, or an item that only this API
-    has.
-    """
+    """Returns whether the source has a response with output, or an item that only this API has."""
     return source.has(_matches_format, *_PATTERNS)
 
 

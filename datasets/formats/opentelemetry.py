@@ -364,9 +364,7 @@ def _messages(values: object, read: _Read | None = None) -> Iterator[ChatMessage
 
 
 def _plain_messages(message: Mapping[str, object]) -> Iterator[dict[str, object]]:
-    """Converts a message of either convention to chat completions; tool results are separate
-    messages.
-    """
+    """Converts a message of either convention to chat completions; tool results are separate."""
     role = str(message.get("role") or "user").lower()
     role = _ROLES.get(role, role)
     parts, content = message.get("contents", message.get("parts")), message.get("content")
@@ -402,9 +400,7 @@ def _plain_messages(message: Mapping[str, object]) -> Iterator[dict[str, object]
 
 
 def _block(part: Mapping[str, object]) -> dict[str, object] | None:
-    """Returns a content block: a text, an image with its data, or a text for an image stored
-    elsewhere.
-    """
+    """Returns a content block: a text, an image with data, or a text for one stored elsewhere."""
     kind, text = part.get("type"), part.get("content", part.get("text"))
     if kind == "blob" or (kind == "image" and isinstance(text, str)):
         if part.get("modality", "image") != "image" or not isinstance(text, str):
@@ -467,9 +463,7 @@ def _text(value: object) -> str | None:
 
 
 def _inner(note: dict[str, object]) -> dict[str, object]:
-    """Returns the fields one level deeper in a flattened record:
-    `trace.annotations.0.annotation.name`.
-    """
+    """Returns the fields a level deeper in a flat record: `trace.annotations.0.annotation.name`."""
     evaluation = note.get("annotation", note.get("evaluation"))
     return evaluation if isinstance(evaluation, dict) else {}
 

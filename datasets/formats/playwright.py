@@ -249,9 +249,7 @@ def _trajectory(name: str, trace: _Trace, archive: Archive, images: ImageFolder)
     copies: dict[str, str | None] = {}
 
     def picture(frame: _Event | None) -> str | None:
-        """Returns a frame's file; None for a missing or broken one, since traces are often
-        truncated.
-        """
+        """Returns a frame's file; None for a missing or broken one: traces are often truncated."""
         if frame is None:
             return None
         entry = frame.file or f"resources/{frame.sha1}"

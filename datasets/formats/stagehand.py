@@ -124,9 +124,7 @@ class _Score:
 
 
 def looks_like(value: object) -> bool:
-    """Returns whether a document is a trajectory: a task with an instruction, steps, and a
-    status.
-    """
+    """Returns whether a document is a trajectory: a task's instruction, steps and a status."""
     if not isinstance(value, dict) or not {"task", "steps", "status"} <= value.keys():
         return False
     return (
@@ -212,9 +210,7 @@ def _run(document: Document) -> _Run:
 
 
 def _id(document: Document) -> str:
-    """Returns the path of a run's folder; the file's path if it has another name or is the source
-    itself.
-    """
+    """Returns a run's folder; the file's path if it has another name or is the source itself."""
     folder, _, name = document.name.rpartition("/")
     return document.name if name != "trajectory" else folder or document.path.resolve().parent.name
 

@@ -154,7 +154,5 @@ def oracle_label(id: str, summary: Summary) -> LabelRecord | None:
 
 
 def plain_task_id(name: str) -> str:
-    """Returns a task's id without `.improved` and `.resized`, which mark variants of the same
-    task.
-    """
+    """Returns a task's id without `.improved` and `.resized`, which mark variants of it."""
     return _VARIANT.sub("", name)

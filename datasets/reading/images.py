@@ -86,9 +86,7 @@ def image_store(folder: str | PathLike[str] | None) -> Iterator[ImageStore]:
 
 
 def image_suffix(data: bytes) -> str | None:
-    """Returns the file suffix for the first bytes; None if they do not begin an image of a known
-    type.
-    """
+    """Returns the file suffix for an image's first bytes; None if they are of no known type."""
     return next((suffix for signature, suffix in _SIGNATURES if data.startswith(signature)), None)
 
 
@@ -99,9 +97,7 @@ class RecordImages:
     """
 
     def __init__(self, store: ImageStore, base: Path | None = None) -> None:
-        """`base` is the folder that paths in the records are relative to; None if they may not name
-        files.
-        """
+        """`base` is what paths in the records are relative to; None if they may not name files."""
         self._store = store
         self._base = base
         self._folder = store.new()

@@ -89,9 +89,7 @@ def join_calls(calls: Iterable[ModelCall], tools: Sequence[ToolRun] = ()) -> lis
 def _continued(
     conversations: list[_Conversation], call: ModelCall, keys: list[object]
 ) -> tuple[_Conversation, int] | None:
-    """Returns the conversation that a call continues, and how many of its messages are known
-    there.
-    """
+    """Returns the conversation that a call continues, and how many messages it has of it."""
     if not call.inputs:  # the tracer does not record them
         return (conversations[-1], 0) if conversations else None
     for one in reversed(conversations):

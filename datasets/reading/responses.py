@@ -38,9 +38,7 @@ _DESKTOPS = frozenset({"mac", "windows", "ubuntu", "linux"})  # the preview's `e
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of a message, a summary, or a result; an image is `image_url`, or the id of an
-    uploaded file.
-    """
+    """A part of a message, summary or result; an image is `image_url`, or an uploaded file's id."""
 
     type: str = "text"
     text: str | None = None

@@ -79,16 +79,12 @@ class Source:
 
     @cached_property
     def head(self) -> bytes:
-        """Returns the first 64 KiB of a file, unpacked if it is gzip; empty if it cannot be
-        read.
-        """
+        """Returns a file's first 64 KiB, unpacked if it is gzip; empty if it cannot be read."""
         return self._read(_HEAD)
 
     @property
     def value(self) -> object:
-        """Returns a file's JSON document, or the first record of JSON lines; None for anything
-        else.
-        """
+        """Returns a file's JSON document, or the first record of JSON lines; None for others."""
         if self._is_kept:
             return self._value
         value, size = self._parsed()

@@ -73,9 +73,7 @@ def find_avd(name: str, home: Path) -> Path:
 
 
 async def copy_avd(name: str, home: Path, target_home: Path) -> None:
-    """Copies the AVD into a new AVD folder `target_home`, without snapshots, which hold the old
-    paths.
-    """
+    """Copies the AVD into a new AVD folder, without snapshots, which hold the old paths."""
     source, target = find_avd(name, home), target_home / f"{name}.avd"
     # One file at a time, so that a cancelled episode stops between files.
     for folder, folders, files in os.walk(source):
@@ -96,9 +94,7 @@ async def copy_avd(name: str, home: Path, target_home: Path) -> None:
 
 
 def clear_up() -> None:
-    """Deletes the copies of runs that were killed, and ends the emulators that still run on them
-    (on Linux).
-    """
+    """Deletes the copies of killed runs, and ends the emulators still on them (on Linux)."""
     for folder in abandoned(PREFIX):
         with taken_over(folder) as dead:
             if dead:

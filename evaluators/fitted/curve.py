@@ -81,9 +81,7 @@ def learning_curve(
 def _judged(
     table: FeatureTable, truths: Sequence[bool], share: float, seed: int
 ) -> tuple[list[float | None], float, float]:
-    """Returns out-of-fold probabilities for a share of the tasks, and the mean numbers of fitted
-    runs and tasks.
-    """
+    """Returns out-of-fold probabilities for a share of tasks, and the mean runs and tasks."""
     fold_of = grouped_folds(table.tasks, truths, FOLDS, seed)
     order = sorted(set(table.tasks))
     random.Random(seed).shuffle(order)

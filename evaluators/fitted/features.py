@@ -410,7 +410,5 @@ def _words(text: str) -> list[str]:
 
 
 def _folded(text: str) -> str:
-    """Returns the text with lookalike letters replaced by Latin ones, without accents and invisible
-    characters.
-    """
+    """Returns the text with Latin letters for lookalikes, without accents and invisible ones."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKD", text).translate(_FOLDED))

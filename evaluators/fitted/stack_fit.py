@@ -89,9 +89,7 @@ class _Data:
         )
 
     def held_out(self, columns: Sequence[int]) -> list[tuple[float | None, Stage]]:
-        """Returns each run's held-out probability by these sources, with the regression that gave
-        it.
-        """
+        """Returns each run's held-out probability by these sources, with its regression."""
         import numpy as np
 
         found: list[tuple[float | None, Stage] | None] = [None] * len(self.truths)
@@ -244,9 +242,7 @@ def _sources(
     runs: Sequence[FitExample],
     verdicts: Sequence[tuple[EvaluatorInfo, Mapping[str, Verdict]]],
 ) -> tuple[list[StackedSource], str, list[NDArray[Any]]]:
-    """Returns the judges, the cheapest first; the unit of their costs; and their scores of the
-    runs.
-    """
+    """Returns the judges, the cheapest first; the unit of their costs; their scores of the runs."""
     import numpy as np
 
     rows = []

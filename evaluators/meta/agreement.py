@@ -183,9 +183,7 @@ class Agreement(Tabular):
 
     @property
     def npv(self) -> Figure:
-        """Negative predictive value: share of label failures among the judge's failures, in [0,
-        1].
-        """
+        """Share of label failures among the judge's failures (negative predictive value)."""
         return self._figure("NPV")
 
     @property
@@ -195,9 +193,7 @@ class Agreement(Tabular):
 
     @property
     def auc(self) -> Figure:
-        """Chance that a label success has a higher score than a label failure, in [0, 1]; 0.5 is
-        chance.
-        """
+        """Chance that a success has a higher score than a failure, in [0, 1]; 0.5 is chance."""
         return self._figure("AUC")
 
     @property
@@ -207,9 +203,7 @@ class Agreement(Tabular):
 
     @property
     def brier_score(self) -> Figure | None:
-        """Mean squared distance of the scores from the labels, in [0, 1]; None where every score is
-        0 or 1.
-        """
+        """Mean squared distance of scores from labels, in [0, 1]; None if all are 0 or 1."""
         return next((figure for figure in self.scores if figure.name == "Brier score"), None)
 
     @property
@@ -452,9 +446,7 @@ def step_id(id: str, index: int) -> str:
 
 
 def _of_step(verdict: Verdict, index: int) -> Verdict:
-    """Returns the verdict on one step, without score, rewards and cost, which are of the
-    trajectory.
-    """
+    """Returns the verdict on one step, without the trajectory's score, rewards and cost."""
     id = step_id(verdict.id, index)
     step = next((step for step in verdict.steps or () if step.index == index), None)
     known = Verdict(
@@ -640,9 +632,7 @@ def name_figures(
 
 
 def judged_scores(pairs: Iterable[Pair]) -> tuple[list[float], list[bool]]:
-    """Returns the scores and true outcomes of the judged trajectories, for all figures and plots of
-    scores.
-    """
+    """Returns the scores and true outcomes of the judged trajectories, for figures and plots."""
     judged = [(p.score, p.truth) for p in pairs if p.verdict.success is not None]
     return [score for score, _ in judged], [truth for _, truth in judged]
 
@@ -688,9 +678,7 @@ def _score_figures(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> tuple
 def disagreements(
     pairing: Pairing, goals: Mapping[str, str] | None = None
 ) -> tuple[Disagreement, ...]:
-    """Returns false positives, false negatives, then unscored runs, each sorted by the judge's
-    confidence.
-    """
+    """Returns false positives, false negatives, then unscored runs, each by confidence."""
     records = []
     for pair in pairing.pairs:
         verdict = pair.verdict

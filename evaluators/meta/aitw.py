@@ -46,9 +46,7 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One step: the recorded action, the predicted action (None: unreadable), and the screen's
-    boxes.
-    """
+    """One step: the recorded and the predicted action (None: unreadable), the screen's boxes."""
 
     gold: Action
     predicted: Action | None
@@ -168,9 +166,7 @@ def scores(episodes: Iterable[Iterable[Prediction]]) -> Scores:
 
 
 def _counts(episode: Iterable[Prediction]) -> list[float]:
-    """Returns numerator and denominator of each figure; the last two figures are of the whole
-    episode.
-    """
+    """Returns numerator and denominator of each figure; the last two are of whole episodes."""
     matches: dict[str, list[float]] = {name: [] for name in FIGURES}
     for step in episode:
         gold, predicted = step.gold, step.predicted

@@ -177,9 +177,7 @@ def mcnemar(b: int, c: int) -> tuple[float, Test]:
 
 
 def exact_mcnemar(b: int, c: int) -> float:
-    """Returns the two-sided p-value of the exact (binomial) test for any number of discordant
-    pairs.
-    """
+    """Returns the two-sided p-value of the exact (binomial) test of discordant pairs."""
     n = b + c
     return min(1.0, float(2 * sum(comb(n, k) for k in range(min(b, c) + 1)) / 2**n))
 

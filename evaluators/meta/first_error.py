@@ -110,9 +110,7 @@ _UNKNOWN = -1  # a required step is undecided or missing
 
 
 def _first(order: Sequence[int], labels: Mapping[int, Label | None]) -> int | None:
-    """Returns the first wrong step; None if there is none, `_UNKNOWN` if an earlier one is
-    undecided.
-    """
+    """Returns the first wrong step; None: none; `_UNKNOWN`: an earlier one is undecided."""
     for i in order:
         if i not in labels:
             return _UNKNOWN

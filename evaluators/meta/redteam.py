@@ -309,9 +309,7 @@ def _false_positives_added(one: AttackEffect) -> float:
 def trial(
     task: str, truth: bool, before: Verdict | None, after: Verdict | None, attack: str
 ) -> AttackTrial:
-    """Returns the trial for the verdicts without and with the named attack; None if a verdict is
-    missing.
-    """
+    """Returns the trial for the verdicts without and with the attack (None: missing)."""
     return AttackTrial(
         task=task,
         truth=truth,

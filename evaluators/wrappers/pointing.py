@@ -231,9 +231,7 @@ def _format_point(point: Point) -> str:
 
 
 def _label(text: str) -> str:
-    """Returns text from a screen as one short line without quotation marks that could end a
-    quotation.
-    """
+    """Returns text from a screen as a short line without marks that could end a quotation."""
     flat = " ".join(clean(text).split()).replace('"', "'")
     return flat if len(flat) <= LABEL_CHARS else flat[: LABEL_CHARS - 1] + "…"
 

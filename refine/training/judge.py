@@ -31,9 +31,7 @@ class JudgeRecipe(Recipe):
     )
 
     def plan(self, spec: TrainSpec, *args: Any, **rest: Any) -> TrainingPlan:
-        """Reads and measures the rows. Raises UsageError for rows without a verdict that are not
-        `given`.
-        """
+        """Reads and measures the rows. Raises UsageError if a row not `given` has no verdict."""
         plan = super().plan(spec, *args, **rest)
         for sample in plan.rows.samples:
             if not sample.given and (sample.verdict is None or sample.verdict not in sample.answer):
@@ -84,9 +82,7 @@ class JudgeRecipe(Recipe):
 def measure(
     scores: Sequence[float], truths: Sequence[bool], groups: Sequence[str]
 ) -> dict[str, Any]:
-    """Computes the figures of scores in [0, 1] at threshold 0.5, with intervals from a bootstrap
-    over groups.
-    """
+    """Computes the figures of scores at threshold 0.5, with bootstrap intervals over groups."""
     import numpy as np
 
     tables = count_outcomes(groups, [score >= 0.5 for score in scores], truths)

@@ -331,9 +331,7 @@ def _about(spec: TrainSpec, plan: RecipePlan) -> dict[str, Any]:
 
 
 def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
-    """Prepares the folder to start or to resume. Raises UsageError if it holds other files or a
-    damaged file.
-    """
+    """Prepares the folder to start or resume. Raises UsageError for other or damaged files."""
     if folder.exists() and (
         not folder.is_dir()
         or not (_is_there(folder / RECORD) or all(map(_is_part, folder.iterdir())))

@@ -168,9 +168,7 @@ def open_page_base(spec: TrainSpec) -> Base:
 
 
 def _read(spec: TrainSpec) -> tuple[str, Any, Any, bool]:
-    """Reads the model's folder or name, config, processor or tokenizer, and whether it accepts
-    images.
-    """
+    """Reads the model's name, config, processor or tokenizer, and whether it takes images."""
     name = _ready(spec)
     transformers = importlib.import_module("transformers")
     with model_failures(name):
@@ -230,9 +228,7 @@ def load_model(base: Base, spec: TrainSpec, *, on_gpu: bool) -> Any:
 
 
 def weights_dtype(spec: TrainSpec, *, on_gpu: bool) -> Any:
-    """Returns the dtype of the weights. Full training uses float32, since updates of 1e-5 vanish in
-    bfloat16.
-    """
+    """Returns the weights' dtype: float32 in full training, as bfloat16 loses updates of 1e-5."""
     torch = importlib.import_module("torch")
     if spec.dtype != "auto":
         return getattr(torch, spec.dtype)
@@ -275,9 +271,7 @@ def _kind_from_name(name: str) -> str:
 
 
 def adapted(model: Any, targets: str) -> dict[str, Any]:
-    """Returns the layers that get an adapter, by name, without the head. Raises OptionError if
-    there are none.
-    """
+    """Returns the layers with an adapter, by name, without the head. Raises OptionError: none."""
     torch = importlib.import_module("torch")
     head = model.get_output_embeddings()
     linear = {
