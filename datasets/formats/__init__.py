@@ -2,10 +2,11 @@
 
 A module has `load(source)`, which yields trajectories, `load_labels(source)` if the format carries
 labels, and `load_rubrics(source)` if it carries criteria; further parameters of `load` are options
-of the format. `recognise(source: Source) -> bool` detects by the content whether a file or folder
-is of the format; without it, the format is read only when it is named. `annotate(source, verdicts)`
-yields the files of a recording with the verdicts inserted, by their names below the source. See
-CONTRIBUTING.md.
+of the format. A format with embedded images takes `images`, the folder for them; without one, they
+are in a temporary folder and removed when the next run is requested. `recognise(source: Source) ->
+bool` detects by the content whether a file or folder is of the format; without it, the format is
+read only when it is named. `annotate(source, verdicts)` yields the files of a recording with the
+verdicts inserted, by their names below the source. See CONTRIBUTING.md.
 """
 
 from __future__ import annotations

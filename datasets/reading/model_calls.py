@@ -9,10 +9,14 @@ conversations; the one with the most actions is the agent's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from prill.datasets.reading.chat import ChatMessage, ToolCall
+from prill.actions.ending import with_claim
+from prill.datasets.reading.anthropic import read_call
+from prill.datasets.reading.chat import LOOKS, ChatMessage, ToolCall, conversation
+from prill.datasets.reading.images import RecordImages
+from prill.types import Task, Trajectory
 
 _SYSTEM = ("system", "developer")
 
@@ -49,6 +53,39 @@ class _Conversation:
     @property
     def actions(self) -> int:
         return sum(len(message.tool_calls or ()) for message in self.messages)
+
+
+def to_trajectory(
+    id: str,
+    calls: Iterable[ModelCall],
+    tools: Sequence[ToolRun],
+    images: RecordImages,
+    *,
+    goal: str = "",
+    answer: str | None = None,
+    agent: str | None,
+    model: str | None,
+    metadata: Mapping[str, object],
+    error: str | None,
+) -> Trajectory:
+    """Returns the run of a trace; `goal` and `answer` are used where no message has one.
+
+    Metadata of None is left out. Raises InputError if a message or an image is broken.
+    """
+    chat = conversation(
+        join_calls(calls, tools), images, goal=goal, read=read_call, looks=LOOKS, measured=True
+    )
+    known = {key: value for key, value in metadata.items() if value is not None}
+    return Trajectory(
+        id=id,
+        task=Task(goal=chat.goal),
+        agent=f"{agent} ({model})" if agent and model else agent or model,
+        steps=chat.steps,
+        final=chat.final,
+        answer=answer if chat.answer is None else chat.answer,
+        metadata=with_claim(known, chat.claimed),
+        error=error,
+    )
 
 
 def join_calls(calls: Iterable[ModelCall], tools: Sequence[ToolRun] = ()) -> list[ChatMessage]:

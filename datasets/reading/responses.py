@@ -19,8 +19,10 @@ from prill.datasets.reading.chat import (
     LOOKS,
     ChatMessage,
     ContentPart,
+    TokenUsage,
     ToolCall,
     conversation,
+    count_tokens,
 )
 from prill.datasets.reading.images import RecordImages
 from prill.datasets.reading.records import iso_date
@@ -213,12 +215,6 @@ def _list(value: object) -> list[object]:
 
 
 @dataclass(frozen=True)
-class _Usage:
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-
-
-@dataclass(frozen=True)
 class _ResponseError:
     message: str | None = None
     code: str | None = None
@@ -234,7 +230,7 @@ class Response:
     previous_response_id: str | None = None
     model: str | None = None
     tools: list[object] | None = None
-    usage: _Usage | None = None
+    usage: TokenUsage | None = None
     error: _ResponseError | None = None
     created_at: float | None = None
 
@@ -307,14 +303,7 @@ def to_trajectory(id: str, responses: tuple[Response, ...], images: RecordImages
         messages(flat), images, size, goal="", read=response_call, looks=LOOKS, measured=True
     )
     last = responses[-1]
-    usages = [response.usage for response in responses if response.usage]
-    metadata: dict[str, object] = {}
-    for name, counts in (
-        ("prompt_tokens", [usage.input_tokens for usage in usages]),
-        ("completion_tokens", [usage.output_tokens for usage in usages]),
-    ):
-        if any(count is not None for count in counts):
-            metadata[name] = sum(count or 0 for count in counts)
+    metadata = count_tokens(response.usage for response in responses)
     if date := iso_date(responses[0].created_at):
         metadata["date"] = date
     if last.id:
