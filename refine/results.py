@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -33,9 +33,6 @@ from prill.refine.study_files import check_study, verdicts_suffix
 from prill.refine.study_files import read_manifest as read_manifest
 from prill.types import Verdict
 from prill.ui.report.lines import Level, PlotLine, PlotPoint, line_chart
-
-if TYPE_CHECKING:
-    pass
 
 RESULTS, TABLES = "results.json", "results.md"
 BY_ROUND, BY_PRECISION = "success-by-round.svg", "success-by-precision.svg"

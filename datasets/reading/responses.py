@@ -61,25 +61,24 @@ class _Part:
 _Content = str | tuple[_Part, ...] | _Part | None
 
 
-def messages(items: object, *, agent: bool = False) -> Iterator[ChatMessage]:
+def messages(items: object) -> Iterator[ChatMessage]:
     """Converts items to messages.
 
     Args:
-        items: A text, or a list of items.
-        agent: Whether a message without a role, or a text, is the agent's; else it is a user's.
+        items: A text of the user, or a list of items. A message without a role is the user's.
 
     Raises:
         InputError: An item does not have the API's form.
     """
     if isinstance(items, str):
-        yield ChatMessage("assistant" if agent else "user", items)
+        yield ChatMessage("user", items)
         return
     if not isinstance(items, list):
         raise InputError(f"expected a list of items, got {type(items).__name__}")
-    yield from _joined(_records(items), agent)
+    yield from _joined(_records(items))
 
 
-def _joined(items: Iterable[_Item], agent: bool) -> Iterator[ChatMessage]:
+def _joined(items: Iterable[_Item]) -> Iterator[ChatMessage]:
     thoughts: list[str] = []
     pending: ChatMessage | None = None  # the agent's text, until it is known whether a call follows
     for item in items:
@@ -94,10 +93,8 @@ def _joined(items: Iterable[_Item], agent: bool) -> Iterator[ChatMessage]:
             ]
             continue
         if type_ == "message":
-            role = item.get("role")
             message = ChatMessage(
-                str(role or ("assistant" if agent else "user")),
-                _parts(_content(item.get("content"))),
+                str(item.get("role") or "user"), _parts(_content(item.get("content")))
             )
             if pending is not None:
                 yield pending

@@ -190,7 +190,7 @@ class Avd:
         ):
             # A device that cannot load its snapshot is replaced.
             with contextlib.suppress(EnvironmentFailedError):
-                await self.load(self._snapshot)
+                await self._console("avd", "snapshot", "load", self._snapshot)
                 await self.wait_for_boot()
                 return self.serial
         await self.close()
@@ -202,7 +202,7 @@ class Avd:
             self._start(program, home)
             await self.wait_for_boot()
             if self._snapshot is not None:
-                await self.save(self._snapshot)
+                await self._console("avd", "snapshot", "save", self._snapshot)
         except (EnvironmentFailedError, UsageError):
             await self.close()
             raise
@@ -242,22 +242,6 @@ class Avd:
                     f"{self.name} did not boot within {self._boot_timeout:g} s: {state}"
                 )
             await asyncio.sleep(self._poll)
-
-    async def save(self, snapshot: str) -> None:
-        """Saves the current state as a snapshot.
-
-        Args:
-            snapshot: The snapshot's name.
-        """
-        await self._console("avd", "snapshot", "save", snapshot)
-
-    async def load(self, snapshot: str) -> None:
-        """Loads a snapshot.
-
-        Args:
-            snapshot: The snapshot's name.
-        """
-        await self._console("avd", "snapshot", "load", snapshot)
 
     def check(self) -> None:
         """Checks that the emulator runs.

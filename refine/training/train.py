@@ -463,11 +463,11 @@ def _table(rows: Mapping[str, Any]) -> str:
     return "\n".join(f"| {name} | {value} |" for name, value in rows.items())
 
 
-def _thinned(losses: list[tuple[int, float]], most: int = 20) -> list[tuple[int, float]]:
-    """Returns at most `most` of the losses, including the first and the last."""
-    if len(losses) <= most:
+def _thinned(losses: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Returns at most 20 of the losses, including the first and the last."""
+    if len(losses) <= 20:
         return losses
-    return [losses[round(i * (len(losses) - 1) / (most - 1))] for i in range(most)]
+    return [losses[round(i * (len(losses) - 1) / 19)] for i in range(20)]
 
 
 def _json(value: Any) -> bytes:

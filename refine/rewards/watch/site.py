@@ -114,7 +114,6 @@ class WatchSite:
 
     Args:
         logs: Observations or verdicts; see `FollowedWatch`.
-        limits: The windows and thresholds of the alarms.
         title: The title of the page.
 
     Raises:
@@ -127,7 +126,6 @@ class WatchSite:
     def __init__(
         self,
         logs: Sequence[str | os.PathLike[str]],
-        limits: WatchLimits | None = None,
         *,
         title: str = "prill view",
     ) -> None:
@@ -135,7 +133,7 @@ class WatchSite:
         self.links: Sequence[Link] = ()
         for path in logs:
             _expect_watch(path)
-        self.logs = [FollowedWatch(path, limits or WatchLimits()) for path in logs]
+        self.logs = [FollowedWatch(path, WatchLimits()) for path in logs]
         self._lock = threading.Lock()
         self._reading: Iterator[None] = iter(())
 
