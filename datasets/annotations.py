@@ -109,12 +109,8 @@ def trace_id(id: str, metadata: Mapping[str, Any]) -> str | None:
 
 
 def langsmith(verdicts: Iterable[Verdict], ids: Mapping[str, Mapping[str, Any]]) -> Iterator[bytes]:
-    """Yields lines of feedback, each with the arguments of `langsmith.Client.create_feedback`
-    (0.15).
-
-    Args:
-        verdicts: The verdicts of runs: see `run_id`.
-        ids: The metadata of the trajectories by their id.
+    """Yields lines of feedback on runs (see `run_id`), each with the arguments of
+    `langsmith.Client.create_feedback` (0.15). `ids` has the metadata of the trajectories by id.
     """
     for verdict in verdicts:
         row = {

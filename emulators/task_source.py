@@ -154,13 +154,8 @@ class GoalsConfig(EnvironmentConfig):
         return table
 
     def read_tasks(self, platform: Platform) -> dict[str, Task]:
-        """Reads the tasks by id, in order.
-
-        Args:
-            platform: The platform of the tasks.
-
-        Raises:
-            UsageError: There are no tasks, or two have the same id; the message names the line.
+        """Reads the tasks of a platform by id, in order. Raises UsageError if there are none, or
+        two have the same id; the message names the line.
         """
         if bool(self.goal) == bool(self.tasks):
             raise UsageError("give either tasks or goal", parameters=("tasks", "goal"))

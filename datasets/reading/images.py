@@ -150,12 +150,8 @@ Run = tuple[str, Path | None, Callable[[RecordImages], Trajectory]]
 def read_runs(
     runs: Iterable[Run | BadLine], images: str | PathLike[str] | None
 ) -> Iterator[Trajectory | BadLine]:
-    """Yields the trajectories of runs; a broken run is a BadLine.
-
-    Args:
-        runs: The runs, and errors in their files.
-        images: The folder for images. None: a temporary one, whose images are removed when the next
-            run is requested.
+    """Yields the trajectories of runs; a broken run, or an error in a file, is a BadLine. Without a
+    folder for images, they are in a temporary one and removed when the next run is requested.
     """
     with image_store(images) as store:
         for run in runs:

@@ -89,12 +89,11 @@ def to_trajectory(
 
 
 def join_calls(calls: Iterable[ModelCall], tools: Sequence[ToolRun] = ()) -> list[ChatMessage]:
-    """Merges calls into the agent's conversation.
+    """Merges calls, by start time, into the agent's conversation; those without messages are
+    skipped.
 
-    Args:
-        calls: The model calls, by start time; those without messages are skipped.
-        tools: The tool runs, by start time. Their results replace results missing from the calls.
-            Without any model call, they are the conversation.
+    Results of the tool runs, by start time, replace results missing from the calls. Without any
+    model call, the tool runs are the conversation.
     """
     conversations: list[_Conversation] = []
     # readers return repeated messages as the same object

@@ -62,13 +62,8 @@ _Content = str | tuple[_Part, ...] | _Part | None
 
 
 def messages(items: object) -> Iterator[ChatMessage]:
-    """Converts items to messages.
-
-    Args:
-        items: A text of the user, or a list of items. A message without a role is the user's.
-
-    Raises:
-        InputError: An item does not have the API's form.
+    """Converts a text of the user, or a list of items, to messages. A message without a role is the
+    user's. Raises InputError for an item that does not have the API's form.
     """
     if isinstance(items, str):
         yield ChatMessage("user", items)
@@ -283,11 +278,7 @@ def parse_response(value: object) -> Response:
 
 
 def to_trajectory(id: str, responses: tuple[Response, ...], images: RecordImages) -> Trajectory:
-    """Converts consecutive responses to a trajectory.
-
-    Raises:
-        InputError: An item or an image is broken.
-    """
+    """Makes a trajectory of consecutive responses. Raises InputError for a broken item or image."""
     items = [
         part
         for response in responses

@@ -58,10 +58,7 @@ def is_span(value: object) -> bool:
 
 def spans_in(value: object) -> Iterator[Span]:
     """Yields the spans of a document: an envelope, a span, a list of them, or an object with such a
-    list.
-
-    Raises:
-        InputError: It is none of these, or a span is broken.
+    list. Raises InputError if it is none of these, or a span is broken.
     """
     if isinstance(value, list):
         for one in value:

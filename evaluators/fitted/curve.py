@@ -45,16 +45,10 @@ class CurvePoint:
 def learning_curve(
     runs: Sequence[FitExample], model: StudentModel, *, seed: int = 0
 ) -> tuple[CurvePoint, ...]:
-    """Fits judges on parts of the tasks and evaluates them on held-out folds.
+    """Fits a judge on parts of the tasks and evaluates it on held-out folds, which the seed draws.
 
-    Args:
-        runs: The labelled runs that the judge was fitted on.
-        model: The judge.
-        seed: The random seed for the folds and the order of the tasks.
-
-    Returns:
-        A point for each share of the tasks that is large enough to fit on, the smallest first; the
-        last is cross-validation with all labels.
+    The points are for each share of the tasks that is large enough to fit on, the smallest first;
+    the last is cross-validation with all labels.
     """
     from threadpoolctl import threadpool_limits
 

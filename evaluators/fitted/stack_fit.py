@@ -202,14 +202,8 @@ def fit_stages(
 ) -> tuple[tuple[StackedSource, ...], tuple[Stage, ...]]:
     """Returns the judges in call order and the fitted regressions, without a card.
 
-    Args:
-        student: The out-of-fold score of the student for each run.
-        runs: The labelled runs.
-        verdicts: Each other judge with its verdicts by trajectory id.
-        seed: The random seed for the folds.
-
-    Raises:
-        UsageError: A judge scored no run.
+    They are fitted to the out-of-fold score of the student for each run, and to the verdicts of
+    each other judge by trajectory id. Raises UsageError if a judge scored no run.
     """
     import numpy as np
     from threadpoolctl import threadpool_limits

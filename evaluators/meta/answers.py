@@ -72,11 +72,7 @@ class AnswerAgreement:
     clusters: int = 0
 
     def figure(self, name: str) -> Figure:
-        """Returns a figure by its name.
-
-        Raises:
-            KeyError: There is no such figure.
-        """
+        """Returns a figure by its name. Raises KeyError if there is no such figure."""
         try:
             return next(figure for figure in self.figures if figure.name == name)
         except StopIteration:

@@ -67,11 +67,8 @@ class BestPoint:
 
 
 def pick_best(task: str, attempts: Mapping[str, Verdict | None]) -> Pick:
-    """Picks the attempt that the judge ranks best.
-
-    Args:
-        task: The task's name.
-        attempts: The verdict on each attempt by id; None if there is none.
+    """Picks the attempt that the judge ranks best by the verdict on each; None: there is no
+    verdict.
     """
     values = {
         id: value for id, verdict in attempts.items() if (value := as_score(verdict)) is not None
@@ -91,11 +88,8 @@ def pick_best(task: str, attempts: Mapping[str, Verdict | None]) -> Pick:
 
 
 def pick_compared(compared: ComparedAttempts, ids: Sequence[str]) -> Pick:
-    """Returns the pick of a comparison; of equal attempts, the first in the file.
-
-    Args:
-        compared: The comparison.
-        ids: The ids of the attempts, in the order of the file.
+    """Returns the pick of a comparison; of equal attempts, the first in the file, whose order `ids`
+    has.
     """
     best = tuple(id for id in ids if id in compared.best)
     return Pick(

@@ -65,15 +65,8 @@ class FirstErrors:
 def first_errors(
     verdicts: Iterable[Verdict], labels: Iterable[LabelRecord], source: str
 ) -> FirstErrors | None:
-    """Counts the runs in which the judge finds the first wrong step.
-
-    Args:
-        verdicts: Verdicts of a step judge; of several on a run, the last counts.
-        labels: Labels with step labels.
-        source: The source of the labels to use.
-
-    Returns:
-        The counts. None if no label has step labels.
+    """Counts the runs in which the judge finds the first wrong step; None if no label has step
+    labels. Of several verdicts on a run, the last counts.
     """
     of_steps: dict[str, dict[int, Label | None]] = {}
     for label in labels:

@@ -99,13 +99,8 @@ class ProtocolLabels:
 def measure_rate(
     protocol: Protocol, verdicts: Verdicts, tasks: Mapping[str, str], *, citation: str
 ) -> ProtocolRate:
-    """Computes the success rates of one protocol, with 95 % intervals over tasks.
-
-    Args:
-        protocol: The preset.
-        verdicts: Its verdicts by trajectory id.
-        tasks: The task of each trajectory id.
-        citation: The line to cite.
+    """Computes the success rates of one protocol from its verdicts by trajectory id, with 95 %
+    intervals over tasks.
     """
     labels = {id: official_label(verdict) for id, verdict in verdicts.items()}
     return ProtocolRate(
@@ -133,21 +128,11 @@ def measure_labels(
     source: str | None = None,
     truth: str = "majority",
 ) -> ProtocolLabels:
-    """Compares the verdicts of one protocol with labels, with 95 % intervals over tasks.
+    """Compares the verdicts of one protocol with labels, with 95 % intervals over tasks; undefined
+    if no scored run has a decided label.
 
-    Args:
-        protocol: The preset's name.
-        verdicts: Its verdicts.
-        labels: The labels.
-        tasks: The task of each trajectory id.
-        source: The source of labels to use. None: the only source.
-        truth: The rule for annotators who differ, as in `gold_labels`.
-
-    Returns:
-        The agreement; undefined if no scored run has a decided label.
-
-    Raises:
-        UsageError: There are several sources and `source` is None, or no annotator has that name.
+    `truth` is the rule for annotators who differ, as in `gold_labels`. Raises UsageError if there
+    are several sources and `source` is None, or no annotator has that name.
     """
     source, truths = gold_labels(labels, source, truth)
     pairs = tuple(
@@ -173,15 +158,8 @@ def measure_labels(
 def measure_agreements(
     verdicts: Mapping[str, Verdicts], tasks: Mapping[str, str], agents: Mapping[str, str]
 ) -> tuple[ProtocolAgreement, ...]:
-    """Compares each two protocols on the runs that both score.
-
-    Args:
-        verdicts: The verdicts by protocol and trajectory id.
-        tasks: The task of each trajectory id.
-        agents: The agent of each trajectory id; runs without one are left out of the rankings.
-
-    Returns:
-        One agreement for each two protocols, in the order of `verdicts`.
+    """Compares each two protocols, in the order of `verdicts`, on the runs that both score. `tasks`
+    and `agents` are by trajectory id; runs without an agent are left out of the rankings.
     """
     return tuple(
         _agreement((first, verdicts[first]), (second, verdicts[second]), tasks, agents)
@@ -190,10 +168,8 @@ def measure_agreements(
 
 
 def official_label(verdict: Verdict) -> bool | None:
-    """Returns the label by the authors' rule; None if there is none.
-
-    Args:
-        verdict: The verdict of a judge `protocol`.
+    """Returns the label by the authors' rule from a verdict of the judge `protocol`; None without
+    one.
     """
     label = UNSET if verdict.findings is None else verdict.findings.official_label
     return None if label is UNSET else label

@@ -16,11 +16,8 @@ from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
 
 
 class Wrapper:
-    """The base class of judges around one other judge.
-
-    Args:
-        evaluator: The judge.
-        params: Part of the fingerprint, added to the judge's.
+    """The base class of judges around one other judge; `params` are added to that judge's
+    fingerprint.
     """
 
     def __init__(self, evaluator: Evaluator, params: Mapping[str, str | bool]) -> None:
@@ -43,10 +40,8 @@ class Wrapper:
         return self.evaluator.screenshots(trajectory)
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """Returns the judge's estimate for the recorded trajectory.
-
-        Raises:
-            UsageError: The judge cannot estimate its usage.
+        """Returns the judge's estimate for the recorded trajectory. Raises UsageError if it makes
+        none.
         """
         if not isinstance(self.evaluator, Estimator):
             raise UsageError(

@@ -104,14 +104,7 @@ class Recipe:
 
 
 def recipe_for(trains: Trained) -> Recipe:
-    """Returns the recipe for a kind of model.
-
-    Args:
-        trains: The kind of model.
-
-    Returns:
-        Its recipe.
-    """
+    """Returns the recipe for a kind of model."""
     return load_object(_RECIPES[trains])() if trains in _RECIPES else Recipe()
 
 
