@@ -228,7 +228,9 @@ class BrowserEnvironment:
         )
 
     async def finish(self) -> None:
-        """Ends the episode: closes tabs, writes trace and network record. Safe to call twice."""
+        """Ends the episode: closes its tabs, and writes trace and network record. Safe to call
+        twice.
+        """
         if (tabs := self._tabs) is None:
             return
         from playwright.async_api import Error

@@ -103,16 +103,11 @@ def get_relation(verdict: Verdict) -> FittedOn | None:
     """
     if verdict.fitted_on is not None:
         return verdict.fitted_on
-    if verdict.unscored is not None and not _was_made(verdict):
+    if verdict.unscored == "input":  # malformed lines never reach a judge
         return None
     if not was_fitted(verdict.evaluator):
         return None
     return "other" if verdict.reason.endswith(OUT_OF_FOLD) else "unknown"
-
-
-def _was_made(verdict: Verdict) -> bool:
-    """Returns whether a judge received the run; malformed lines never reach a judge."""
-    return verdict.unscored != "input"
 
 
 def was_fitted(info: EvaluatorInfo) -> bool:
