@@ -135,9 +135,7 @@ async def caption_files(
 
 
 class ScreenshotFile(NamedTuple):
-    """A screenshot file, with the page text and the recorded caption of the first state that it
-    shows.
-    """
+    """A screenshot file, with the page text and recorded caption of the first state showing it."""
 
     path: str
     text: str
@@ -356,9 +354,7 @@ def _captions(shard: Path, log: CaptionLog) -> Iterator[Caption]:
 
 
 def _caption(line: bytes, shard: Path, log: CaptionLog) -> Caption:
-    """Parses a line of a shard and resolves the image path, which is relative to the shard's
-    folder.
-    """
+    """Parses a line of a shard; the image path is made relative to the caption file's folder."""
     caption = msgspec.json.decode(line, type=Caption)
     return replace(
         caption, image=os.path.relpath(shard.parent / caption.image, log.path.resolve().parent)

@@ -187,9 +187,7 @@ class SmallText:
 
 
 def read_page(goal: str, text: str | None) -> tuple[str, list[ActionChoice]]:
-    """Returns a short text of the page, and its allowed actions. Raises NoEvidenceError without a
-    text.
-    """
+    """Returns a short text of the page, and its allowed actions. Raises NoEvidenceError."""
     if text is None:
         raise NoEvidenceError("small-text reads the text of the page, but this state has none")
     lines: list[str] = []

@@ -6,9 +6,6 @@ before the next action; the first state exists only as `initial_state.png` or `s
 instruction is not in the results: it is read from `evaluation_examples/*/<domain>/<example>.json`
 in the source or a folder above it, else from `<example>.json` or `instruction.txt` next to the
 rows, else from a row's `instruction`. Rewards and infos of rows are skipped.
-
-A folder with `trajectories.jsonl` and `labels.jsonl` (plain or gzip; id, domain, agent, goal, steps
-of thought and action; oracle_reward) is read as well.
 """
 
 from __future__ import annotations
@@ -31,11 +28,9 @@ from prill.datasets.reading.images import image_size_or_none
 from prill.datasets.reading.records import (
     date_in,
     decode_json,
-    find_rows,
     image_in,
     read_file,
     read_record,
-    read_rows,
 )
 from prill.datasets.reading.sources import Source
 from prill.errors import InputError, UsageError
@@ -114,36 +109,11 @@ class _Args:
     screen_height: float | None = None
 
 
-@dataclass(frozen=True)
-class _RowStep:
-    thought: str | None = None
-    action: str | None = None
-
-
-@dataclass(frozen=True)
-class _Row:
-    id: str
-    domain: str
-    goal: str
-    steps: tuple[_RowStep, ...]
-    agent: str | None = None
-
-
-@dataclass(frozen=True)
-class _Labels:
-    id: str
-    oracle_reward: float | None = None
-
-
 def recognise(source: Source) -> bool:
-    """Returns whether the source is a folder with OSWorld's step rows, or run rows with domain and
-    goal.
-    """
-    if not source.is_folder:
-        return False
-    steps = any({"step_num", "action"} <= file.keys for file in source.files("traj.jsonl"))
-    runs = source.files("trajectories.jsonl", "trajectories.jsonl.gz")
-    return steps or any({"id", "domain", "goal", "steps"} <= file.keys for file in runs)
+    """Returns whether the source is a folder with OSWorld's step rows."""
+    return source.is_folder and any(
+        {"step_num", "action"} <= file.keys for file in source.files("traj.jsonl")
+    )
 
 
 def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
@@ -152,10 +122,7 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
     Ids are the folders below the source, at least `<domain>/<example>`.
     """
     root = Path(source)
-    folders = _folders(root)
-    if not folders:
-        yield from read_rows(find_rows(root, "trajectories"), _Row, _from_row)
-    for folder in folders:
+    for folder in _folders(root):
         yield read_record(str(folder / "traj.jsonl"), partial(_trajectory, root, folder))
 
 
@@ -164,15 +131,10 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 
     Success is a result of exactly 1, and the note keeps a fraction.
 
-    A run without `result.txt` was not graded and has no label; in the row format, it is undecided.
+    A run without `result.txt` was not graded and has no label.
     """
     root = Path(source)
-    folders = _folders(root)
-    if not folders:
-        yield from read_rows(
-            find_rows(root, "labels"), _Labels, lambda row: [_label(row.id, row.oracle_reward)]
-        )
-    for folder in folders:
+    for folder in _folders(root):
         result = folder / "result.txt"
         if result.is_file():
             yield read_record(str(result), partial(_result_label, root, folder, result))
@@ -181,7 +143,10 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 def _folders(root: Path) -> list[Path]:
     if not root.is_dir():
         raise UsageError(f"{root}: no such folder")
-    return sorted(path.parent for path in root.rglob("traj.jsonl"))
+    folders = sorted(path.parent for path in root.rglob("traj.jsonl"))
+    if not folders:
+        raise UsageError(f"{root}: expected folders that contain traj.jsonl")
+    return folders
 
 
 def _id(root: Path, folder: Path) -> str:
@@ -197,26 +162,8 @@ def _result_label(root: Path, folder: Path, result: Path) -> LabelRecord:
         reward = nan
     if not isfinite(reward):
         raise InputError(f"{text[:40]!r} is not a number")
-    return _label(_id(root, folder), reward)
-
-
-def _label(id: str, reward: float | None) -> LabelRecord:
-    note = None if reward in (None, 0.0, 1.0) else f"reward {reward:g}"
-    return LabelRecord(
-        id=id, success=None if reward is None else reward == 1.0, source="oracle", note=note
-    )
-
-
-def _from_row(row: _Row) -> Iterator[Trajectory]:
-    steps = [
-        Step(Observation(), parse_pyautogui(step.action or "", SCREEN), step.thought)
-        for step in row.steps
-    ]
-    task = Task(id=row.id.rpartition("/")[2], goal=row.goal, platform="desktop", site=row.domain)
-    claimed = _claim(row.steps[-1].action) if row.steps else None
-    yield Trajectory(
-        id=row.id, task=task, agent=row.agent, steps=tuple(steps), metadata=with_claim({}, claimed)
-    )
+    note = None if reward in (0.0, 1.0) else f"reward {reward:g}"
+    return LabelRecord(id=_id(root, folder), success=reward == 1.0, source="oracle", note=note)
 
 
 def _trajectory(root: Path, folder: Path) -> Trajectory:
@@ -256,9 +203,7 @@ def _trajectory(root: Path, folder: Path) -> Trajectory:
 
 
 def _rows(path: Path) -> tuple[list[_Turn], list[str]]:
-    """Returns the actions, and the errors that OSWorld recorded between them (a time limit, a
-    broken machine).
-    """
+    """Returns the actions, and recorded errors between them (a time limit, a broken machine)."""
     rows, errors = [], []
     for line in read_lines(path):
         try:
@@ -333,9 +278,7 @@ def _action(entry: str | dict[str, object] | None, size: tuple[float, float]) ->
 
 
 def _claim(entry: str | dict[str, object] | None) -> bool | None:
-    """Returns the agent's claim in the last action: DONE, FAIL (infeasible), or a flag in its
-    arguments.
-    """
+    """Returns the agent's claim in the last action: DONE, FAIL (infeasible) or a flag in a call."""
     if isinstance(entry, dict):
         word, arguments = entry.get("action_type"), entry.get("parameters", entry)
         if (

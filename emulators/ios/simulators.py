@@ -93,9 +93,7 @@ class Simulators:
         await run((*self.command, "--erase", udid), self._timeout)
 
     async def clone(self, udid: str, into: Path) -> str:
-        """Copies a simulator, which has to be off, into another device set, and returns the copy's
-        UDID.
-        """
+        """Copies a simulator, which has to be off, into another device set; returns the UDID."""
         await asyncio.to_thread(into.mkdir, parents=True, exist_ok=True)
         printed = await run(
             (*self.command, "--clone", udid, "--clone-destination-set", str(into)), self._timeout
@@ -307,9 +305,7 @@ async def _simctl() -> str | None:
 
 
 def _read(line: str) -> Simulator | None:
-    """Parses a simulator from a line of the companion's output; None for other lines, such as
-    warnings.
-    """
+    """Parses a simulator from a line of output; None for other lines, such as warnings."""
     try:
         fields = json.loads(line)
         if "sim" not in str(fields.get("type", "simulator")).lower():

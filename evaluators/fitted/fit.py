@@ -295,9 +295,7 @@ def held_out(
 
 
 def sure_outside(truths: Sequence[bool], probabilities: Sequence[float | None]) -> Band:
-    """Returns the band of scores outside of which a judge is right on 95 % of runs, to two
-    decimals.
-    """
+    """Returns the band of scores outside of which a judge is right on 95 % of runs, to 0.01."""
     judged = [(p, truth) for p, truth in zip(probabilities, truths, strict=True) if p is not None]
 
     def sure(truths_outside: list[bool], outcome: bool) -> bool:
@@ -375,9 +373,7 @@ def _out_of_fold(
 def _other_sites(
     table: FeatureTable, seed: int
 ) -> tuple[dict[str, StudentHeldOut], StudentHeldOut | None]:
-    """Returns the figures for each site by a judge fitted on the other sites, and for all of them
-    together.
-    """
+    """Returns the figures for each site by a judge fitted on the others, and for all together."""
     sites = Counter(run.site for run in table.runs if run.site is not None)
     figures: dict[str, StudentHeldOut] = {}
     truths: list[bool] = []
@@ -402,9 +398,7 @@ def _attacked(
     family: str,
     seed: int,
 ) -> Attacked:
-    """Measures a family's attacked copies on judges fitted without their tasks, and without the
-    family.
-    """
+    """Measures a family's attacked copies on judges fitted without it and without their tasks."""
     others = [name for name in table.families if name != family]
     count, before, hardened, unseen = 0, 0, 0, 0
     for inside, outside, fitted in folds:

@@ -184,30 +184,6 @@ def estimate_rate(
     )
 
 
-def ppi_mean(
-    truth: Sequence[float], verdict: Sequence[float], others: Sequence[float]
-) -> tuple[float, float, float]:
-    """Computes the PPI++ mean as published, for independent runs.
-
-    Args:
-        truth: Labels of the labelled runs, in [0, 1].
-        verdict: Verdicts on the same runs, in [0, 1].
-        others: Verdicts on the runs without a label, in [0, 1].
-
-    Returns:
-        The estimate, its standard error, and the tuned weight of the verdicts, in [0, 1].
-    """
-    import numpy as np
-
-    y, f, g = (np.asarray(part, dtype=float) for part in (truth, verdict, others))
-    weight = _tuned(y, f, g, np.ones(len(y)))
-    value = _mean(y, f, g, weight)
-    variance = (y - weight * f).var() / len(y)
-    if len(g):
-        variance += weight**2 * g.var() / len(g)
-    return value, float(np.sqrt(variance)), weight
-
-
 def _sample(
     verdicts: Sequence[bool | None],
     truths: Sequence[bool | None],

@@ -17,7 +17,7 @@ from prill.evaluators.attacks.families import ON_SCREENSHOTS, Variant, families,
 from prill.evaluators.attacks.texts import attack_texts
 from prill.evaluators.fitted.overlap import Overlap, find_overlap
 from prill.evaluators.labels import gold_labels, make_task
-from prill.evaluators.metrics import DRAWS, wilson
+from prill.evaluators.metrics import DRAWS, sum_clusters, wilson
 from prill.evaluators.wrappers.rewritten import Rewritten
 from prill.io.store import BadLine, TrajectoryReader, read_labels, read_verdicts
 from prill.protocols import Evaluator
@@ -309,9 +309,7 @@ def _false_positives_added(one: AttackEffect) -> float:
 def trial(
     task: str, truth: bool, before: Verdict | None, after: Verdict | None, attack: str
 ) -> AttackTrial:
-    """Returns the trial for the verdicts without and with the named attack; None if a verdict is
-    missing.
-    """
+    """Returns the trial for the verdicts without and with the attack (None: missing)."""
     return AttackTrial(
         task=task,
         truth=truth,
@@ -369,15 +367,13 @@ def effect(attack: Variant, trials: Sequence[AttackTrial], seed: int = SEED) -> 
 
 
 def _shift(trials: Sequence[AttackTrial], seed: int) -> Shift | None:
-    import numpy as np
-
     if not trials:
         return None
-    row_of: dict[str, int] = {}
-    rows = [row_of.setdefault(trial.task, len(row_of)) for trial in trials]
     # trajectories, successes before, successes after
-    counts = np.zeros((len(row_of), 3), dtype=np.int64)
-    np.add.at(counts, rows, [(1, bool(trial.before), bool(trial.after)) for trial in trials])
+    counts = sum_clusters(
+        [trial.task for trial in trials],
+        [(1, int(trial.before or 0), int(trial.after or 0)) for trial in trials],
+    )
     n, before, after = (int(total) for total in counts.sum(axis=0))
     change = (after - before) / n
     low, high = _interval(counts, seed)

@@ -28,6 +28,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
+from prill.config.registry import OptionError
 from prill.errors import InputError, UnscoredError, UsageError
 from prill.io.cache import BoundedCache
 from prill.io.checksums import expect_unchanged
@@ -59,13 +60,48 @@ from prill.refine.training.recipe import refuse_teacher
 from prill.refine.training.samples import split
 from prill.refine.training.spec import DEFAULT_PRESETS, Trained, TrainSpec
 from prill.refine.training.trainer import TrainingWatch, saving_whole, training_arguments, watched
-from prill.refine.training.weights import Base, load_model, model_failures, open_page_base
+from prill.refine.training.weights import Base, load_model, model_failures, read_base
 from prill.runs.filter import PLAIN, TeacherConfig, TeacherLike, described, make_teacher
 from prill.runs.train import PresetConfig, PresetLike, TrainConfig
 from prill.types import Trajectory
 
 _KEPT_BYTES = 256 << 20  # of turns in memory
 _MAX_NAMED = 5
+
+
+def open_page_base(spec: TrainSpec) -> Base:
+    """Reads the config and tokenizer of a ranker (an encoder) or planner (an encoder-decoder such
+    as T5).
+
+    Raises the same errors as `open_base`.
+    """
+    name, config, reader, _ = read_base(spec)
+    transformers = import_module("transformers")
+    kinds = {
+        "ranker": (
+            transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+            "AutoModelForSequenceClassification",
+            "an encoder",
+        ),
+        "planner": (
+            transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+            "AutoModelForSeq2SeqLM",
+            "an encoder with a decoder",
+        ),
+    }
+    known, loads, what = kinds[spec.trains]
+    if type(config) not in known:
+        raise OptionError(
+            f"model: {name} is a {config.model_type}; a {spec.trains} is {what} "
+            "(papers/mind2web/README.md)",
+            "model",
+        )
+    if reader.pad_token_id is None:
+        raise OptionError(f"model: {name}: its tokenizer has no padding token", "model")
+    if spec.trains == "ranker":
+        # one label, trained with binary cross-entropy
+        config.num_labels, config.problem_type = 1, "multi_label_classification"
+    return Base(name, config, reader, False, loads)
 
 
 @dataclass(frozen=True, slots=True)

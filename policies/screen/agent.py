@@ -120,9 +120,7 @@ class Screen:
         self._task, self._past, self._queue = task, [], []
 
     async def act(self, observation: Observation) -> Step:
-        """Returns the next step. Raises NoEvidenceError without a screenshot, and the model's
-        `UnscoredError`.
-        """
+        """Returns the next step. Raises NoEvidenceError without a screenshot, and UnscoredError."""
         thought = ""
         if not self._queue:
             messages = self._messages(self._task, self._past, observation)

@@ -42,9 +42,7 @@ def run_blocking(work: Coroutine[Any, Any, _T]) -> _T:
 
 
 class LoopThread:
-    """An event loop in a thread, until it is stopped or the process ends. Its connections are then
-    closed.
-    """
+    """An event loop in a thread; when it or the process ends, its connections are closed."""
 
     def __init__(self, name: str) -> None:
         ready = threading.Event()

@@ -183,11 +183,8 @@ def _soften(trainer: Any, plan: TrainingPlan) -> None:
 def _with_soft_labels(losses: Any, logits: Any, wanted: Any, soft: Any) -> Any:
     """Replaces the loss of each row's verdict token by the cross-entropy with its soft label.
 
-    Args:
-        losses: Losses, rows x places.
-        logits: Logits, rows x places x tokens.
-        wanted: Labels, rows x places.
-        soft: Soft labels, rows x 4 (`_soften`).
+    `losses` and `wanted` are rows x places, `logits` rows x places x tokens, `soft` rows x 4
+    (`_soften`).
     """
     torch = import_module("torch")
     row = torch.arange(len(wanted), device=wanted.device)

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import expit, logit
 from scipy.stats import beta
 
-from prill.evaluators.meta.rate import RateEstimate, estimate_rate, ppi_mean
+from prill.evaluators.meta.rate import RateEstimate, _mean, _tuned, estimate_rate
 
 Outcome = bool | None
 
@@ -19,6 +19,16 @@ def by_hand(**options: object) -> RateEstimate:
     verdicts = [True, False, False, False, True, True, False, False]
     truths: list[Outcome] = [True, True, False, False, None, None, None, None]
     return estimate_rate(verdicts, truths, range(8), **options)  # type: ignore[arg-type]
+
+
+def ppi_mean(
+    truth: Sequence[float], verdict: Sequence[float], others: Sequence[float]
+) -> tuple[float, float, float]:
+    """The PPI++ mean as published, for independent runs; its standard error and tuned weight."""
+    y, f, g = (np.asarray(part, dtype=float) for part in (truth, verdict, others))
+    weight = _tuned(y, f, g, np.ones(len(y)))
+    variance = (y - weight * f).var() / len(y) + weight**2 * g.var() / len(g)
+    return _mean(y, f, g, weight), float(np.sqrt(variance)), weight
 
 
 def test_ppi_by_hand() -> None:
