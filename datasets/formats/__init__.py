@@ -49,6 +49,9 @@ FORMATS = Registry(
         "aitw": RegistryEntry(
             "Android in the Wild: TF-Examples in TFRecord files, or as JSON", f"{_HERE}.aitw:load"
         ),
+        "androidworld": RegistryEntry(
+            "AndroidWorld runs with oracle rewards", f"{_HERE}.androidworld:load"
+        ),
         "atif": RegistryEntry("Agent Trajectory Interchange Format, JSON", f"{_HERE}.atif:load"),
         "messages": RegistryEntry(
             "messages of Anthropic's API or of chat completions: lists, lines, run folders",

@@ -6,6 +6,9 @@ before the next action; the first state exists only as `initial_state.png` or `s
 instruction is not in the results: it is read from `evaluation_examples/*/<domain>/<example>.json`
 in the source or a folder above it, else from `<example>.json` or `instruction.txt` next to the
 rows, else from a row's `instruction`. Rewards and infos of rows are skipped.
+
+A folder with `trajectories.jsonl` and `labels.jsonl` (plain or gzip; id, domain, agent, goal, steps
+of thought and action; oracle_reward) is read as well.
 """
 
 from __future__ import annotations
@@ -28,9 +31,11 @@ from prill.datasets.reading.images import image_size_or_none
 from prill.datasets.reading.records import (
     date_in,
     decode_json,
+    find_rows,
     image_in,
     read_file,
     read_record,
+    read_rows,
 )
 from prill.datasets.reading.sources import Source
 from prill.errors import InputError, UsageError
@@ -109,11 +114,36 @@ class _Args:
     screen_height: float | None = None
 
 
+@dataclass(frozen=True)
+class _RowStep:
+    thought: str | None = None
+    action: str | None = None
+
+
+@dataclass(frozen=True)
+class _Row:
+    id: str
+    domain: str
+    goal: str
+    steps: tuple[_RowStep, ...]
+    agent: str | None = None
+
+
+@dataclass(frozen=True)
+class _Labels:
+    id: str
+    oracle_reward: float | None = None
+
+
 def recognise(source: Source) -> bool:
-    """Returns whether the source is a folder with OSWorld's step rows."""
-    return source.is_folder and any(
-        {"step_num", "action"} <= file.keys for file in source.files("traj.jsonl")
-    )
+    """Returns whether the source is a folder with OSWorld's step rows, or run rows with domain and
+    goal.
+    """
+    if not source.is_folder:
+        return False
+    steps = any({"step_num", "action"} <= file.keys for file in source.files("traj.jsonl"))
+    runs = source.files("trajectories.jsonl", "trajectories.jsonl.gz")
+    return steps or any({"id", "domain", "goal", "steps"} <= file.keys for file in runs)
 
 
 def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
@@ -122,7 +152,10 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
     Ids are the folders below the source, at least `<domain>/<example>`.
     """
     root = Path(source)
-    for folder in _folders(root):
+    folders = _folders(root)
+    if not folders:
+        yield from read_rows(find_rows(root, "trajectories"), _Row, _from_row)
+    for folder in folders:
         yield read_record(str(folder / "traj.jsonl"), partial(_trajectory, root, folder))
 
 
@@ -131,10 +164,15 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 
     Success is a result of exactly 1, and the note keeps a fraction.
 
-    A run without `result.txt` was not graded and has no label.
+    A run without `result.txt` was not graded and has no label; in the row format, it is undecided.
     """
     root = Path(source)
-    for folder in _folders(root):
+    folders = _folders(root)
+    if not folders:
+        yield from read_rows(
+            find_rows(root, "labels"), _Labels, lambda row: [_label(row.id, row.oracle_reward)]
+        )
+    for folder in folders:
         result = folder / "result.txt"
         if result.is_file():
             yield read_record(str(result), partial(_result_label, root, folder, result))
@@ -143,10 +181,7 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 def _folders(root: Path) -> list[Path]:
     if not root.is_dir():
         raise UsageError(f"{root}: no such folder")
-    folders = sorted(path.parent for path in root.rglob("traj.jsonl"))
-    if not folders:
-        raise UsageError(f"{root}: expected folders that contain traj.jsonl")
-    return folders
+    return sorted(path.parent for path in root.rglob("traj.jsonl"))
 
 
 def _id(root: Path, folder: Path) -> str:
@@ -162,8 +197,26 @@ def _result_label(root: Path, folder: Path, result: Path) -> LabelRecord:
         reward = nan
     if not isfinite(reward):
         raise InputError(f"{text[:40]!r} is not a number")
-    note = None if reward in (0.0, 1.0) else f"reward {reward:g}"
-    return LabelRecord(id=_id(root, folder), success=reward == 1.0, source="oracle", note=note)
+    return _label(_id(root, folder), reward)
+
+
+def _label(id: str, reward: float | None) -> LabelRecord:
+    note = None if reward in (None, 0.0, 1.0) else f"reward {reward:g}"
+    return LabelRecord(
+        id=id, success=None if reward is None else reward == 1.0, source="oracle", note=note
+    )
+
+
+def _from_row(row: _Row) -> Iterator[Trajectory]:
+    steps = [
+        Step(Observation(), parse_pyautogui(step.action or "", SCREEN), step.thought)
+        for step in row.steps
+    ]
+    task = Task(id=row.id.rpartition("/")[2], goal=row.goal, platform="desktop", site=row.domain)
+    claimed = _claim(row.steps[-1].action) if row.steps else None
+    yield Trajectory(
+        id=row.id, task=task, agent=row.agent, steps=tuple(steps), metadata=with_claim({}, claimed)
+    )
 
 
 def _trajectory(root: Path, folder: Path) -> Trajectory:

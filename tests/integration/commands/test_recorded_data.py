@@ -33,6 +33,8 @@ pytestmark = [
     [
         ("agentrewardbench-webjudge", "arb_webjudge", "given", "caption"),
         ("agentrewardbench-webjudge", "arb_webjudge", "ocr", "screenshot"),
+        ("androidworld", "androidworld", "given", "caption"),
+        ("androidworld", "androidworld", "text", "text"),
     ],
 )
 def test_recordings_import_and_judge(

@@ -44,6 +44,7 @@ from tests.unit.datasets.formats import (
     test_agentrewardbench,
     test_agentrewardbench_webjudge,
     test_aitw,
+    test_androidworld,
     test_atif,
     test_messages,
     test_online_mind2web,
@@ -295,6 +296,25 @@ def aitw(root: Path) -> Sample:
     sample.bytes(path)
     rows = [{**step, "image/encoded": None} for step in two]
     sample.rows(root / "steps.jsonl", *rows)
+    return sample
+
+
+def androidworld(root: Path) -> Sample:
+    action = 'Reason: it is off\nAction: {"action_type": "click", "index": 0}'
+    swipe = 'Action: {"action_type": "swipe", "direction": "left"}'
+    shown = [test_androidworld.SWITCH, test_androidworld.SWITCH]
+    steps = [{"i": 0, "action": action, "ui": shown}, {"i": 1, "action": swipe, "ui": []}]
+    rows = [
+        test_androidworld.row(
+            id=name, steps=steps, final_ui=shown, narrative="I did.", run_time_s=3.5
+        )
+        for name in "abc"
+    ]
+    sample = Sample(root, stays=frozenset({"a", "c"}))
+    sample.rows(root / "trajectories.jsonl", *rows)
+    sample.rows(
+        root / "labels.jsonl", *({"id": name, "reward": 1.0, "success": True} for name in "abc")
+    )
     return sample
 
 
@@ -673,6 +693,7 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Sample]]] = {
     "agentrewardbench-webjudge": ("agentrewardbench-webjudge", webjudge_runs),
     "agents-sdk": ("agents-sdk", agents_sdk),
     "aitw": ("aitw", aitw),
+    "androidworld": ("androidworld", androidworld),
     "atif": ("atif", atif),
     "messages": ("messages", messages),
     "messages in threads": ("messages", threads),

@@ -225,7 +225,7 @@ def test_wrong_folder_says_what_it_lacks(
 @pytest.mark.labelled
 @pytest.mark.parametrize(
     ("form", "name", "count"),
-    [("agentrewardbench-webjudge", "arb_webjudge", 619)],
+    [("agentrewardbench-webjudge", "arb_webjudge", 619), ("androidworld", "androidworld", 97)],
 )
 def test_real_recordings_lose_no_rows(
     real: Callable[[str], Path], tmp_path: Path, form: str, name: str, count: int
@@ -275,6 +275,16 @@ UNKNOWN: dict[str, tuple[str, object, str]] = {
         "chrome/x/traj.jsonl",
         {"step_num": 1, "action": "pyautogui.teleport(1, 2)", "instruction": "Go"},
         "1 of 1 actions was not recognised and have kind other: pyautogui.teleport",
+    ),
+    "androidworld": (
+        "trajectories.jsonl",
+        {
+            "id": "a",
+            "task": "t",
+            "goal": "Go",
+            "steps": [{"action": 'Reason: x Action: {"action_type": "teleport"}', "ui": []}],
+        },
+        "1 of 1 actions was not recognised and have kind other: teleport",
     ),
     "agentrewardbench-webjudge": (
         "trajectories.jsonl",

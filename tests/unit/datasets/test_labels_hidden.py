@@ -24,6 +24,7 @@ from tests.unit.datasets.formats import (
     test_agentlab,
     test_agentrewardbench,
     test_agentrewardbench_webjudge,
+    test_androidworld,
     test_langsmith,
     test_online_mind2web,
     test_opentelemetry,
@@ -78,6 +79,13 @@ def agentrewardbench_webjudge(folder: Path, recording: Recording) -> Path:
     person = {"annotator": WORD, "success": "Successful", "side_effect": "No", "optimality": "1"}
     labels = {"human": [person], "oracle_reward": NUMBER, **made.judged(WORD)}
     return recording([row], [{**labels, "id": row["id"]}])
+
+
+@builder
+def androidworld(folder: Path, recording: Recording) -> Path:
+    steps = [{"i": 0, "action": '{"action_type": "wait"}', "ui": []}]
+    row = test_androidworld.row(steps=steps, final_ui=[], is_successful=NUMBER)
+    return recording([row], [{"id": row["id"], "oracle_reward": NUMBER}])
 
 
 @builder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,34 @@ def test_broken_run_named_others_read(
     assert trajectory.id == "m/os/ex2"
 
 
+def test_row_files_are_read_as_well(recording: Recording) -> None:
+    steps = [
+        {"i": 0, "thought": "t", "action": "pyautogui.click(960, 540)"},
+        {"i": 1, "thought": None, "action": "DONE"},
+    ]
+    runs = [
+        {
+            "id": "osworld/m/e",
+            "platform": "x",
+            "domain": "os",
+            "agent": "m",
+            "goal": "g",
+            "steps": steps,
+            "done_action": True,
+        }
+    ]
+    folder = recording(runs, [{"id": "osworld/m/e", "oracle_reward": None}])
+    trajectory = one(folder)
+    assert (trajectory.task.id, trajectory.task.site, trajectory.steps[0].action.point) == (
+        "e",
+        "os",
+        (0.5, 0.5),
+    )
+    assert list(load_labels(folder)) == [
+        LabelRecord(id="osworld/m/e", success=None, source="oracle")
+    ]
+
+
 def test_source_without_runs_refused(tmp_path: Path) -> None:
     for source in (tmp_path, tmp_path / "missing"):
         with pytest.raises(UsageError):
@@ -224,3 +253,20 @@ def test_converted_folder_stands_alone(tmp_path: Path) -> None:
     assert trajectory.final is not None
     assert Path(str(trajectory.final.screenshot)).parent == tmp_path / "out" / "images"
     assert [label.success for label in read_labels(tmp_path / "out" / "labels.jsonl")] == [True]
+
+
+@pytest.mark.labelled
+def test_real_recordings_read_whole(real: Callable[[str], Path]) -> None:
+    folder = real("osworld_text")
+    items = [item for item in load(folder) if isinstance(item, Trajectory)]
+    assert len(items) == 450
+    kinds = Counter(s.action.kind for t in items for s in t.steps)
+    assert kinds["other"] < 100
+    assert all(s.action.point for t in items for s in t.steps if s.action.kind in ("click", "drag"))
+    labels = [label for label in load_labels(folder) if isinstance(label, LabelRecord)]
+    assert Counter((label.success, label.note is None) for label in labels) == {
+        (True, True): 183,
+        (False, True): 259,
+        (False, False): 5,
+        (None, True): 3,
+    }

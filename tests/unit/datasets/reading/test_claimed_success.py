@@ -11,6 +11,7 @@ import pytest
 
 from prill.actions.ending import CLAIMED_SUCCESS
 from prill.datasets.formats import (
+    androidworld,
     atif,
     online_mind2web,
     osworld,
@@ -94,3 +95,11 @@ def test_words_of_osworld_are_a_flag(word: str, flag: bool | None, tmp_path: Pat
     (run / "instruction.txt").write_text("Go")
     (run / "traj.jsonl").write_text(json.dumps({"step_num": 1, "action": word}))
     assert claimed(osworld.load(tmp_path)) is flag
+
+
+@pytest.mark.parametrize(("status", "flag"), [("complete", True), ("infeasible", False)])
+def test_status_of_androidworld_is_a_flag(status: str, flag: bool, tmp_path: Path) -> None:
+    action = f'Reason: it is over Action: {{"action_type": "status", "goal_status": "{status}"}}'
+    row = {"id": "a", "task": "t", "goal": "Go", "steps": [{"action": action, "ui": []}]}
+    (tmp_path / "trajectories.jsonl").write_text(json.dumps(row))
+    assert claimed(androidworld.load(tmp_path)) is flag
