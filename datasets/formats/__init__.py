@@ -69,6 +69,10 @@ FORMATS = Registry(
         "online-mind2web": RegistryEntry(
             "Online-Mind2Web result folders, version 1 or 2", f"{_HERE}.online_mind2web:load"
         ),
+        "openai-batch": RegistryEntry(
+            "OpenAI batch files: requests, and their replies",
+            f"{_HERE}.openai_batch:load",
+        ),
         "openai-responses": RegistryEntry(
             "OpenAI Responses: lists of items, or responses joined by previous_response_id",
             f"{_HERE}.openai_responses:load",
@@ -86,6 +90,7 @@ FORMATS = Registry(
         "stagehand": RegistryEntry(
             "trajectory folders of Stagehand's evaluations", f"{_HERE}.stagehand:load"
         ),
+        "verifiers": RegistryEntry("verifiers result folders or files", f"{_HERE}.verifiers:load"),
         "webarena": RegistryEntry(
             "WebArena render_*.html and the merged log", f"{_HERE}.webarena:load"
         ),

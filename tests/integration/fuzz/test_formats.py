@@ -28,7 +28,6 @@ from prill.io.kinds import parse_object
 from prill.io.store import BadLine, encode
 from prill.types import LabelRecord, Trajectory
 from tests.support.datasets import authors_release
-from tests.support.datasets.chat_rows import PIXEL
 from tests.support.datasets.written.reading import WRITTEN
 from tests.support.fuzz.edits import (
     as_json,
@@ -48,10 +47,12 @@ from tests.unit.datasets.formats import (
     test_atif,
     test_messages,
     test_online_mind2web,
+    test_openai_batch,
     test_openai_responses,
     test_osworld,
     test_skyvern,
     test_stagehand,
+    test_verifiers,
     test_webarena,
 )
 from tests.unit.papers.mind2web import test_format as test_mind2web_format
@@ -463,6 +464,13 @@ def online_mind2web(root: Path) -> Sample:
     return sample
 
 
+def openai_batch(root: Path) -> Sample:
+    sample = Sample(root, stays=frozenset({"a", "c"}))
+    sample.rows(root / "in.jsonl", *(test_openai_batch.request(name) for name in "abc"))
+    sample.rows(root / "out.jsonl", *(test_openai_batch.reply(name, "Bought.") for name in "abc"))
+    return sample
+
+
 def openai_responses(root: Path) -> Sample:
     module = test_openai_responses
     sample = Sample(root, stays=frozenset({"a", "c", "run"}))
@@ -666,9 +674,27 @@ def stagehand(root: Path) -> Sample:
     return sample
 
 
+def verifiers(root: Path) -> Sample:
+    sample = Sample(root, stays=frozenset({"1/0", "3/0"}))
+    sample.rows(
+        root / "results.jsonl", *(test_verifiers.row(example_id=number) for number in (1, 2, 3))
+    )
+    (root / "metadata.json").write_text('{"env_id": "shop", "model": "m", "avg_reward": 1.0}')
+    sample.json(root / "metadata.json")
+    return sample
+
+
+def verifiers_traces(root: Path) -> Sample:
+    sample = Sample(root / "traces.jsonl", stays=frozenset({"a", "c"}))
+    sample.rows(
+        root / "traces.jsonl", *({"traces": [test_verifiers.trace(id=name)]} for name in "abc")
+    )
+    return sample
+
+
 def webarena(root: Path) -> Sample:
     root.mkdir()
-    page, picture = test_webarena.page, base64.b64decode(PIXEL.partition(",")[2])
+    page, picture = test_webarena.page, base64.b64decode(test_openai_batch.PIXEL.partition(",")[2])
     tree = "Tab 0 (current): Shop\n\n[1] RootWebArea 'Shop' focused: True\n\t[17] link 'Cart'"
     pages = [
         page(tree, "click [17] where [17] is link 'Cart'", image=picture),
@@ -702,6 +728,7 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Sample]]] = {
     "langsmith": ("langsmith", langsmith),
     "mind2web": ("mind2web", mind2web),
     "online-mind2web": ("online-mind2web", online_mind2web),
+    "openai-batch": ("openai-batch", openai_batch),
     "openai-responses": ("openai-responses", openai_responses),
     "opentelemetry": ("opentelemetry", opentelemetry),
     "osworld": ("osworld", osworld),
@@ -709,6 +736,8 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Sample]]] = {
     "screenshots": ("screenshots", screenshots),
     "skyvern": ("skyvern", skyvern),
     "stagehand": ("stagehand", stagehand),
+    "verifiers": ("verifiers", verifiers),
+    "verifiers traces": ("verifiers", verifiers_traces),
     "webarena": ("webarena", webarena),
 }
 

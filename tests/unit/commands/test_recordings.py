@@ -25,9 +25,9 @@ from prill.runs.annotate import Opened
 from prill.types import Observation
 from tests.support.commands.command import Prill, write_trajectories
 from tests.support.commands.endpoint import Endpoint
-from tests.support.datasets.chat_rows import PIXEL
 from tests.support.paths import SUPPORT
 from tests.unit.datasets.formats.test_atif import document
+from tests.unit.datasets.formats.test_openai_batch import PIXEL
 
 USER = {"role": "user", "content": "Buy green tea"}
 SHOWN = {

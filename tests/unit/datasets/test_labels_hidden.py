@@ -31,6 +31,7 @@ from tests.unit.datasets.formats import (
     test_osworld,
     test_skyvern,
     test_stagehand,
+    test_verifiers,
     test_webarena,
 )
 from tests.unit.datasets.formats.test_agentlab import foreign as foreign
@@ -190,6 +191,22 @@ def stagehand(folder: Path, recording: Recording) -> Path:
     (run / "scores/result.json").write_text(json.dumps(score))
     (run / "task_data.json").write_text(json.dumps({"result": score}))
     return folder
+
+
+@builder
+def verifiers(folder: Path, recording: Recording) -> Path:
+    made = test_verifiers
+    row = made.row(
+        answer=WORD,
+        info={"expected": WORD},
+        reward=NUMBER,
+        correctness=NUMBER,
+        metrics={"correctness": NUMBER},
+        stop_condition=WORD,
+    )
+    made.write(folder / "a/results.jsonl", row)
+    (folder / "a/metadata.json").write_text(json.dumps({"env_id": "shop", "avg_reward": NUMBER}))
+    return folder / "a"
 
 
 @builder

@@ -15,9 +15,9 @@ from prill.datasets.formats import recognise
 from prill.datasets.formats.messages import load
 from prill.io.store import BadLine
 from prill.types import Trajectory
-from tests.support.datasets.chat_rows import CALL, write
 from tests.support.datasets.written.reading import WRITTEN, Row, rows
 
+from .test_openai_batch import CALL, write
 from .test_openai_responses import only, picture
 
 

@@ -14,11 +14,13 @@ import pytest
 from PIL import Image
 
 from prill.datasets.formats import recognise
+from prill.datasets.formats.openai_batch import load as load_batch
 from prill.datasets.formats.openai_responses import load
 from prill.errors import UsageError
 from prill.io.store import BadLine
 from prill.types import Trajectory
-from tests.support.datasets.chat_rows import write
+
+from .test_openai_batch import write
 
 
 def types() -> Any:
@@ -313,3 +315,33 @@ def test_nothing_of_the_kind_is_an_error(tmp_path: Path) -> None:
         list(load(tmp_path))
     with pytest.raises(UsageError, match="no such file"):
         list(load(tmp_path / "none"))
+
+
+def test_batches_of_responses_are_read(tmp_path: Path) -> None:
+    requests = [
+        {
+            "custom_id": id,
+            "method": "POST",
+            "url": "/v1/responses",
+            "body": {"model": "m", "input": [USER, shown()]},
+        }
+        for id in "ab"
+    ]
+    write(tmp_path / "in.jsonl", *requests)
+    body = response("r1", call({"type": "click", "button": "left", "x": 1, "y": 1}))
+    write(
+        tmp_path / "out.jsonl",
+        {"custom_id": "a", "response": {"status_code": 200, "body": body}, "error": None},
+    )
+    done, lost = [
+        item
+        for item in load_batch(tmp_path, images=tmp_path / "images")
+        if isinstance(item, Trajectory)
+    ]
+    assert [(s.action.kind, s.action.point) for s in done.steps] == [("click", (0.25, 0.5))]
+    assert (done.id, done.task.goal, done.error, lost.error) == (
+        "a",
+        "Buy green tea",
+        None,
+        "no reply in the batch",
+    )

@@ -14,12 +14,26 @@ from prill.datasets.formats import (
     androidworld,
     atif,
     online_mind2web,
+    openai_batch,
     osworld,
+    verifiers,
 )
 from prill.io.store import BadLine
 from prill.types import Trajectory
 
 Written = Callable[[Path, str, dict[str, Any]], Iterable[Trajectory | BadLine]]
+
+
+def _chat(name: str, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    call = {
+        "id": "c",
+        "type": "function",
+        "function": {"name": name, "arguments": json.dumps(arguments)},
+    }
+    return [
+        {"role": "user", "content": "Go"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+    ]
 
 
 def _atif(folder: Path, name: str, arguments: dict[str, Any]) -> Iterable[Trajectory | BadLine]:
@@ -36,6 +50,32 @@ def _atif(folder: Path, name: str, arguments: dict[str, Any]) -> Iterable[Trajec
     }
     (folder / "t.json").write_text(json.dumps(document))
     return atif.load(folder / "t.json")
+
+
+def _verifiers(
+    folder: Path, name: str, arguments: dict[str, Any]
+) -> Iterable[Trajectory | BadLine]:
+    first, *rest = _chat(name, arguments)
+    (folder / "results.jsonl").write_text(
+        json.dumps({"example_id": 1, "prompt": [first], "completion": rest, "reward": 1.0})
+    )
+    return verifiers.load(folder / "results.jsonl")
+
+
+def _openai_batch(
+    folder: Path, name: str, arguments: dict[str, Any]
+) -> Iterable[Trajectory | BadLine]:
+    (first, message) = _chat(name, arguments)
+    body = {"model": "m", "messages": [first]}
+    request = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body}
+    reply = {
+        "custom_id": "a",
+        "response": {"status_code": 200, "body": {"choices": [{"message": message}]}},
+        "error": None,
+    }
+    (folder / "requests.jsonl").write_text(json.dumps(request))
+    (folder / "replies.jsonl").write_text(json.dumps(reply))
+    return openai_batch.load(folder)
 
 
 def _osworld(folder: Path, name: str, arguments: dict[str, Any]) -> Iterable[Trajectory | BadLine]:
@@ -61,7 +101,7 @@ def _online_mind2web(
     return online_mind2web.load(folder / "rows.jsonl")
 
 
-WRITTEN: tuple[Written, ...] = (_atif, _osworld, _online_mind2web)
+WRITTEN: tuple[Written, ...] = (_atif, _verifiers, _openai_batch, _osworld, _online_mind2web)
 
 
 def claimed(items: Iterable[Trajectory | BadLine]) -> object:

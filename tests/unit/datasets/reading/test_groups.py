@@ -134,6 +134,27 @@ def test_memory_holds_one_run_of_a_file(name: str, tmp_path: Path) -> None:
     assert size < 24 < path.stat().st_size >> 20, size
 
 
+def test_memory_holds_no_replies_of_a_batch(tmp_path: Path) -> None:
+    with (tmp_path / "in.jsonl").open("w") as asked, (tmp_path / "out.jsonl").open("w") as replies:
+        for n in range(RUNS * TURNS):
+            asked.write(
+                json.dumps(
+                    {
+                        "custom_id": f"{n}",
+                        "body": {"messages": [{"role": "user", "content": "Buy"}]},
+                    }
+                )
+                + "\n"
+            )
+            message = {"role": "assistant", "content": "page " * 100_000}
+            body = {"choices": [{"message": message}]}
+            reply = {"custom_id": f"{n}", "response": {"status_code": 200, "body": body}}
+            replies.write(json.dumps(reply) + "\n")
+    runs, _, size = peak("openai-batch", tmp_path)
+    assert runs == RUNS * TURNS
+    assert size < 24 < (tmp_path / "out.jsonl").stat().st_size >> 20, size
+
+
 @pytest.mark.parametrize("name", JOINING)
 def test_runs_do_not_depend_on_the_order_of_records(name: str, tmp_path: Path) -> None:
     apart = write(tmp_path / "log.jsonl", JOINING[name], "page", runs=3)
