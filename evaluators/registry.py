@@ -415,7 +415,8 @@ class _Context:
 
 def _build(description: Mapping[str, Any], context: _Context, place: str) -> Evaluator:
     table = {str(key).replace("-", "_"): value for key, value in description.items()}
-    name = table.pop("name", None)
+    older = table.pop("evaluator", None)  # the key in files of earlier versions
+    name = table.pop("name", older)
     if not isinstance(name, str) or not name:
         raise OptionError(f"{place}name is missing; name the judge", "name")
     try:

@@ -318,7 +318,7 @@ class Config:
     def normalized(cls, table: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the table with the fields' names as keys, including nested tables.
 
-        Subclasses override it to accept shorter forms.
+        Subclasses override it to accept older and shorter forms.
 
         Args:
             table: A table of a file, or of flags.

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
-_TABLE = (
-    "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB, crc INTEGER) "
-    "WITHOUT ROWID"
-)
 _ask_again: ContextVar[bool] = ContextVar("ask_again", default=False)
 _TRIES, _PAUSE = (
     600,
@@ -98,7 +94,7 @@ class DiskCache:
                 .execute("SELECT value, crc FROM entries WHERE key = ?", (key,))
                 .fetchone()
             )
-        if row is None or not isinstance(row[0], bytes) or row[1] != _crc(key, row[0]):
+        if row is None or not isinstance(row[0], bytes) or row[1] not in (None, _crc(key, row[0])):
             return None
         try:
             return read(row[0])
@@ -147,7 +143,7 @@ class DiskCache:
                 on_failure.callback(connection.close)
                 _share(connection)
                 connection.execute("PRAGMA synchronous = NORMAL")
-                connection.execute(_TABLE)  # SQLite has no checksums of its own
+                _prepare(connection)
                 on_failure.pop_all()
             self._connection, self._process = connection, os.getpid()
             self._end = finalize(self, _close, connection, self._process)
@@ -160,6 +156,26 @@ def _close(connection: sqlite3.Connection, process: int) -> None:
     """
     if process == os.getpid():
         connection.close()
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    """Creates the table, or adds the checksum column to an older version's table.
+
+    SQLite has no checksums of its own.
+    """
+    import sqlite3
+
+    table = (
+        "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB, crc INTEGER) "
+        "WITHOUT ROWID"
+    )
+    connection.execute(table)
+    if "crc" not in {row[1] for row in connection.execute("PRAGMA table_info(entries)")}:
+        try:
+            connection.execute("ALTER TABLE entries ADD COLUMN crc INTEGER")
+        except sqlite3.OperationalError as error:
+            if "duplicate column" not in str(error):  # another process added it first
+                raise
 
 
 def _crc(key: str, value: bytes) -> int:

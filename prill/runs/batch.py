@@ -5,6 +5,7 @@ verdicts.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,6 +19,8 @@ from prill.batches import BatchFolder, collect, fetch, submit, write
 from prill.batches.folder import MANIFEST, Api, RequestFile, expect_free
 from prill.batches.jobs import BatchError
 from prill.batches.replay import PRICE_SHARE, expect_endpoint
+from prill.config.registry import Option, read_value
+from prill.config.toml import parse_toml
 from prill.config.values import Config, PartConfig
 from prill.errors import EndpointError, UsageError
 from prill.evaluators.registry import (
@@ -316,11 +319,10 @@ async def batch_collect_async(
             "prill.batches.collect"
         )
     with in_file(Path(config.folder) / MANIFEST):
-        if unknown := sorted(manifest.judge.keys() - {"judge", "model"}):
-            raise UsageError(f"judge.{unknown[0]}: unknown option; write a new batch")
+        described = _upgrade_judge(manifest.judge)
         judge = make_run_judge(
-            JudgeConfig.read(manifest.judge.get("judge"), "judge"),
-            model=manifest.judge.get("model"),
+            JudgeConfig.read(described["judge"], "judge"),
+            model=described.get("model"),
             trajectories=manifest.trajectories,
         )
     tally = await collect(
@@ -360,6 +362,12 @@ def _to_write(config: BatchWriteConfig) -> tuple[list[str], Evaluator, dict[str,
             trajectories=trajectories,
         )
     expect_endpoint(judge)
+    file = Path(config.output) / MANIFEST
+    if described is not None and os.path.exists(file):
+        with BatchFolder(config.output) as folder, in_file(file):
+            there = folder.manifest.judge
+            if there and "judge" not in there and _upgrade_judge(there) == described:
+                described = there  # the form that an earlier version wrote
     return trajectories, judge, described
 
 
@@ -386,6 +394,81 @@ def _described(judge: JudgeLike, model: ModelLike | None) -> dict[str, Any] | No
         return msgspec.json.decode(msgspec.json.encode(described), type=dict[str, Any])
     except TypeError:  # an object among the options
         return None
+
+
+def _upgrade_judge(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the judge in `batch.json` as tables of judge and model.
+
+    Folders of earlier versions have one flat table.
+
+    Raises UsageError for options that this version does not have.
+    """
+    if "evaluator" not in described:
+        if unknown := sorted(described.keys() - {"judge", "model"}):
+            raise UsageError(f"judge.{unknown[0]}: unknown option; write a new batch")
+        return {"judge": None, **described}
+    for key in ("evaluator", "model", "captioner", "base_url"):
+        if not isinstance(described.get(key, ""), str):
+            raise UsageError(
+                f"judge.{key}: expected a string, got {json.dumps(described[key])}; write a "
+                "new batch"
+            )
+    name = described["evaluator"]
+    judge: dict[str, Any] = {"name": name}
+    model: dict[str, Any] = {"name": described["model"]} if "model" in described else {}
+    of_judge, of_model = (
+        JudgeConfig.options_for(judge),
+        ModelConfig.options_for({"name": model.get("name") or "NAME"}),
+    )
+    others: list[str] = []
+    for key, value in described.items():
+        if key in (
+            "evaluator",
+            "model",
+            "concurrency",
+            "captions",
+            "captioner_model",
+            "set",
+            "prompt",
+        ):
+            continue
+        if key in of_judge:
+            judge[key] = _read(value, of_judge[key])
+        elif key in of_model:
+            model[key] = _read(value, of_model[key])
+        else:
+            others.append(key)
+    if others:
+        raise UsageError(
+            f"the batch was written with unknown options: {', '.join(sorted(others))}; "
+            "write a new batch"
+        )
+    for setting in described.get("set", ()):
+        key, _, value = setting.partition("=")
+        judge[key.strip().replace("-", "_")] = _value(value)
+    if prompts := described.get("prompt"):
+        several = len(prompts) > 1 or "=" in prompts[0]
+        judge["prompt"] = dict(word.split("=", 1) for word in prompts) if several else prompts[0]
+    if "captions" in described:
+        judge["captioner"] = {"name": "file", "path": described["captions"]}
+    elif "captioner_model" in described:
+        judge["captioner"] = {
+            "name": described.get("captioner") or "vlm",
+            "model": described["captioner_model"],
+        }
+    return {"judge": judge, **({"model": {"name": "", **model}} if model else {})}
+
+
+def _read(value: Any, option: Option) -> Any:
+    """Parses an option value that an earlier version stored as text."""
+    return value if not isinstance(value, str) else read_value(value, option, lax=True)
+
+
+def _value(text: str) -> Any:
+    try:
+        return parse_toml(f"value = {text}")["value"]
+    except ValueError:
+        return text
 
 
 def _mentions(part: Any, option: str) -> bool:

@@ -495,10 +495,15 @@ class Rollouts:
                 if key not in ("model", "name")
             }
             more = {} if adapter is None else {"adapter": str(adapter.resolve())}
-            player = {**options, "name": self._taught.name, **more}
+            player = {**_values(options), "name": self._taught.name, **more}
+        where = {
+            key: _text(value)
+            for key, value in environment.items()
+            if isinstance(value, _OptionText)
+        }
         given = {
             **table,
-            "environment": environment,
+            "environment": _values(environment),
             "policy": player,
             "output": str(out),
             "retry_broken": True,
@@ -512,6 +517,7 @@ class Rollouts:
         return Episodes(
             config.copy_with(first_play=earlier * config.attempts) if earlier else config,
             texts,
+            where,
         )
 
 
@@ -523,17 +529,25 @@ class Episodes:
         config: The rollout.
         policy: The policy options that the study sets, as text, because episode ids contain them as
             text.
+        environment: The environment options that are set by `set`.
     """
 
     config: RolloutConfig
     policy: Mapping[str, Any]
+    environment: Mapping[str, Any]
 
     @asynccontextmanager
     async def session(self, *, planned: bool = False) -> AsyncIterator[RolloutSession]:
         """Prepares the episodes. Raises UsageError."""
         async with rollout_session(self.config, planned=planned) as made:
-            policy = dict(made.run[4])  # type: ignore[call-overload]
-            run = [*made.run[:4], {**policy, **self.policy}, *made.run[5:]]
+            where, policy = (dict(part) for part in (made.run[1], made.run[4]))  # type: ignore[call-overload]
+            run = [
+                made.run[0],
+                {**where, **self.environment},
+                *made.run[2:4],
+                {**policy, **self.policy},
+                *made.run[5:],
+            ]
             yield replace(made, run=run)
 
     async def record(self) -> RecordTally:
@@ -543,6 +557,12 @@ class Episodes:
         """
         async with self.session() as made:
             return await record_session(made)
+
+
+class _OptionText(str):
+    """An option value from `set` in an older file: text that the option's type parses."""
+
+    __slots__ = ()
 
 
 def _uses_other_policy(study: Study, table: Table) -> bool:
@@ -563,6 +583,9 @@ def _parted(episodes: Table, place: str) -> tuple[dict[str, Any], dict[str, Any]
         EnvironmentConfig.options_named(environment["name"]),
         config_options(RolloutConfig),
     )
+    settings = table.pop("set", ())
+    for setting in settings if isinstance(settings, list | tuple) else [settings]:
+        _set(setting, names, environment, policy, f"{place}.set")
     for key in list(table):
         if key in names and key not in fields:
             environment[key] = table.pop(key)
@@ -586,6 +609,33 @@ def _described(part: Any, place: str) -> dict[str, Any]:
     return {} if part is None else {"name": part} if isinstance(part, str) else dict(part)
 
 
+def _set(
+    setting: Any,
+    names: Mapping[str, object],
+    environment: dict[str, Any],
+    policy: dict[str, Any],
+    place: str,
+) -> None:
+    """Applies a KEY=VALUE entry of an older file to its table. Raises OptionError."""
+    name, equals, value = str(setting).partition("=")
+    if not equals:
+        raise OptionError(f"{place}: expected KEY=VALUE, got {setting!r}", "set")
+    kind, _, key = name.strip().replace("-", "_").rpartition(".")
+    if kind not in ("", "policy", "environment", "model"):
+        raise OptionError(
+            f"{place}: {name}: expected policy.KEY, environment.KEY or model.KEY", "set"
+        )
+    of_environment = kind == "environment" or (not kind and key in names)
+    (environment if of_environment else policy)[key] = _OptionText(value)
+
+
+def _values(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _parsed(value) if isinstance(value, _OptionText) else value
+        for key, value in options.items()
+    }
+
+
 def _parsed(text: str) -> Any:
     try:
         return parse_toml(f"value = {text}")["value"]
@@ -594,7 +644,10 @@ def _parsed(text: str) -> Any:
 
 
 def _text(value: Any) -> Any:
-    """Returns an option as text, the form that a study's episode ids contain."""
+    """Returns an option as text, the form that a study's episode ids contain.
+
+    An option given by `set` keeps its original text.
+    """
     if isinstance(value, list | dict):
         return value
     return (

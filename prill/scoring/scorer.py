@@ -317,7 +317,7 @@ class _FileRun:
         assert isinstance(self.log, VerdictLog)
         shards = Shards(self.log.path, self.evaluator.info)
         if is_sharded or shards.exists():
-            gather_leftover(self.log, shards, resume=resume)
+            gather_leftover(self.log, shards, self.calls, resume=resume)
             if not is_sharded:
                 shards.end()
 

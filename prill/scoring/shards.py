@@ -38,6 +38,7 @@ from prill.io.verdict_log import RETRIED, Logged, VerdictLog
 from prill.protocols import Engine, Evaluator, Work, unsupported_params
 from prill.scoring.items import KeyMade, judge_items, transcript_log
 from prill.temporary import TempFolder
+from prill.transcripts.files import TranscriptLog, read_transcripts
 from prill.types import EvaluatorInfo, Usage, Verdict
 
 # Exceptions of pickle for objects that cannot be pickled or unpickled.
@@ -432,12 +433,20 @@ class JudgeShard:
         ended.unsupported_params = unsupported_params(judge)
 
 
-def gather_leftover(log: VerdictLog, shards: Shards, *, resume: bool) -> None:
+def gather_leftover(
+    log: VerdictLog, shards: Shards, calls: TranscriptLog | None, *, resume: bool
+) -> None:
     """Appends the results of an interrupted run in shards to the log.
 
     Raises UsageError as `Shards.left_over` does.
     """
     for shard in shards.leftover_shards(resume=resume):
+        folder = shard.with_suffix("")
+        # written by an older version; transcripts now go directly to their folder
+        if calls is not None and folder.exists():
+            for transcript in read_transcripts(folder):
+                calls.append(transcript)
+            shutil.rmtree(folder)
         for line in _Growing(shard).lines():
             append_once(log, msgspec.json.decode(line, type=Verdict))
 

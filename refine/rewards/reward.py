@@ -388,7 +388,8 @@ async def at_once(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
 
 
 SPEC = tuple(config_options(RewardSpec))
-_JUDGE_KEYS = ("judge", "name")  # `name` in files that describe a judge
+# `name` in files that describe a judge, `evaluator` in older ones
+_JUDGE_KEYS = ("judge", "name", "evaluator")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -117,6 +117,8 @@ def _is_whole(folder: Path) -> bool:
     try:
         if not json.loads((folder / _STATE).read_bytes()):
             return False
+        if not (folder / _FILES).exists():  # of an older version
+            return True
         sizes = json.loads((folder / _FILES).read_bytes())
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
     except (OSError, ValueError, RecursionError, AttributeError):

@@ -227,7 +227,7 @@ workers = 2
 
 [[attempts]]
 seeds = "0-5"
-policy = {{explore = 1}}
+set = ["policy.explore=1"]
 
 [[attempts]]
 policy = "scripted"

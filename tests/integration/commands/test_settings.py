@@ -30,7 +30,7 @@ STUDY: dict[str, Any] = {
     },
     "attempts": [
         {"seeds": "0-1", "episode_timeout": 60.0},
-        {"seeds": [2, 3], "start": 1},
+        {"seeds": [2, 3], "set": ["environment.start=1"]},
     ],
     "evaluation": {"seeds": "10-11"},
     "filter": {"drop_idle": True, "threshold": 0.5},
@@ -177,7 +177,7 @@ OF_STUDIES: list[tuple[Settings, str]] = [
     ),
     ({"episodes.goal": 5}, "s.json: episodes.environment.goal: Expected `str"),
     (
-        {"episodes.policy": {"moood": 1}},
+        {"episodes.set": ["policy.moood=1"]},
         "s.json: episodes and attempts[0]: policy.moood: policy 'doubl",
     ),
     (
@@ -185,7 +185,7 @@ OF_STUDIES: list[tuple[Settings, str]] = [
         "s.json: episodes.model: all episodes of a study use one model; name it under policy",
     ),
     (
-        {"attempts.1.start": "a"},
+        {"attempts.1.set": ["environment.start=a"]},
         "s.json: episodes and attempts[1]: environment.start: Expected `int`",
     ),
     (

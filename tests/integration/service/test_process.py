@@ -428,9 +428,10 @@ def test_one_file_makes_the_same_service(tmp_path: Path) -> None:
         'judge = "modular"\ncaptioner = "text"\nmodel = "m"',
         'judge = {name = "modular", captioner = "text", model = "m"}',
         '[reward.judge]\nname = "modular"\ncaptioner = "text"\nmodel = "m"',
+        'evaluator = "modular"\ncaptioner = "text"\nmodel = "m"',
         'name = "modular"\ncaptioner = "text"\nmodel = "m"',
     ],
-    ids=["beside", "table", "section", "judge file"],
+    ids=["beside", "table", "section", "older", "judge file"],
 )
 def test_a_file_names_its_judge_in_any_of_its_forms(words: str, tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text(f'[reward]\nkind = "score"\n{words}\n')
@@ -447,8 +448,8 @@ def test_a_file_names_its_judge_in_any_of_its_forms(words: str, tmp_path: Path) 
     ("table", "words"),
     [
         (
-            '[reward]\njudge = "vlm"\nname = "modular"',
-            "reward.name: the judge is already named by judge",
+            '[reward]\njudge = "vlm"\nevaluator = "modular"',
+            "reward.evaluator: the judge is already named by judge",
         ),
         ('[reward]\nkind = "score"', "reward.judge is missing"),
         ("port = 1", "reward.judge is missing"),

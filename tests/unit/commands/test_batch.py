@@ -22,6 +22,15 @@ def server() -> object:
         yield running
 
 
+# The judge as earlier versions described it: the words of the command line in one table.
+OLD: dict[str, Any] = {
+    "evaluator": "modular",
+    "captioner": "given",
+    "model": "mock",
+    "concurrency": 16,
+}
+
+
 def changed(record: dict[str, Any], part: str, **keys: object) -> dict[str, Any]:
     """The description of the judge with other keys in one of its tables."""
     described: dict[str, Any] = record["judge"]
@@ -81,6 +90,29 @@ def test_python_does_what_the_commands_do(
     assert (result.tally.pending, result.requests, result.problem) == (0, (), None)
     online = {v.id: replace(v, seconds=0.0) for v in read_verdicts(tmp_path / "o.jsonl")}
     assert {v.id: replace(v, seconds=0.0) for v in result.verdicts()} == online
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"timeout": "30", "set": ["answer=true"]}], ids=["plain", "texts"]
+)
+def test_folder_of_an_earlier_version_goes_on(
+    prill: Prill, server: BatchServer, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 3)
+    flags = ("--timeout", "30", "--judge.answer") if more else ()
+    words = ("batch", "write", "t.jsonl", "-o", "b", *judged(server), *flags)
+    written = prill(*words)
+    assert written.returncode == 0, written.stderr
+    manifest = tmp_path / "b" / "batch.json"
+    record = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(record | {"judge": OLD | {"base_url": server.base_url} | more}))
+    again = prill(*words)
+    assert (again.returncode, "3 requests in 1 files" in again.stderr) == (0, True), again.stderr
+    assert json.loads(manifest.read_text())["judge"]["evaluator"] == "modular", "it stays as it was"
+    assert prill("batch", "submit", "b", "--wait", "--every", "1").returncode == 0
+    done = prill("batch", "collect", "b", "-o", "v.jsonl")
+    assert done.returncode in (0, 3), done.stderr
+    assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == 3
 
 
 def test_collect_takes_outputs_of_others(prill: Prill, server: BatchServer, tmp_path: Path) -> None:
@@ -206,8 +238,17 @@ def test_misuse_of_batch_is_one_error(
             "timeout: Expected `float`",
         ),
         (
-            lambda record: record | {"judge": {"model": record["judge"]["model"]}},
-            "batch.json: judge: expected",
+            lambda record: record | {"judge": OLD | {"evaluator": ["x"]}},
+            "batch.json: judge.evaluator: expected a string",
+        ),
+        (
+            lambda record: record | {"judge": OLD | {"model": 5}},
+            "batch.json: judge.model: expected a string, got 5",
+        ),
+        (lambda record: record | {"judge": OLD | {"timeout": "soon"}}, "timeout: Expected `float`"),
+        (
+            lambda record: record | {"judge": OLD | {"framse": "2"}},
+            "unknown options: framse",
         ),
     ],
 )

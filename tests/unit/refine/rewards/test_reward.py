@@ -187,7 +187,7 @@ def test_no_judge_has_an_option_of_a_reward() -> None:
 def test_toml_json_and_keywords_are_the_same(tmp_path: Path) -> None:
     table = tmp_path / "reward.toml"
     table.write_text(
-        'judge = "modular"\ncaptioner = "text"\nmodel = "m"\nkind = "score"\non-unscored = '
+        'evaluator = "modular"\ncaptioner = "text"\nmodel = "m"\nkind = "score"\non-unscored = '
         '"raise"\n'
     )
     keywords = prill.reward(
@@ -195,7 +195,7 @@ def test_toml_json_and_keywords_are_the_same(tmp_path: Path) -> None:
     )
     record = tmp_path / "reward.json"
     record.write_text(
-        '{"judge": "modular", "captioner": "text", "model": "m", "kind": "score", '
+        '{"evaluator": "modular", "captioner": "text", "model": "m", "kind": "score", '
         '"on_unscored": "raise"}'
     )
     for made in (prill.reward(table), prill.reward(record)):
@@ -206,7 +206,7 @@ def test_toml_json_and_keywords_are_the_same(tmp_path: Path) -> None:
         ("discount = 2", "discount"),
         ("frames = 'x'", "frames"),
     ):
-        table.write_text(f"judge = 'modular'\nmodel = 'm'\ncaptioner = 'text'\n{wrong}\n")
+        table.write_text(f"evaluator = 'modular'\nmodel = 'm'\ncaptioner = 'text'\n{wrong}\n")
         with pytest.raises(UsageError, match=rf"reward\.toml: .*{says}"):
             prill.reward(table)
 

@@ -297,9 +297,9 @@ def test_a_file_has_the_watch_in_a_table(tmp_path: Path) -> None:
     settings = canaries(tmp_path, "success", "failure", labels=(None, True))
     path = tmp_path / "reward.toml"
     path.write_text(
-        'name = "self-report"\n[watch]\nwindow = 50\n'
+        'evaluator = "self-report"\n[watch]\nwindow = 50\n'
         f'canaries = "{settings["canaries"]}"\ncanary-labels = "{settings["canary_labels"]}"\n'
-        '[watch.student]\nname = "always-fail"\n'
+        '[watch.student]\nevaluator = "always-fail"\n'
     )
     watch = prill.reward(path).watch
     assert (
@@ -307,13 +307,13 @@ def test_a_file_has_the_watch_in_a_table(tmp_path: Path) -> None:
         and watch.spec.window == 50
         and watch.spec.canaries == str(settings["canaries"])
     )
-    path.write_text('name = "self-report"\n[watch]\nwindows = 50\n')
+    path.write_text('evaluator = "self-report"\n[watch]\nwindows = 50\n')
     with pytest.raises(
         UsageError,
         match="reward.toml: watch.windows: unknown option \\(did you mean 'window'\\?\\)",
     ):
         prill.reward(path)
-    path.write_text('name = "self-report"\nwatch = 3\n')
+    path.write_text('evaluator = "self-report"\nwatch = 3\n')
     with pytest.raises(UsageError, match="watch: expected a table, got 3"):
         prill.reward(path)
 
