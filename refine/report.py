@@ -9,11 +9,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from prill.evaluators.metrics import wilson
 from prill.refine.filter import Filtered, StepFact
+from prill.ui.svg import el
 from prill.ui.templates import render_page
 
 _MAX_TASKS, _MAX_ROWS = 40, 200
+_LINE, _LEFT, _WIDTH, _NAME = 20, 260, 420, 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +50,15 @@ def page(
     headlines = [f"Judge: {judge.title}"]
     headlines += summary_lines(filtered, truth)
     headlines.append("Rows: " + ", ".join(f"{kind} {count:,}" for kind, count in rows.items()))
+    bars, unshown = _bars(facts)
     return render_page(
         "refine/report.html",
         styles=("ui/report/page.css",),
         generator="prill report",
         title="What the filter kept",
         headlines=[f"{line}." for line in headlines],
+        bars=bars,
+        unshown=unshown,
         reasons=_by_count(Counter(fact.why for fact in filtered.lost)),
         steps=len(facts),
         parts=(
@@ -130,3 +137,54 @@ def _part(
         for value, steps in _by_count(every)[:_MAX_ROWS]
     ]
     return Part(title, name, rows, len(every) - len(rows))
+
+
+def _bars(facts: Sequence[StepFact]) -> tuple[Markup, int]:
+    """Draws a bar for each of the largest tasks: kept steps, then steps dropped by the judge's rule
+    or another one. Also returns the number of tasks without a bar.
+    """
+    kept = Counter(fact.task for fact in facts if not fact.why)
+    every = Counter(fact.task for fact in facts)
+    shown = _by_count(every)[:_MAX_TASKS]
+    most = max(every.values(), default=1)
+    marks = []
+    for i, (task, count) in enumerate(shown):
+        y, total, part = 8 + i * _LINE, _WIDTH * count / most, _WIDTH * kept[task] / most
+        title = f"{task}: {kept[task]:,} of {count:,} steps kept"
+        # names of one benchmark differ at their ends
+        name = task if len(task) <= _NAME else f"…{task[1 - _NAME :]}"
+        marks += [
+            el(
+                "text",
+                el("title", task),
+                name,
+                x=_LEFT - 10,
+                y=y + 11,
+                class_="label",
+                text_anchor="end",
+            ),
+            el(
+                "rect",
+                el("title", title),
+                x=_LEFT,
+                y=y,
+                width=part,
+                height=14,
+                class_="bar-success",
+            ),
+            el(
+                "rect",
+                el("title", title),
+                x=_LEFT + part,
+                y=y,
+                width=total - part,
+                height=14,
+                class_="bar-unscored",
+            ),
+            el("text", f"{kept[task]:,} / {count:,}", x=_LEFT + total + 8, y=y + 11, class_="tick"),
+        ]
+    size = f"0 0 {_LEFT + _WIDTH + 110} {16 + _LINE * len(shown)}"
+    label = "Steps kept and lost by task"
+    return el("svg", *marks, viewBox=size, class_="spending", role="img", aria_label=label), len(
+        every
+    ) - len(shown)
