@@ -213,10 +213,7 @@ async def annotate_async(
         UsageError: A file cannot be read or written, or the port is in use.
     """
     check_output(config.output, "labels", config.trajectories, continued=True)
-    with config.opened() as (
-        paths,
-        _,
-    ):
+    with config.opened() as (paths, _):
         return await _labelled(config.copy_with(trajectories=paths), stop, opened)
 
 

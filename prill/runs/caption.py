@@ -196,10 +196,7 @@ async def caption_async(
         "progress": progress,
     }
     with (
-        config.opened() as (
-            paths,
-            recordings,
-        ),
+        config.opened() as (paths, recordings),
         run_budget(config.budget_usd, **_spending_location(config), begin_again=not config.resume),
     ):
         trajectories, captioner = opened_folders(paths), _captioner(config, engine)

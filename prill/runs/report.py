@@ -180,10 +180,7 @@ def report(
         "a report",
         [*config.trajectories, *config.verdicts, *config.labels, *config.calibration],
     )
-    with config.opened() as (
-        paths,
-        recordings,
-    ):
+    with config.opened() as (paths, recordings):
         config = config.copy_with(trajectories=paths, embed=config.embed or bool(recordings))
         return _written(config, retries, progress)
 

@@ -254,10 +254,7 @@ async def view_async(
     for path in map(Path, config.verdicts):
         if not path.exists() and not path.parent.is_dir():
             raise UsageError(f"{path}: no such file", parameters=("verdicts",))
-    with config.opened() as (
-        paths,
-        _,
-    ):
+    with config.opened() as (paths, _):
         return await _served(config.copy_with(trajectories=paths), retries, stop, opened)
 
 
