@@ -21,7 +21,7 @@ from prill.errors import UsageError
 from prill.io.kinds import TRAJECTORIES
 from prill.io.outputs import check_output, expect_file, expect_writable, write_output
 from prill.io.store import read_trajectories
-from prill.io.tables import import_pandas
+from prill.io.tables import import_pandas, markdown_cell
 from prill.papers.bench.figures import Bench, make_bench, read_runs
 from prill.papers.bench.mind2web import (
     METRICS,
@@ -46,7 +46,6 @@ from prill.papers.bench.tables import (
     FIGURES,
     PICTURE,
     TABLES,
-    cell_text,
     count_cell,
     printed_cells,
     share_cell,
@@ -577,14 +576,14 @@ ablation = synchronous(ablation_async)
 
 def ablation_text(result: AblationResult) -> str:
     """Formats the rows as one Markdown table. Recorded steps get one table for each split."""
-    parts = [f"# {cell_text(result.paper.title)}: {cell_text(result.name)}"]
+    parts = [f"# {markdown_cell(result.paper.title)}: {markdown_cell(result.name)}"]
     benches = [(row, done.figures) for row, done in result.rows]
     live = [(row, figures) for row, figures in benches if isinstance(figures, Bench)]
     steps = [(row, figures) for row, figures in benches if isinstance(figures, RecordedBench)]
     if live:
         parts.append(_live_table(live, result.paper))
     for split in dict.fromkeys(split.name for _, figures in steps for split in figures.splits):
-        parts += [f"## {cell_text(split)}", _split_table(split, steps, result.paper)]
+        parts += [f"## {markdown_cell(split)}", _split_table(split, steps, result.paper)]
     if any("**theirs**" in part for part in parts):
         source = f"* theirs: {result.paper.paper}. From {result.paper.source}."
         parts += [wording()["theirs_ablation"], source]
@@ -605,7 +604,7 @@ def _live_table(rows: Sequence[tuple[AblationRow, Bench]], paper: Paper) -> str:
         cells = [share_cell(found[n].success[-1]) if n in found else "-" for n in names]
         missing = str(figures.overall.success[-1].missing)
         end = [str(figures.overall.runs), missing, count_cell(figures.overall.replies)]
-        lines.append([cell_text(row.name), _options(row), *cells, *end])
+        lines.append([markdown_cell(row.name), _options(row), *cells, *end])
         at = next((i for i, column in enumerate(paper.columns) if column.name == row.theirs), None)
         if at is not None:
             printed = [
@@ -629,7 +628,7 @@ def _split_table(
                 continue
             cells = map(share_cell, one.all.figures[counting].values())
             counts = [str(one.all.turns), str(one.all.missing), count_cell(one.all.replies)]
-            lines.append([cell_text(row.name), _options(row), *counts, *cells])
+            lines.append([markdown_cell(row.name), _options(row), *counts, *cells])
             theirs += list(_their_rows(row, paper, one.theirs, METRICS[counting]))
     head = ["row", "options", "turns", "broke off", "unreadable", *METRICS[counting]]
     return table_text(head, [*lines, *theirs])
@@ -646,4 +645,4 @@ def _their_rows(
 
 def _options(row: AblationRow) -> str:
     options = {**({"policy": row.policy} if row.policy else {}), **row.options}
-    return cell_text(settings_text(options)) if options else "-"
+    return markdown_cell(settings_text(options)) if options else "-"

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from prill.io.outputs import write_output
+from prill.io.tables import markdown_cell
 from prill.models.ledger import usage_text
 from prill.papers.bench.figures import (
     LENGTHS,
@@ -66,7 +67,7 @@ def bench_text(bench: Bench | RecordedBench) -> str:
         return _recorded_text(bench)
     texts = wording()
     parts = [
-        f"# {cell_text(bench.agent)} on {bench.benchmark}",
+        f"# {markdown_cell(bench.agent)} on {bench.benchmark}",
         played_text(bench),
         *_settings(bench),
         *_unreadable(bench),
@@ -106,7 +107,7 @@ def _tests(bench: Bench) -> Iterator[str]:
 
 
 def _test_cells(test: TrialTest) -> Iterator[str]:
-    yield from (cell_text(test.name), f"{test.first} and {test.last}")
+    yield from (markdown_cell(test.name), f"{test.first} and {test.last}")
     yield from (str(test.pairs), str(test.gained), f"{test.mcnemar:.2g}")
     for figure in (test.t, test.p, test.theirs):
         yield "-" if figure is None else f"{figure:.2g}"
@@ -116,7 +117,7 @@ def _planning(bench: Bench) -> Iterator[str]:
     if bench.planning:
         rows = (
             [
-                *(cell_text(row.task), str(row.trials), str(row.solved)),
+                *(markdown_cell(row.task), str(row.trials), str(row.solved)),
                 *(str(row.actions), str(row.calls)),
                 *("--" if row.theirs is None else map(str, row.theirs)),
             ]
@@ -144,7 +145,7 @@ def _success_tokens(bench: Bench) -> Iterator[str]:
             f"The mean tokens of the requests of an attempt that succeeded with {low} to {high} "
             "actions."
         )
-        ours = [cell_text(bench.agent), str(found.attempts), tokens]
+        ours = [markdown_cell(bench.agent), str(found.attempts), tokens]
         yield table_text(["agent", "attempts", "tokens"], [ours, *theirs])
 
 
@@ -213,7 +214,7 @@ def _settings(bench: Bench | RecordedBench) -> Iterator[str]:
         for name, key in (("Settings", "in_force"), ("Options of the agent", "options"))
     )
     if text := "; ".join(f"{name}: {settings_text(values)}" for name, values in settings if values):
-        yield f"{cell_text(text)}."
+        yield f"{markdown_cell(text)}."
 
 
 def _unreadable(bench: Bench | RecordedBench) -> Iterator[str]:
@@ -226,7 +227,7 @@ def _unreadable(bench: Bench | RecordedBench) -> Iterator[str]:
     if replies.repaired:
         text += f" Asked once more with the error, the model corrected {replies.repaired} of them."
     if replies.first:
-        text += f" The first: {'; '.join(map(_cited, replies.first))}."
+        text += f" The first: {'; '.join(map(markdown_cell, replies.first))}."
     yield text
 
 
@@ -237,11 +238,6 @@ def count_cell(replies: ReplyCounts) -> str:
         if replies.calls
         else "-"
     )
-
-
-def _cited(text: str) -> str:
-    """Escapes a model's text so that it contains no Markdown."""
-    return cell_text(text).replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _heading(section: Section) -> str:
@@ -289,7 +285,7 @@ def _condition_columns(bench: Bench) -> list[str]:
 
 
 def _category_cells(row: BenchRow, conditions: Sequence[str]) -> Iterator[str]:
-    yield from (cell_text(row.name), str(row.tasks), str(row.runs))
+    yield from (markdown_cell(row.name), str(row.tasks), str(row.runs))
     yield from (share_cell(share) for share in row.success)
     yield from _share_cells(row, conditions)
     yield from _spent(row)
@@ -297,7 +293,7 @@ def _category_cells(row: BenchRow, conditions: Sequence[str]) -> Iterator[str]:
 
 
 def _task_cells(row: BenchRow, conditions: Sequence[str]) -> Iterator[str]:
-    yield from (cell_text(row.name), cell_text(row.category) or "-")
+    yield from (markdown_cell(row.name), markdown_cell(row.category) or "-")
     yield from (
         f"{share_cell(share)}, of {share.decided}" if share.decided else "-"
         for share in row.success
@@ -362,7 +358,7 @@ def _recorded_text(bench: RecordedBench) -> str:
     """Returns notes and tables by split, turn and website."""
     texts = wording()
     parts = [
-        f"# {cell_text(bench.agent)} on recorded steps",
+        f"# {markdown_cell(bench.agent)} on recorded steps",
         _recorded_summary(bench),
         texts["counted"][bench.counting],
     ]
@@ -377,7 +373,7 @@ def _recorded_text(bench: RecordedBench) -> str:
     for split in bench.splits:
         recall = ", ".join(f"{share:.1%} at {k}" for k, share in split.ranking.recall.items())
         parts += [
-            f"## {cell_text(split.name)}: micro, turns and websites",
+            f"## {markdown_cell(split.name)}: micro, turns and websites",
             f"Candidates: recall {recall}.",
         ]
         parts += _data(split)
@@ -424,7 +420,7 @@ def _recorded_summary(bench: RecordedBench) -> str:
             *_settings(bench),
             *_unreadable(bench),
             *(
-                f"{cell_text(split.name)}:\n\n{_split_table(split, bench)}"
+                f"{markdown_cell(split.name)}:\n\n{_split_table(split, bench)}"
                 for split in bench.splits
             ),
         ]
@@ -456,7 +452,7 @@ def _split_table(split: Split, bench: RecordedBench) -> str:
     counts = [str(split.all.turns), str(split.all.missing), count_cell(split.all.replies)]
     nothing = ["-"] * (len(metrics) - 1)
     rows = [
-        [cell_text(bench.agent), *counts, *_figure_cells(split.all, bench.counting)],
+        [markdown_cell(bench.agent), *counts, *_figure_cells(split.all, bench.counting)],
         ["the best candidate", str(best.turns), "0", "-", best_element, *nothing],
     ]
     for row in split.theirs:
@@ -467,7 +463,7 @@ def _split_table(split: Split, bench: RecordedBench) -> str:
 
 def _recorded_row(row: Figures, bench: RecordedBench) -> Sequence[str]:
     counts = [str(row.turns), str(row.steps), count_cell(row.replies)]
-    return [cell_text(row.name), *counts, *_figure_cells(row, bench.counting)]
+    return [markdown_cell(row.name), *counts, *_figure_cells(row, bench.counting)]
 
 
 def _figure_cells(row: Figures, counting: Counting) -> Iterator[str]:
@@ -476,7 +472,7 @@ def _figure_cells(row: Figures, counting: Counting) -> Iterator[str]:
 
 def theirs_name(name: str, where: str) -> str:
     """Returns the heading of a row or column with published figures."""
-    return f"**theirs**: {cell_text(name)}" + (f" ({cell_text(where)})" if where else "")
+    return f"**theirs**: {markdown_cell(name)}" + (f" ({markdown_cell(where)})" if where else "")
 
 
 def printed_cells(row: TheirRow, metrics: Iterable[str]) -> Iterator[str]:
@@ -489,11 +485,6 @@ def table_text(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
     """Formats a Markdown table."""
     lines = [head, ["---"] * len(head), *(list(row) for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def cell_text(text: str) -> str:
-    """Escapes a name for a table cell, so that untrusted text cannot leave its cell."""
-    return " ".join(text.replace("|", "\\|").split())
 
 
 def wording() -> dict[str, Any]:

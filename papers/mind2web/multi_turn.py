@@ -115,8 +115,7 @@ async def make_conversations(
 ) -> ConversationTally:
     """Writes `out`, a JSON array of conversations.
 
-    If calls fail, the other conversations are still planned, but `out` is not written. With a model
-    that caches its replies, the same call then requests nothing twice.
+    If calls fail, the other conversations are still planned, but `out` is not written.
     """
     out = Path(out)
     if out.exists():
@@ -474,7 +473,7 @@ async def conversations_async(
     """
     expect_file(config.output, "a file")
     with run_budget(config.budget_usd, file=config.output):
-        model = None if config.model is None else _model(config.model, config.concurrency)
+        model = None if config.model is None else _model(config.model, config)
         tally = await make_conversations(
             config.source,
             config.output,
@@ -492,8 +491,10 @@ conversations = synchronous(conversations_async)
 """
 
 
-def _model(model: ModelLike, concurrency: int) -> LanguageModel:
+def _model(model: ModelLike, config: ConversationsConfig) -> LanguageModel:
+    """Makes the model. Its replies are cached next to the output, so that the next run resumes."""
     if not isinstance(model, ModelConfig):
         return make_model(model)
-    usual = {"concurrency": concurrency} if "concurrency" in model_options(model) else {}
+    usual = {"concurrency": config.concurrency, "cache": f"{config.output}.replies"}
+    usual = {key: usual[key] for key in usual if key in model_options(model)}
     return make_model(model.name, **{**usual, **model.options})

@@ -114,7 +114,7 @@ def conversations(config: ConversationsConfig, switches: Switches) -> int:
         print(json.dumps(result.table()))
     if tally.stopped:
         print(
-            "prill papers conversations: interrupted; nothing is written",
+            "prill papers conversations: interrupted; run the same command again to resume",
             file=sys.stderr,
         )
         return EXIT_INTERRUPTED

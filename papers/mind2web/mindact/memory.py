@@ -14,7 +14,9 @@ from typing import Literal
 
 import msgspec
 
+from prill.datasets.reading.records import UNREADABLE
 from prill.errors import NoEvidenceError, UnparsableError, UsageError
+from prill.io.lines import read_lines
 from prill.models.prompts import clean, content_hash, quoted
 from prill.papers.embedders import Embedder, Fitted
 from prill.papers.mind2web.mindact.forms import PACKAGE, Wording, operation_lines, to_operation
@@ -184,23 +186,17 @@ class Sentences:
             self._read(path)
 
     def _read(self, path: Path) -> None:
-        try:
-            lines = path.read_bytes().split(b"\n")
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}") from None
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
+        for line in read_lines(path):
+            self._ends = b"" if line.complete else b"\n"
             try:
-                entry = msgspec.json.decode(line, type=_Line)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                if number == len(lines):  # incomplete line of an interrupted run
+                entry = msgspec.json.decode(line.data, type=_Line)
+            except UNREADABLE as error:
+                if not line.complete:  # incomplete line of an interrupted run
                     break
                 raise UsageError(
-                    f'{path}, line {number}: {error}; each line is {{"key": …, "text": …}}'
+                    f'{path}, line {line.number}: {error}; each line is {{"key": …, "text": …}}'
                 ) from None
             self._cached[entry.key] = entry.text
-        self._ends = b"\n" if lines[-1] else b""
 
     async def get(
         self, key: str, model: LanguageModel | None, what: str, ask: Callable[[], Awaitable[str]]

@@ -10,10 +10,10 @@ import pytest
 
 from prill.config.values import config_options
 from prill.emulators.settings import EnvironmentConfig
+from prill.papers import StructuredSpec
 from prill.papers.bench.figures import BenchRun, BenchTrial, make_bench
 from prill.papers.bench.tables import bench_text, summary_text
 from prill.papers.replies import read_toml
-from prill.papers.structured_reflection import StructuredSpec
 from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, RolloutSession, session
 from prill.testing import ScriptedModel
 from tests.support.chromium import need_chromium

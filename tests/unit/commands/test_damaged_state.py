@@ -84,29 +84,6 @@ def merged_into(folder: Path, prill: Prill, url: str) -> Case:
     )
 
 
-def conversed(folder: Path, prill: Prill, url: str) -> Case:
-    def task(id: str, count: int) -> dict[str, object]:
-        about = {
-            "annotation_id": id,
-            "website": "shop",
-            "domain": "d",
-            "subdomain": "s",
-            "confirmed_task": f"buy tea {id}",
-        }
-        act = {"operation": {"op": "CLICK", "value": ""}, "cleaned_html": "<a/>"}
-        acts = [{"action_uid": f"{id}{k}", **act} for k in range(count)]
-        return {
-            **about,
-            "action_reprs": [f"[link]  {id} {k} -> CLICK" for k in range(count)],
-            "actions": acts,
-        }
-
-    (folder / "in.json").write_text(json.dumps([task("one", 9), task("two", 2)]))
-    words = ("papers", "conversations", "in.json", "-o", "c.json")
-    assert prill(*words).returncode == 0
-    return Case("c.json.plans.jsonl", words, ("c.json",), ("c.json",), remakes=True)
-
-
 def fitted(folder: Path, prill: Prill, url: str) -> Case:
     shutil.copy(SUPPORT / "golden/prior.json", folder / "prior.json")
     words = ("score", "t.jsonl", "-o", "f.jsonl", "--judge", "prior", "--model", "prior.json")
@@ -198,7 +175,6 @@ CASES: dict[str, Callable[[Path, Prill, str], Case]] = {
     "watch": watched,
     "merge": merged,
     "merge into": merged_into,
-    "conversations": conversed,
     "fitted judge": fitted,
     "calibration": calibrated,
     "captions": captioned,

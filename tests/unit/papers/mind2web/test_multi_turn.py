@@ -290,3 +290,14 @@ def test_command_tells_what_got_no_answer(
     )
     assert "1 of 1 conversations got no reply" in capsys.readouterr().err
     assert not (tmp_path / "out.json").exists()
+
+
+def test_the_same_command_asks_nothing_twice(tmp_path: Path) -> None:
+    (tmp_path / "in.json").write_text(json.dumps([task("a", "Rent a truck", 5)]))
+    with MockServer() as server:
+        words = ["--model", "mock", "--base-url", server.base_url, "--api-key-env", "NONE"]
+        command = ["papers", "conversations", str(tmp_path / "in.json"), *words]
+        for _ in range(2):
+            assert main([*command, "-o", str(tmp_path / "out.json")]) == 3
+            (tmp_path / "out.json").unlink()
+        assert server.stats().requests == 4
