@@ -172,8 +172,7 @@ class EnvironmentConfig(Config, ABC):
             UsageError: There is no such environment.
         """
         if cls is EnvironmentConfig:
-            found: type[EnvironmentConfig] = load_object(_CONFIGS.get(name, _OWN))
-            return found.options_named(name)
+            return cls.chosen(name).options_named(name)
         return config_options(cls)
 
     @classmethod

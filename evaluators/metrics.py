@@ -125,20 +125,20 @@ def jackknife(
 
 
 def bootstrap(
-    clusters: NDArray[Any], statistic: Statistic = figures
+    clusters: NDArray[Any], statistic: Statistic = figures, seed: int = SEED
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Computes 95 % percentile intervals of a statistic by resampling clusters (rows of counts).
 
     `statistic` takes summed rows, one per draw, and returns one row of figures for each; the
     default is `FIGURES`. Draws in which a figure is undefined are ignored for this figure; the ends
-    are NaN if it is undefined in all draws. The seed is fixed.
+    are NaN if it is undefined in all draws.
     """
     import numpy as np
 
     # Clusters with equal counts are interchangeable, so draw from the distinct rows by their
     # frequency, which is equivalent and much faster.
     kinds, shares = np.unique(clusters, axis=0, return_counts=True)
-    generator = np.random.default_rng(SEED)
+    generator = np.random.default_rng(seed)
     batch = max(1, _MAX_CELLS // len(kinds))
     drawn = []
     for start in range(0, DRAWS, batch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.metadata
 import json
 import logging
 import os
@@ -15,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from prill.emulators.requirements import Tool
+from prill.emulators.requirements import Tool, find_package
 from prill.errors import EnvironmentFailedError, UsageError, install_command
 from prill.temporary import abandoned, taken_over
 
@@ -181,10 +180,6 @@ async def kill(process: asyncio.subprocess.Process) -> None:
 async def ios_tools() -> tuple[Tool, ...]:
     """Checks what iOS needs on this machine, within 30 seconds."""
     try:
-        client = f"fb-idb {importlib.metadata.version('fb-idb')}"
-    except importlib.metadata.PackageNotFoundError:
-        client = None
-    try:
         companion = companion_path()
     except UsageError:
         companion = None
@@ -197,7 +192,7 @@ async def ios_tools() -> tuple[Tool, ...]:
     names = ", ".join(f"{simulator.name} ({simulator.os_version})" for simulator in simulators)
     simctl = await _simctl()
     return (
-        Tool("idb client", client, install_command("ios")),
+        Tool("idb client", find_package("fb-idb"), install_command("ios")),
         Tool("idb_companion", companion and f"{companion}{await _built(companion)}", GET_COMPANION),
         Tool("Xcode", await _xcode(), _GET_XCODE),
         Tool("simctl", simctl, _GET_XCODE),

@@ -217,18 +217,11 @@ def rank_agents(pairing: Pairing, agents: Mapping[str, str]) -> AgentRanking | N
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
     """Returns Kendall's tau-b of two lists of values; None if a list contains only ties."""
-    agreed = untied_first = untied_second = 0
-    for i in range(len(first)):
-        for j in range(i):
-            a, b = _sign(first[i] - first[j]), _sign(second[i] - second[j])
-            agreed += a * b
-            untied_first += a != 0
-            untied_second += b != 0
-    return agreed / sqrt(untied_first * untied_second) if untied_first and untied_second else None
+    import numpy as np
 
-
-def _sign(number: float) -> int:
-    return (number > 0) - (number < 0)
+    one, other = (np.sign(np.subtract.outer(values, values)) for values in (first, second))
+    untied = sqrt(np.count_nonzero(one) * np.count_nonzero(other))
+    return float((one * other).sum() / untied) if untied else None
 
 
 # Slices of a data set
