@@ -19,6 +19,7 @@ from prill.service.judge_queue import Answer, JudgeError, JudgeQueue, Source
 from prill.service.memory import ByteBudget, Reservation, check_values, off_loop, trajectory_bytes
 from prill.service.metrics import Metrics
 from prill.service.request_parsing import MAX_ID, RequestParser
+from prill.service.spec import ServiceSpec
 from prill.types import Trajectory, UnscoredReason, Usage
 
 _T = TypeVar("_T")
@@ -168,10 +169,7 @@ class Judging:
     parser: RequestParser
     metrics: Metrics
     budget: ByteBudget
-    max_items: int = 256
-    max_values: int = 400_000
-    max_jobs: int = 256
-    max_results: int = 16_000_000
+    spec: ServiceSpec
     _jobs: OrderedDict[str, _Job] = field(default_factory=OrderedDict)
 
     async def read(
@@ -189,14 +187,15 @@ class Judging:
         """
         parser = self.parser.for_request()
         if len(data) <= INLINE:
-            _grow(reservation, check_values(data, self.max_values))
+            _grow(reservation, check_values(data, self.spec.max_values))
             return (
                 await off_loop(lambda: work(data, parser))
                 if parser.media_root
                 else work(data, parser)
             )
         _grow(
-            reservation, await off_loop(lambda: check_values(data, self.max_values), is_large=True)
+            reservation,
+            await off_loop(lambda: check_values(data, self.spec.max_values), is_large=True),
         )
         value = await off_loop(lambda: work(data, parser), is_large=True)
         if trajectories_of is not None:
@@ -287,8 +286,8 @@ class Judging:
 
     def check_count(self, items: int) -> None:
         """Raises InputError if a request has too many trajectories."""
-        if items > self.max_items:
-            raise InputError(f"{items} items; the limit is {self.max_items} per request")
+        if items > self.spec.max_items:
+            raise InputError(f"{items} items; the limit is {self.spec.max_items} per request")
 
     async def _items(self, data: bytes, reservation: Reservation) -> list[Item]:
         def read(data: bytes, parser: RequestParser) -> list[Item]:
@@ -340,11 +339,11 @@ class Judging:
         Jobs hold at most half of the memory, so that requests are still admitted.
         """
         running = [job for job in self._jobs.values() if job.results is None]
-        if len(running) >= self.max_jobs:
-            raise BusyError(f"{self.max_jobs} jobs are already in progress", 10)
+        if len(running) >= self.spec.max_jobs:
+            raise BusyError(f"{self.spec.max_jobs} jobs are already in progress", 10)
         if running and sum(job.reservation.size for job in running) + size > self.budget.limit / 2:
             raise BusyError("the jobs in progress use all the memory for jobs", 10)
-        if len(self._jobs) >= self.max_jobs:
+        if len(self._jobs) >= self.spec.max_jobs:
             del self._jobs[next(id for id, job in self._jobs.items() if job.results is not None)]
 
     async def _run(self, job: _Job, items: Sequence[Item], is_large: bool) -> None:
@@ -369,7 +368,7 @@ class Judging:
         ]
         size = newest.size + sum(job.size for _, job in done)
         for id, job in done:
-            if size <= self.max_results:
+            if size <= self.spec.max_results:
                 return
             size -= job.size
             del self._jobs[id]

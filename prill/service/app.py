@@ -114,16 +114,7 @@ def make_service(
         judged=judged,
     )
     admission = AdmissionQueue(spec.max_active, spec.max_waiting, budget)
-    judging = Judging(
-        queue,
-        _parser(spec),
-        metrics,
-        budget,
-        spec.max_items,
-        spec.max_values,
-        spec.max_jobs,
-        spec.max_results,
-    )
+    judging = Judging(queue, _parser(spec), metrics, budget, spec)
     _add_gauges(metrics, queue, admission, judging, budget)
     guard = Guard(make_app(spec, judging, admission, metrics), spec, tokens, admission, metrics)
     return Service(guard, admission, queue, judging, metrics, reward)
