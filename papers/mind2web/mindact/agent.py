@@ -62,6 +62,7 @@ from prill.papers.mind2web.pages.tree import (
 )
 from prill.papers.replies import (
     PaperAgent,
+    RepairOption,
     ReplyCounts,
     UnreadableReplyError,
     is_trained,
@@ -175,9 +176,7 @@ class MindActSpec:
             ge=1, description="Maximum number of tokens in an answer (default: 50; prompted: 256)."
         ),
     ] = None
-    repair: Annotated[
-        bool, Meta(description="Ask once more, with the error, if an answer cannot be parsed.")
-    ] = False
+    repair: RepairOption = False
     neg_ratio: Annotated[
         float,
         Meta(ge=0, le=1, description="Training: share of samples without the correct element."),
