@@ -60,7 +60,6 @@ TRAINING: dict[str, Any] = {
     "batch": 16,
     "micro_batch": 16,
     "held_out": 0.0,
-    "samples": 0,
     "workers": 0,
     "dtype": "float32",
 }

@@ -1,4 +1,4 @@
-"""Compares a stacked judge with its parts: `python benchmarks/stacking.py [fold seeds]`.
+"""Compares a stacked judge with its parts: `PYTHONPATH=. python benchmarks/stacking.py [seeds]`.
 
 On the AgentRewardBench recordings in $PRILL_DATA, else ../shared/data, by their human labels (of
 two annotators who differ the first counts): a student and the two recorded WebJudge runs, where
@@ -25,7 +25,6 @@ import numpy as np
 from redteam import Truths, parts, verdicts
 from student import FITTED, read
 
-from prill.datasets.formats.agentrewardbench_webjudge import load_reference_verdicts
 from prill.evaluators.attacks.families import ON_SCREENSHOTS, families
 from prill.evaluators.fitted.fit import cross_validated, examples, fit_with_scores, make_table
 from prill.evaluators.fitted.overlap import FittedRuns
@@ -35,6 +34,7 @@ from prill.evaluators.fitted.stack_fit import StackFit, fit_stack, fit_stages
 from prill.evaluators.labels import latest_verdicts
 from prill.runs.trust.stack_card import stack_card
 from prill.types import EvaluatorInfo, Trajectory, Verdict
+from tests.support.datasets.reference_verdicts import load_reference_verdicts
 
 JUDGES = ("webjudge_7B", "webjudge_o4_mini")
 FORMS = ("student", "student, evidence only", "student, hardened")

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from scipy.stats import ttest_rel
+
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.episodes.record import Pool
@@ -33,15 +35,8 @@ from prill.protocols import Learner
 from prill.refine.outcomes import ReflexionResults
 from prill.refine.reflexion import Challenge, PlaySettings, ReflexionProgress, run_reflexion
 from prill.refine.retries import RetrySpec
-from prill.refine.trials import (
-    category_means,
-    completion,
-    more_than_lost,
-    paired_t,
-    solved_by,
-    within,
-)
 from prill.types import Task, Trajectory
+from tests.support.papers.trials import category_means, completion, solved_by, within
 from tests.support.programmatic.structured import StructuredPlanner
 
 CATEGORY = "n-screen-n-step"
@@ -143,10 +138,10 @@ def tables(results: ReflexionResults, attempts: dict[str, Trajectory]) -> Iterat
     )
     first, last = within(solved, 1), within(solved, results.attempts)
     gained = sum(last[name] and not first[name] for name in solved)
-    test = paired_t([float(last[name]) for name in solved], [float(first[name]) for name in solved])
+    test = ttest_rel([last[name] for name in solved], [first[name] for name in solved])
     yield (
-        f"\nfirst against last: {gained} gained, 0 lost of {test.pairs}; paired t {test.t:.1f}, p "
-        f"= {test.p:.1g}; McNemar, one " + (f"tail, p = {more_than_lost(gained, 0):.1g}")
+        f"\nfirst against last: {gained} gained, 0 lost of {len(solved)}; paired t "
+        f"{test.statistic:.1f}, p = {test.pvalue:.1g}; McNemar, one tail, p = {0.5**gained:.1g}"
     )
     later = [attempt for attempt in attempts.values() if "lessons" in attempt.metadata]
     actions = sum(

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, Unpack
@@ -25,7 +25,7 @@ from prill.io.store import BadLine, TrajectoryReader
 from prill.models.ledger import metered
 from prill.protocols import Bounded, Captioner, Engine, RecordedCaptioner
 from prill.scoring.engines import make_engine
-from prill.scoring.items import Stop
+from prill.scoring.items import Stop, work_through
 from prill.scoring.scorer import RunTally
 from prill.scoring.shards import (
     ShardedRun,
@@ -135,9 +135,7 @@ async def caption_files(
 
 
 class ScreenshotFile(NamedTuple):
-    """A screenshot file, with the page text and the recorded caption of the first state that it
-    shows.
-    """
+    """A screenshot file, with the page text and recorded caption of the first state showing it."""
 
     path: str
     text: str
@@ -256,26 +254,13 @@ class _Run:
         return os.path.relpath(path, self.log.path.resolve().parent)
 
     async def work(self, pictures: Iterator[ScreenshotFile], workers: int) -> None:
-        """Captions the files with up to `workers` concurrent requests.
+        """Captions the files with up to `workers` concurrent requests; errors as `work_through`."""
+        await work_through(pictures, workers, self.stop, self._work)
 
-        After the first error no further file is started; the error is raised when the running
-        requests have ended.
-        """
-
-        async def one_after_another() -> None:
-            with ExitStack() as on_failure:
-                on_failure.callback(self.stop.set)
-                while not self.stop.is_set() and (picture := next(pictures, None)) is not None:
-                    await self._caption(picture)
-                    self.tally.seen += 1
-                    self.progress(self.tally)
-                on_failure.pop_all()
-
-        for result in await asyncio.gather(
-            *(one_after_another() for _ in range(workers)), return_exceptions=True
-        ):
-            if isinstance(result, BaseException):
-                raise result
+    async def _work(self, picture: ScreenshotFile) -> None:
+        await self._caption(picture)
+        self.tally.seen += 1
+        self.progress(self.tally)
 
     async def _caption(self, picture: ScreenshotFile) -> None:
         path = picture.path
@@ -369,9 +354,7 @@ def _captions(shard: Path, log: CaptionLog) -> Iterator[Caption]:
 
 
 def _caption(line: bytes, shard: Path, log: CaptionLog) -> Caption:
-    """Parses a line of a shard and resolves the image path, which is relative to the shard's
-    folder.
-    """
+    """Parses a line of a shard; the image path is made relative to the caption file's folder."""
     caption = msgspec.json.decode(line, type=Caption)
     return replace(
         caption, image=os.path.relpath(shard.parent / caption.image, log.path.resolve().parent)

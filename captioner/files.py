@@ -102,9 +102,7 @@ def read_captions(path: str | os.PathLike[str]) -> Iterator[Caption]:
 
 
 def read_decisions(path: str | os.PathLike[str]) -> dict[str, Caption]:
-    """Reads a reviewer's caption decisions by picture id; empty if there is no file. Raises
-    InputError.
-    """
+    """Reads a reviewer's decisions by picture id; empty if there is no file. Raises InputError."""
     if not os.path.exists(path) or not Path(path).stat().st_size:
         return {}
     newest = {caption.id: caption for caption in read_captions(path)}

@@ -171,9 +171,7 @@ def _overlap(a: TextBox, b: TextBox) -> float:
 
 
 class OCREngine:
-    """An OCR engine that runs in its own thread, because engines keep state while they read an
-    image.
-    """
+    """An OCR engine in a thread of its own, because engines keep state while they read an image."""
 
     def __init__(self, name: EngineName, threads: int | None, paragraphs: bool) -> None:
         self.name = name

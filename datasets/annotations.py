@@ -104,19 +104,13 @@ def openinference(
 
 
 def trace_id(id: str, metadata: Mapping[str, Any]) -> str | None:
-    """Returns the trace of a trajectory: its metadata's `trace_id`, or the id itself if it is a
-    trace id.
-    """
+    """Returns a trajectory's trace: its metadata's `trace_id`, or its id if that is a trace id."""
     return _first(_TRACE_ID, metadata.get("trace_id"), id)
 
 
 def langsmith(verdicts: Iterable[Verdict], ids: Mapping[str, Mapping[str, Any]]) -> Iterator[bytes]:
-    """Yields lines of feedback, each with the arguments of `langsmith.Client.create_feedback`
-    (0.15).
-
-    Args:
-        verdicts: The verdicts of runs: see `run_id`.
-        ids: The metadata of the trajectories by their id.
+    """Yields lines of feedback on runs (see `run_id`), each with the arguments of
+    `langsmith.Client.create_feedback` (0.15). `ids` has the metadata of the trajectories by id.
     """
     for verdict in verdicts:
         row = {
@@ -133,9 +127,7 @@ def langsmith(verdicts: Iterable[Verdict], ids: Mapping[str, Mapping[str, Any]])
 
 
 def run_id(id: str, metadata: Mapping[str, Any]) -> str | None:
-    """Returns the LangSmith run of a trajectory: its metadata's `run_id`, or the id itself if it is
-    one.
-    """
+    """Returns a trajectory's LangSmith run: its metadata's `run_id`, or its id if that is one."""
     return _first(_RUN_ID, metadata.get("run_id"), id)
 
 

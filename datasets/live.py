@@ -104,12 +104,8 @@ class Recording:
         self._replies: list[tuple[Any, HistoryItem]] = []
 
     async def on_step(self, state: Any, output: Any, number: int) -> None:
-        """Records a step, as browser-use's `register_new_step_callback`.
-
-        Args:
-            state: The browser's state before the reply's actions.
-            output: The model's reply.
-            number: The number of the step.
+        """Records a step, as browser-use's `register_new_step_callback`: the browser's state before
+        the reply's actions, the model's reply, and the number of the step.
         """
         with self._guarded():
             self._replies.append((output, self._reply(state, output)))
@@ -118,13 +114,8 @@ class Recording:
     async def on_done(self, history: Any) -> None:
         """Ends the recording, as browser-use's `register_done_callback`.
 
-        Call it with `agent.history` if the agent was stopped before it was done.
-
-        The agent's claim of success goes to `metadata["claimed_success"]`; its judge's verdict is
-        not recorded.
-
-        Args:
-            history: The agent's history.
+        Call it with `agent.history` if the agent was stopped before it was done. The agent's claim
+        of success goes to `metadata["claimed_success"]`; its judge's verdict is not recorded.
         """
         with self._guarded():
             items = _read(history.model_dump(), History).history
@@ -153,19 +144,12 @@ class Recording:
         return cast(P, self._pages.wrap(page, page))
 
     def thought(self, text: str) -> None:
-        """Records the agent's thought before its next action.
-
-        Args:
-            text: The thought.
-        """
+        """Records the agent's thought before its next action."""
         self._thought = text
 
     def answer(self, text: str, *, success: bool | None = None) -> None:
-        """Records the agent's answer to the user, as the last step.
-
-        Args:
-            text: The answer.
-            success: Whether the agent claims success; a claim is never a label.
+        """Records the agent's answer to the user, as the last step. `success` is the agent's claim
+        of success, which is never a label.
         """
         self._answer = text
         if success is not None:

@@ -153,9 +153,7 @@ class PageRecorder:
         return Observation(shot, text=page_text or None, url=valid_unicode(page.url))
 
     def _place(self, page: Any, element: Any, params: Mapping[str, Any]) -> Steps:
-        """Returns the middle of the element that a call acts on, and the viewport's size, in CSS
-        pixels.
-        """
+        """Returns the middle of a call's element, and the viewport's size, in CSS pixels."""
         size = page.viewport_size
         window = (float(size["width"]), float(size["height"])) if size else None
         selector = params.get("selector", params.get("source"))

@@ -58,14 +58,8 @@ def is_native(path: str | os.PathLike[str]) -> bool:
 
 
 def recording_format(path: str | os.PathLike[str], format: FormatLike | None = None) -> str | None:
-    """Returns the name of the format of a file or folder; None if it is prill's own or unknown.
-
-    Args:
-        path: The file or folder.
-        format: The requested format.
-
-    Raises:
-        UsageError: Several formats match, and none is requested.
+    """Returns the name of the format of a file or folder, or the requested one; None if it is
+    prill's own or unknown. Raises UsageError if several match, and none is requested.
     """
     if format is not None:
         described = FormatConfig.read(format, "format")
@@ -137,13 +131,8 @@ def expect_trajectories(
 
 
 def read_goals(path: str | os.PathLike[str]) -> Mapping[str, str]:
-    """Reads goals by the id of a run or of its task.
-
-    Args:
-        path: A JSON object of goals, or JSON lines of objects with `id` and `goal`.
-
-    Raises:
-        InputError: The file is broken.
+    """Reads goals by the id of a run or of its task from a JSON object, or from JSON lines of
+    objects with `id` and `goal`. Raises InputError for a broken file.
     """
     try:
         data = read_file(path)

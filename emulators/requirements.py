@@ -56,11 +56,12 @@ async def web_tools() -> tuple[Tool, ...]:
         await _chromium(),
         "apt-get install chromium, or set PRILL_CHROMIUM to the executable",
     )
-    packages = tuple(Tool(name, _version(package), get) for name, package, get in _PACKAGES)
+    packages = tuple(Tool(name, find_package(package), get) for name, package, get in _PACKAGES)
     return (browser, *packages)
 
 
-def _version(package: str) -> str | None:
+def find_package(package: str) -> str | None:
+    """Returns a package's name and version; None if it is not installed."""
     try:
         return f"{package} {importlib.metadata.version(package)}"
     except importlib.metadata.PackageNotFoundError:
@@ -130,7 +131,7 @@ async def android_tools(appium_url: str = "http://127.0.0.1:4723") -> tuple[Tool
             ", ".join(homes) or None,
             "avdmanager create avd -n Pixel_4 -d pixel_4 -k <a system image of sdkmanager>",
         ),
-        Tool("Appium client", _client(), install_command("android")),
+        Tool("Appium client", find_package("Appium-Python-Client"), install_command("android")),
         Tool(
             "Appium program",
             shutil.which("appium"),
@@ -162,13 +163,6 @@ async def _phones() -> str | None:
     except PhoneLostError:
         return None
     return ", ".join(f"{serial} ({state})" for serial, state in sorted(states.items())) or None
-
-
-def _client() -> str | None:
-    try:
-        return f"Appium-Python-Client {importlib.metadata.version('Appium-Python-Client')}"
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _driver() -> str | None:

@@ -23,10 +23,10 @@ from prill.io.images import DAMAGED, open_image
 Size = tuple[int, int]
 # Of the screen's height: 24 dp of a Pixel 4's 830, with room for taller bars. The clock there never
 # rests.
-STATUS_BAR = 0.045
+_STATUS_BAR = 0.045
 # Of the screen's area: a blinking cursor (2 x 24 dp) is a tenth of it, a small spinner (24 x 24 dp)
 # twice as much.
-SMALL = 0.001
+_CURSOR_AREA = 0.001
 SettleGapOption = Annotated[
     float,
     Meta(
@@ -110,12 +110,12 @@ def same_screen(one: bytes, other: bytes) -> bool:
     if first.size != second.size:
         return False
     width, height = first.size
-    below = (0, round(height * STATUS_BAR), width, height)
+    below = (0, round(height * _STATUS_BAR), width, height)
     changed = ImageChops.difference(first.crop(below), second.crop(below)).getbbox()
     if changed is None:
         return True
     left, top, right, bottom = changed
-    return (right - left) * (bottom - top) <= SMALL * width * height
+    return (right - left) * (bottom - top) <= _CURSOR_AREA * width * height
 
 
 def png_size(png: bytes) -> Size:
@@ -124,7 +124,7 @@ def png_size(png: bytes) -> Size:
     return width, height
 
 
-def whole_size(picture: bytes) -> Size:
+def decoded_size(picture: bytes) -> Size:
     """Decodes an image completely, and returns its width and height. Raises EnvironmentFailedError
     for an incomplete one.
     """

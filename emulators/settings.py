@@ -172,8 +172,7 @@ class EnvironmentConfig(Config, ABC):
             UsageError: There is no such environment.
         """
         if cls is EnvironmentConfig:
-            found: type[EnvironmentConfig] = load_object(_CONFIGS.get(name, _OWN))
-            return found.options_named(name)
+            return cls.chosen(name).options_named(name)
         return config_options(cls)
 
     @classmethod
@@ -251,9 +250,7 @@ class EnvironmentConfig(Config, ABC):
         return ""
 
     def more(self) -> dict[str, Any]:
-        """Returns the remaining options of the fingerprint as text, if they differ from their
-        defaults.
-        """
+        """Returns the fingerprint's remaining options as text, where they are not the default."""
         options = config_options(type(self))
         values = {name: getattr(self, name) for name in options if name not in self._identifying}
         return {
@@ -265,9 +262,7 @@ EnvironmentLike = EnvironmentConfig | str | Mapping[str, Any]
 
 
 def as_text(value: Any) -> Any:
-    """Converts an option to its form in episode ids: text as on the command line; lists and tables
-    unchanged.
-    """
+    """Converts an option to its form in episode ids: as on the command line; lists unchanged."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):

@@ -75,9 +75,7 @@ def join_names(names: Names) -> str | None:
 
 
 def task_names(spec: Names, names: Sequence[str], *, ranges: bool = False) -> list[str]:
-    """Parses task names such as `a,b` or `all`; with `ranges`, also `0-9`. Raises UsageError for an
-    unknown task.
-    """
+    """Parses task names such as `a,b` or `all`, with `ranges` also `0-9`. Raises UsageError."""
     text = join_names(spec)
     if not text:
         raise UsageError("tasks is missing; give names, or all", parameters=("tasks",))
@@ -156,13 +154,8 @@ class GoalsConfig(EnvironmentConfig):
         return table
 
     def read_tasks(self, platform: Platform) -> dict[str, Task]:
-        """Reads the tasks by id, in order.
-
-        Args:
-            platform: The platform of the tasks.
-
-        Raises:
-            UsageError: There are no tasks, or two have the same id; the message names the line.
+        """Reads the tasks of a platform by id, in order. Raises UsageError if there are none, or
+        two have the same id; the message names the line.
         """
         if bool(self.goal) == bool(self.tasks):
             raise UsageError("give either tasks or goal", parameters=("tasks", "goal"))
@@ -276,9 +269,7 @@ class ListedTask:
 
 
 def task_list(name: str) -> tuple[Task, ...]:
-    """Returns the tasks of a list: `android`, `ios_train` or `ios_eval`. Raises UsageError for
-    another name.
-    """
+    """Returns the tasks of `android`, `ios_train` or `ios_eval`. Raises UsageError for others."""
     return tuple(
         Task(id=row.id, goal=row.goal, platform=row.platform, site=row.site)
         for row in listed_tasks(name)

@@ -54,11 +54,8 @@ _DECORATION = " \t\r\n\"'`*_.,;:!?<>()[]{}“”‘’"
 
 @dataclass(frozen=True)
 class Question:
-    """A question with the type of its answer.
-
-    Args:
-        text: The question.
-        answer: `yes/no`, `number`, the labels to choose from, or a dataclass.
+    """A question with its answer's type: `yes/no`, `number`, the labels to choose from, or a
+    dataclass.
     """
 
     text: str
@@ -70,9 +67,7 @@ class Question:
         return {"question": self.text, "answer": list(kind) if isinstance(kind, tuple) else kind}
 
     def schema(self) -> dict[str, Any]:
-        """Returns the JSON Schema of the answer; every type includes a value for "cannot be
-        determined".
-        """
+        """Returns the answer's JSON Schema; every type has a value for "cannot be determined"."""
         if self.answer == NUMBER:
             return {"anyOf": [{"type": "number"}, {"type": "null"}]}
         if isinstance(self.answer, type):
@@ -91,10 +86,8 @@ class Question:
         )
 
     def read(self, value: object) -> object:
-        """Converts a value to the question's type; None if the answer cannot be determined.
-
-        Raises:
-            UnparsableError: The value does not have that type.
+        """Converts a value to the question's type; None if the answer cannot be determined. Raises
+        UnparsableError for a value that does not have that type.
         """
         word = _bare(value) if isinstance(value, str) else value
         plain = _plain(word) if isinstance(word, str) else word
@@ -188,10 +181,8 @@ class AnswersFormat:
         return f"Reply with one JSON object and nothing else: {{{parts}}}"
 
     def parse(self, text: str) -> dict[str, str]:
-        """Returns the last answer to every question, as JSON under `answers`.
-
-        Raises:
-            UnparsableError: A question has no answer, or an answer outside its choices.
+        """Returns the last answer to every question, as JSON under `answers`. Raises
+        UnparsableError for a question without an answer, or with one outside its choices.
         """
         as_json = text.lstrip().startswith(("{", "["))
         found: list[dict[str, Any]] | None = None
@@ -277,11 +268,7 @@ class AskSpec(Config):
         self.checked_questions()
 
     def checked_questions(self) -> tuple[Question, ...]:
-        """The questions.
-
-        Raises:
-            UsageError: There is no question, there are too many, or one is invalid.
-        """
+        """The questions. Raises UsageError if there are none or too many, or one is invalid."""
         if (self.question is None) == (not self.questions):
             raise UsageError("give `question`, or several as `questions`", parameters=("question",))
         tables = self.questions or ({"question": self.question, "answer": self.answer},)
@@ -316,11 +303,7 @@ def _question(table: Mapping[str, Any]) -> Question:
 
 @dataclass(frozen=True, eq=False)
 class AskJudge(ModelJudge):
-    """A judge that answers user-defined questions from the actions and the text of the states.
-
-    Args:
-        model: The model that answers.
-    """
+    """A judge that answers user-defined questions from the actions and the text of the states."""
 
     captioner: Annotated[Captioner, Meta(description="Captioner that describes states.")]
     spec: AskSpec = field(kw_only=True)
@@ -417,15 +400,8 @@ class AskJudge(ModelJudge):
 
 
 def read_answers(questions: Sequence[Question], stored: str, shown: Set[int]) -> tuple[Answer, ...]:
-    """Returns the answers of a parsed reply; only states that were shown count as citations.
-
-    Args:
-        questions: The questions.
-        stored: The field `answers` that `AnswersFormat.parse` returned.
-        shown: The indices of the states that were shown, from 0.
-
-    Returns:
-        One answer for each question.
+    """Returns one answer for each question from the field `answers` of `AnswersFormat.parse`. Only
+    states that were shown (`shown`: their indices, from 0) count as citations.
     """
     return tuple(
         Answer(

@@ -65,9 +65,7 @@ class SelfReport(_WithoutModel):
     info = EvaluatorInfo("self-report", "2")
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """Returns the verdict; unscored with `no_evidence` if the agent did nothing or its claim is
-        unclear.
-        """
+        """Returns the verdict; unscored (`no_evidence`) if nothing was done or claimed clearly."""
         return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
@@ -181,9 +179,7 @@ class NoisyLabels(_WithoutModel):
         self.info = EvaluatorInfo("noisy", "1", params={**oracle.info.params, **rates})
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """Returns the verdict; unscored with `no_evidence` if the oracle is undecided, or at the
-        configured rate.
-        """
+        """Returns the verdict; unscored (`no_evidence`) if the label is, or at the given rate."""
         return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:

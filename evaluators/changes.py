@@ -48,32 +48,22 @@ _CLOCK_WIDTH = 0.16  # of the screen's width: "12:34" on a phone; date and time 
 
 
 def changed_regions(before: str, after: str) -> tuple[Box, ...] | None:
-    """Returns the boxes around the differences between two pictures, in reading order.
+    """Returns the boxes around the differences between two pictures, in reading order; empty if the
+    pixels differ only by compression noise.
 
-    Args:
-        before: Path of the first picture.
-        after: Path of the second picture.
-
-    Returns:
-        The boxes; empty if the pixels differ only by compression noise. None if the pictures cannot
-        be compared (different sizes, more than 17 megapixels), or differ in more than eight
-        regions.
-
-    Raises:
-        InputError: A picture cannot be read.
+    None if the pictures cannot be compared (different sizes, more than 17 megapixels), or differ in
+    more than eight regions. Raises InputError for a picture that cannot be read.
     """
     compared = _compare(before, after)
     return None if compared is None else tuple(box for box, _ in compared[1])
 
 
 def same_screen(before: str, after: str, platform: Platform = "web") -> bool:
-    """Returns whether two pictures are equal except for a caret, a clock or a spinner.
+    """Returns whether two pictures are equal except for a caret, a clock or a spinner. Raises
+    InputError for a picture that cannot be read.
 
     A difference that cannot be distinguished from a real change counts as one: a clock inside a
     page, a spinner that grows as it rotates, an advertisement.
-
-    Raises:
-        InputError: A picture cannot be read.
     """
     try:
         versions = [file_version(path, Path(path).stat()) for path in (before, after)]
@@ -190,9 +180,7 @@ def _is_clock(box: Box, size: tuple[int, int], platform: Platform) -> bool:
 
 
 def _is_caret(mask: Mask, size: tuple[int, int]) -> bool:
-    """Returns whether the changes form a vertical bar: one text line high, at most two pixels wide
-    at scale 1.
-    """
+    """Returns whether the changes form a vertical bar: a line high, at most two pixels wide."""
     height, width = mask.shape
     scale = _scale(size)
     is_bar = bool(mask.all(0).any()) and float(mask.mean()) >= 0.75  # JPEG blurs one side

@@ -211,14 +211,7 @@ class ChecklistJudge(GoalCriteria, ModelJudge):
 
 
 def item_value(reply: Reply) -> float:
-    """Returns P(yes) + P(in progress) / 2 from the log-probabilities, else 1, 0.5 or 0 by the word.
-
-    Args:
-        reply: A reply in the format `ITEM`.
-
-    Returns:
-        The value, in [0, 1].
-    """
+    """Returns P(yes) + P(in progress) / 2 by log-probabilities, else 1, 0.5 or 0 by the word."""
     word = reply.fields[ITEM.verdict]
     shares = [
         word_probability(reply.tokens, ITEM.choices, choice, word) if reply.tokens else None

@@ -99,16 +99,9 @@ def _expand(text: str) -> list[int]:
 def check_citations(
     text: str, trajectory: Trajectory, states: Set[int], actions: Set[int] | None = None
 ) -> tuple[Citation, ...]:
-    """Checks the citations in a reason against what the judge was shown.
-
-    Args:
-        text: The reason.
-        trajectory: The trajectory that was judged.
-        states: The indices of the states that the judge was shown, from 0.
-        actions: The indices of the actions that it was shown. None: all.
-
-    Returns:
-        The citations in the order of the text, each once, at most 200.
+    """Checks the citations in a reason against the states and actions (None: all) that the judge
+    was shown, by their indices from 0. Each citation is there once, in the order of the text; at
+    most 200.
     """
     seen = range(len(trajectory.steps)) if actions is None else actions
     known = len(trajectory.observations)
@@ -129,14 +122,8 @@ def with_citations(
 ) -> Judgement:
     """Adds the checked citations of a judgement to its findings.
 
-    Args:
-        judgement: The judgement.
-        trajectory: The trajectory that was judged.
-        states: The indices of the states that the judge was shown, from 0.
-        texts: What the model wrote. Empty: the judgement's reason.
-
-    Returns:
-        The judgement with `findings.citations`.
+    `states` are the indices of the states that the judge was shown, from 0; `texts` is what the
+    model wrote (empty: the judgement's reason).
     """
     text = "\n".join(texts or (judgement.reason,))
     return add_citations(judgement, check_citations(text, trajectory, states))
@@ -149,29 +136,15 @@ def add_citations(judgement: Judgement, citations: Iterable[Citation]) -> Judgem
 
 
 def wrong_citations(findings: Findings | None) -> Iterator[Citation]:
-    """Selects the citations of steps that do not exist or that the judge was not shown.
-
-    Args:
-        findings: The findings of a verdict.
-
-    Yields:
-        The wrong citations.
-    """
+    """Yields the citations of steps that do not exist or that the judge was not shown."""
     for citation in (findings and findings.citations) or ():
         if citation.status in WRONG:
             yield citation
 
 
 def split_citations(text: str, citations: Sequence[Citation]) -> list[tuple[str, Citation | None]]:
-    """Splits a reason at its citations, for links.
-
-    Args:
-        text: The reason.
-        citations: The checked citations of its verdict.
-
-    Returns:
-        The parts of the text, each with the citation that it is; None for other text. A range is
-        one part, with its first step.
+    """Splits a reason at its checked citations, for links: the parts of the text, each with the
+    citation that it is; None for other text. A range is one part, with its first step.
     """
     by_text: dict[str, Citation] = {}
     for citation in citations:

@@ -167,26 +167,12 @@ def check_claims(
 
 
 def unseen_claims(claims: Iterable[CheckedClaim]) -> tuple[CheckedClaim, ...]:
-    """Selects the claims that the record contradicts.
-
-    Args:
-        claims: The checked claims.
-
-    Returns:
-        The claims that were never seen or that were contradicted, in order.
-    """
+    """Selects the claims that were never seen or that were contradicted, in order."""
     return tuple(claim for claim in claims if claim.status in ("never_seen", "contradicted"))
 
 
 def normalize_text(text: str) -> str:
-    """Normalises a text for comparison: lower case, no punctuation, single spaces.
-
-    Args:
-        text: The text.
-
-    Returns:
-        Its words.
-    """
+    """Normalises a text for comparison: lower case, no punctuation, single spaces."""
     return _Text(text).words.strip()
 
 
@@ -549,14 +535,7 @@ def _state_text(state: Observation, captions_are_whole: bool) -> tuple[str, bool
 
 
 def affirmed(caption: str) -> Iterator[str]:
-    """Yields the sentences of a caption that do not describe missing content; quotations may.
-
-    Args:
-        caption: The caption.
-
-    Yields:
-        The sentences, in order.
-    """
+    """Yields the sentences of a caption that do not describe missing content; quotations may."""
     quotes: list[str] = []
 
     def keep(match: re.Match[str]) -> str:
@@ -597,9 +576,7 @@ def _checked(claim: _Claim, record: _Record) -> CheckedClaim:
 
 
 def _contradiction(claim: _Claim, record: _Record) -> tuple[int, str] | None:
-    """Returns the single other value that pages show after the same label; None if there are
-    several.
-    """
+    """Returns the single other value that pages show after the label; None if there are several."""
     if claim.others is None or not (label := _label(claim.before)):
         return None
     values: dict[str, int] = {}

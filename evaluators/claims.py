@@ -17,7 +17,7 @@ from typing import Literal
 
 Stance = Literal["claim", "admission", "unclear"]
 _MAX_CHARS = 4000  # of an answer, at its start and again at its end
-_SENTENCE = (
+_MIN_SENTENCE = (
     6  # words; shorter answers are names and numbers, for which the language does not matter
 )
 
@@ -65,7 +65,7 @@ def parse_stance(answer: str) -> tuple[Stance, str]:
     text = answer.strip().replace("’", "'").casefold().replace("can't", "cannot")
     if not text or (_NO_ANSWER.fullmatch(text) and not phrases.claim.search(text)):
         return "admission", _FAILED
-    if not _is_read(text):
+    if not _is_supported(text):
         return "unclear", "the agent's answer is in a language whose admissions are not known here"
     text = text if len(text) <= 2 * _MAX_CHARS else f"{text[:_MAX_CHARS]}\n{text[-_MAX_CHARS:]}"
     admitted: list[bool] = []  # for each relevant clause: whether it is an admission
@@ -90,7 +90,7 @@ def parse_stance(answer: str) -> tuple[Stance, str]:
     return "unclear", "the agent's answer admits a failure, and claims success too"
 
 
-def _is_read(text: str) -> bool:
+def _is_supported(text: str) -> bool:
     """Returns whether the answer is in a supported language, or too short to have one."""
     start = text[:_MAX_CHARS]
     letters = [c for c in start if c.isalpha()]
@@ -99,4 +99,6 @@ def _is_read(text: str) -> bool:
         return False
     words = re.findall(r"[^\W\d_]+", start)
     accented = any(not word.isascii() and word < "\u0250" for word in words)
-    return len(words) < _SENTENCE or not accented or not _phrases().common_words.isdisjoint(words)
+    return (
+        len(words) < _MIN_SENTENCE or not accented or not _phrases().common_words.isdisjoint(words)
+    )

@@ -173,14 +173,11 @@ class Vote(_Combined):
 
 
 def sampled_votes(verdict: Verdict) -> tuple[bool, ...]:
-    """Returns the votes behind a scored verdict, if they are samples of one judge.
+    """Returns the scored votes behind a verdict, in order, if they are samples of one judge; the
+    first is at the judge's own temperature.
 
-    Args:
-        verdict: The verdict.
-
-    Returns:
-        The scored votes, in order; the first is at the judge's own temperature. Empty for any other
-        verdict, and for a vote of different judges, whose differences are not noise of one judge.
+    Empty for any other verdict, and for a vote of different judges, whose differences are not noise
+    of one judge.
     """
     judges = verdict.evaluator.params.get("judges")
     if verdict.evaluator.name != Vote.name or not isinstance(judges, list):

@@ -131,9 +131,7 @@ class FactsFormat:
     tagged: bool = False
 
     def json_schema(self) -> dict[str, Any]:
-        """Returns the schema for structured output. Without its bounds, some small models list
-        facts without end.
-        """
+        """Returns the schema for structured output, bounded: some small models never end a list."""
         fact = {"type": "string", "maxLength": _FACT_CHARS}
         return {
             "type": "object",
@@ -150,10 +148,8 @@ class FactsFormat:
         )
 
     def parse(self, text: str) -> dict[str, str]:
-        """Returns the last list of facts as JSON under `facts`.
-
-        Raises:
-            UnparsableError: There is no list.
+        """Returns the last list of facts as JSON under `facts`. Raises UnparsableError if there is
+        none.
         """
         facts: list[str] = []
         as_json = text.lstrip().startswith(("{", "["))
@@ -172,11 +168,7 @@ class FactsFormat:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceFormat:
-    """A reply that is reasoning and the number of an attempt, `equal` or `none`.
-
-    Args:
-        count: The number of attempts, numbered from 1.
-    """
+    """A reply of reasoning and the number of an attempt, from 1 to `count`, `equal` or `none`."""
 
     count: int
     tagged: bool = False
@@ -194,10 +186,8 @@ class ChoiceFormat:
         return self._form.instructions(as_json=as_json)
 
     def parse(self, text: str) -> dict[str, str]:
-        """Returns `thoughts` and `best`; "attempt 2" counts as 2.
-
-        Raises:
-            UnparsableError: The last choice is missing, or was not offered.
+        """Returns `thoughts` and `best`; "attempt 2" counts as 2. Raises UnparsableError if the
+        last choice is missing, or was not offered.
         """
         form = self._form
         called = {f"{word}{n}": str(n) for word in _CALLED for n in range(1, self.count + 1)}
@@ -300,14 +290,9 @@ class ComparativeJudge:
         return sum((planned(messages, most) for messages in calls), start=Usage())
 
     async def __call__(self, task: str, attempts: Sequence[Trajectory]) -> ComparedAttempts:
-        """Returns which attempt is the best; unscored, with a reason, if that cannot be determined.
-
-        Args:
-            task: The task's name.
-            attempts: The attempts at it, at least one, in any order.
-
-        Raises:
-            EndpointError: The model cannot be used at all.
+        """Returns which of the attempts at a task, given in any order, is the best; unscored, with
+        a reason, if that cannot be determined. Raises EndpointError if the model cannot be used at
+        all.
         """
         order = self.ordered(task, attempts)
         result = ComparedAttempts(

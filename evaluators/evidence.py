@@ -160,9 +160,7 @@ def _paper_action(action: Action, platform: Platform, element: str | None) -> st
 
 
 def _element(action: Action, page: str) -> str | None:
-    """Returns the element's description without its number, or only the number if there is no
-    description.
-    """
+    """Returns the element's description without its number, or only the number without one."""
     target = _flat(action.target or "")
     if not target:
         return find_element(action.text, page)
@@ -173,9 +171,7 @@ def _element(action: Action, page: str) -> str | None:
 
 
 def _says(text: str, part: str) -> bool:
-    """Returns whether the text contains the part as whole words, ignoring the form of quotation
-    marks and line breaks.
-    """
+    """Returns whether the text has the part as whole words, whatever quotation marks and breaks."""
     if not part:
         return True
     text, part = (_UNQUOTED.sub("", _flat(_BREAKS.sub(" ", words))) for words in (text, part))
@@ -323,9 +319,7 @@ def select_frames(
 
 
 def fewer(frames: Sequence[_T], most: int | None) -> list[_T]:
-    """Returns at most `most` frames, oldest first: the last, then the first, then the latest
-    others.
-    """
+    """Returns at most `most` frames, oldest first: the last, the first, the latest others."""
     if most is None or len(frames) <= most:
         return list(frames)
     return [*frames[: most > 1], *frames[len(frames) - max(1, most - 1) :]]
@@ -366,9 +360,7 @@ def _submits(trajectory: Trajectory, i: int) -> bool:
 def _distinct(
     frames: Sequence[State], platform: Platform | None, most: int | None = None
 ) -> list[State]:
-    """Returns the latest `most` distinct pictures; with a platform, changed regions are compared as
-    well.
-    """
+    """Returns the latest `most` distinct pictures; with a platform, compared by region, too."""
     selected: list[State] = []
     after: Observation | None = None
     for frame in reversed(frames):

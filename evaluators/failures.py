@@ -90,9 +90,9 @@ _SHOWN = (
 class Cause:
     """The cause of a failed run.
 
-    Attributes: code: A key of `RULES`, or of `FINDINGS` if a judge found it. source: Whether the
-    cause comes from a judge's findings or from a rule. step: The index of the state that shows it,
-    from 0. None: no single state does. detail: The evidence, quoted from the page or the judge.
+    `code` is a key of `RULES`, or of `FINDINGS` if a judge found it. `source` is a judge's findings
+    or a rule. `step` is the index of the state that shows it, from 0; None if no single state does.
+    `detail` is the evidence, quoted from the page or the judge.
     """
 
     code: str
@@ -128,9 +128,7 @@ def find_cause(trajectory: Trajectory, verdict: Verdict | None = None) -> Cause 
 
 def judged_cause(verdict: Verdict) -> Cause | None:
     """Finds the cause in a verdict's findings, step labels or reason; `other` if only in a reason.
-
-    Raises:
-        UsageError: The verdict calls the run a success, or is unscored.
+    Raises UsageError if the verdict calls the run a success, or is unscored.
     """
     if verdict.success is not False:
         raise UsageError(f"the verdict on {verdict.id} is not a failure, so it has no cause")
@@ -337,9 +335,7 @@ def _similarities(texts: Sequence[str]) -> NDArray[np.float32]:
 def _medoids(
     similarities: NDArray[np.float32], indices: Sequence[int], wanted: int
 ) -> dict[int, list[int]]:
-    """Returns the members by medoid among the given indices; the initial medoids are the farthest
-    apart.
-    """
+    """Returns the members by medoid among the indices; the first medoids are the farthest apart."""
     import numpy as np
 
     is_all = list(indices) == list(range(len(similarities)))

@@ -201,9 +201,7 @@ def frame_block(
     *,
     cited: bool = False,
 ) -> tuple[str, list[Image]]:
-    """Returns a text of the frames in at most `room` characters, and their images in the same
-    order.
-    """
+    """Returns a text of the frames in at most `room` characters, and their images in order."""
     share = room // max(1, len(frames))
     pieces, images = [], []
     for frame, description in zip(frames, descriptions, strict=True):
@@ -625,9 +623,7 @@ class FrameJudge(ModelJudge, Generic[C]):
 
     @abstractmethod
     def _parse_several(self, criteria: C, reply: Reply) -> Mapping[int, Rating | UnparsableError]:
-        """Returns the ratings in a reply by the number of the frame's last state. Raises
-        UnparsableError.
-        """
+        """Returns the ratings by the number of each frame's last state. Raises UnparsableError."""
 
     @abstractmethod
     async def _conclude(

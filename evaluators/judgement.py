@@ -32,10 +32,6 @@ MAX_TOKENS = 1024  # of a reply, unless a judge needs more
 PromptFiles = str | dict[str, str] | None
 
 
-def _citing() -> str:
-    return load_prompt("prill.evaluators", "citations").text.strip()
-
-
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """A judge's conclusion, from which `make_verdict` makes a verdict.
@@ -179,9 +175,7 @@ class ModelJudge(ABC):
         return self.model.concurrency if isinstance(self.model, Bounded) else 16
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """Returns the verdict; unscored with `no_evidence` if the trajectory lacks the judge's
-        input.
-        """
+        """Returns the verdict; unscored (`no_evidence`) if the judge's input is missing."""
         return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
     @abstractmethod
@@ -211,7 +205,8 @@ class ModelJudge(ABC):
 
     def _additions(self) -> list[str]:
         """Returns the instructions that options add to the first message, such as to cite steps."""
-        return [_citing()] if self._cites else []
+        prompt = load_prompt("prill.evaluators", "citations")
+        return [prompt.text.strip()] if self._cites else []
 
     def _asking(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Returns the messages, the first with the instructions that options add."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from math import isnan, sqrt
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     Statistic = Callable[[NDArray[Any]], NDArray[Any]]
 
@@ -125,20 +125,20 @@ def jackknife(
 
 
 def bootstrap(
-    clusters: NDArray[Any], statistic: Statistic = figures
+    clusters: NDArray[Any], statistic: Statistic = figures, seed: int = SEED
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Computes 95 % percentile intervals of a statistic by resampling clusters (rows of counts).
 
     `statistic` takes summed rows, one per draw, and returns one row of figures for each; the
     default is `FIGURES`. Draws in which a figure is undefined are ignored for this figure; the ends
-    are NaN if it is undefined in all draws. The seed is fixed.
+    are NaN if it is undefined in all draws.
     """
     import numpy as np
 
     # Clusters with equal counts are interchangeable, so draw from the distinct rows by their
     # frequency, which is equivalent and much faster.
     kinds, shares = np.unique(clusters, axis=0, return_counts=True)
-    generator = np.random.default_rng(SEED)
+    generator = np.random.default_rng(seed)
     batch = max(1, _MAX_CELLS // len(kinds))
     drawn = []
     for start in range(0, DRAWS, batch):
@@ -171,10 +171,51 @@ def percentiles(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     return at(0.025), at(0.975)
 
 
+def sum_clusters(clusters: Iterable[Hashable], rows: ArrayLike) -> NDArray[Any]:
+    """Returns the sums of rows of numbers by cluster, in the order of their first rows.
+
+    `clusters` names the cluster of each row.
+    """
+    import numpy as np
+
+    values, names = np.asarray(rows), list(clusters)
+    number = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    sums = np.zeros((len(number), *values.shape[1:]), dtype=values.dtype)
+    np.add.at(sums, [number[name] for name in names], values)
+    return sums
+
+
+def count_outcomes(
+    clusters: Iterable[Hashable], calls: Iterable[bool | None], truths: Iterable[bool]
+) -> NDArray[Any]:
+    """Returns one row of counts (tp, fp, tn, fn, unscored) for each cluster, for `figures`."""
+    import numpy as np
+
+    columns = [
+        4 if call is None else 2 * (not call) + (bool(call) != bool(truth))
+        for call, truth in zip(calls, truths, strict=True)
+    ]
+    return sum_clusters(clusters, np.eye(5, dtype=np.int64)[np.array(columns, dtype=np.intp)])
+
+
 def ratio_of_rows(rows: NDArray[Any]) -> NDArray[Any]:
     """Returns the first column divided by the second, as a column: a figure of `intervals`."""
-    ratios: NDArray[Any] = rows[:, :1] / rows[:, 1:]
-    return ratios
+    import numpy as np
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(rows[:, :1] / rows[:, 1:])
+
+
+def ratio_interval(rows: ArrayLike, least: float) -> tuple[float, float] | None:
+    """Returns the 95 % interval of a ratio of sums over clusters; None if there is none.
+
+    `rows` has a numerator and a denominator for each cluster, and `least` is the minimum ratio; the
+    maximum is 1.
+    """
+    import numpy as np
+
+    low, high = (float(end[0]) for end in intervals(np.asarray(rows), ratio_of_rows, (least,)))
+    return (low, high) if low < high else None
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
@@ -292,9 +333,7 @@ def _drawn_areas(
 
 
 def precision_recall(scores: Sequence[float], truths: Sequence[bool]) -> tuple[OperatingPoint, ...]:
-    """Returns one point for each distinct score as threshold, the highest first; empty without
-    successes.
-    """
+    """Returns a point for each distinct score, the highest first; empty without successes."""
     import numpy as np
 
     value, right = np.asarray(scores, dtype=float), np.asarray(truths, dtype=bool)

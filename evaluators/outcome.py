@@ -81,9 +81,7 @@ class JudgePreset:
     answer_on_devices: bool
 
     def shows_answer(self, trajectory: Trajectory, choice: bool | None) -> bool:
-        """Returns whether the judge is shown the agent's answer; `choice` is the user's setting, if
-        any.
-        """
+        """Returns whether the agent's answer is shown; `choice` is the user's setting, if any."""
         if choice is not None:
             return choice
         return (
@@ -222,9 +220,7 @@ class OutcomeJudge(ModelJudge):
         return self.paper_prompts if self.spec.preset == "paper" else self.prompt_names
 
     def _prompt(self, trajectory: Trajectory) -> Prompt:
-        """Returns the prompt for the trajectory's platform: for the web, the first of the judge's
-        two.
-        """
+        """Returns the prompt for the trajectory's platform: the first of two is for the web."""
         return self.prompts[self._names()[0 if trajectory.task.platform == "web" else 1]]
 
     def _messages(
@@ -521,9 +517,7 @@ def _score(reply: Reply, form: ReplyFormat | WordFormat, status: str) -> float |
 
 
 def compute_rewards(success: bool, steps: int) -> tuple[float, ...]:
-    """Returns the paper's rewards for an outcome: 0 for every step, and 1 for the last step of a
-    success.
-    """
+    """Returns the paper's rewards: 0 for every step, and 1 for the last step of a success."""
     return tuple(float(success and i == steps - 1) for i in range(steps))
 
 

@@ -14,16 +14,10 @@ from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike
 
 
 def judge_questions(judge: JudgeLike) -> tuple[Question, ...]:
-    """Returns the questions of the judge `ask`, without making the judge or its model.
+    """Returns the questions of the judge `ask`, a table, a configuration, or a .toml or .json file,
+    without making the judge or its model.
 
-    Args:
-        judge: The judge `ask`: a table, a configuration, or a .toml or .json file.
-
-    Returns:
-        The questions, which differ in their text.
-
-    Raises:
-        UsageError: It is another judge, an option is invalid, or a question is there twice.
+    Raises UsageError if it is another judge, an option is invalid, or a question is there twice.
     """
     if isinstance(judge, AskJudge):
         questions = judge.spec.checked_questions()

@@ -37,18 +37,11 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_references(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Reads reference answers from a file.
+    """Reads reference answers from a JSON Lines file (also .gz) with `id`, the id of a task or of a
+    trajectory, and `reference`, a text.
 
-    Args:
-        path: A JSON Lines file (also .gz) with `id`, the id of a task or of a trajectory, and
-            `reference`, a text.
-
-    Returns:
-        The references by id.
-
-    Raises:
-        UsageError: The file cannot be read or is empty, a line has a wrong format, or an id occurs
-            twice; the message names the line.
+    Raises UsageError if it cannot be read or is empty, a line has a wrong format, or an id occurs
+    twice; the message names the line.
     """
     references: dict[str, str] = {}
     try:

@@ -305,16 +305,13 @@ def make_run_judge(
 ) -> Evaluator:
     """Makes the judge of a run.
 
-    Args: judge: The description of the judge. model: The model of the run, for a judge, or parts of
-    a described judge, without a model. policy_model: The model of the run if the policy calls it
-    too; ignored for a judge that calls no model. concurrency: Maximum number of concurrent
-    requests, for models that do not set it. trajectories: Files for choosing a captioner if one is
-    needed and none is named. captioner: The captioner in that case if there are no files yet. path:
-    The path of the judge in the run's configuration, for messages.
+    `model` is the run's, for a judge, or parts of a described judge, without one; `policy_model` is
+    the run's if the policy calls it too, and ignored for a judge that calls no model. If a
+    captioner is needed and none is named, the files `trajectories` choose it, or without files
+    `captioner` is taken. `path` is that of the judge in the run's configuration.
 
-    Raises:
-        OptionError: An option of the judge is wrong; the message names its path.
-        UsageError: The options do not describe a judge.
+    Raises OptionError for a wrong option, whose path the message names, and UsageError if the
+    options do not describe a judge.
     """
     if not isinstance(judge, str | Mapping | JudgeConfig):
         return make_judge(judge)
@@ -524,9 +521,7 @@ def _budget(usd: object, what: str, place: str, *, lax: bool) -> AbstractContext
 def _shared(
     shared: ModelConfig, table: Mapping[str, Any], own: Mapping[str, Option]
 ) -> dict[str, Any]:
-    """Returns the shared model for a judge without a model, or its options that a named model
-    lacks.
-    """
+    """Returns the shared model for a judge without one, or its options that a named one lacks."""
     named = table.get("model")
     if named is None:
         if shared.name:

@@ -314,9 +314,7 @@ def _share(criteria: Sequence[Criterion]) -> float:
 
 
 def _verify(criterion: RubricCriterion, finding: CriterionFinding, states: Set[int]) -> Criterion:
-    """Returns the criterion with the verified finding; only states that were shown count as
-    evidence.
-    """
+    """Returns the criterion with its finding; only states that were shown count as evidence."""
     step = finding.step if finding.step in states else None
     met, reason = finding.met, finding.reason
     if finding.step is not None and finding.step >= 0 and step is None:

@@ -40,9 +40,7 @@ _NOT_RECORDED = "(This state was not recorded.)"
 
 @dataclass(frozen=True, kw_only=True)
 class StepsSpec(Config):
-    """Settings of `steps`. The paper requires away < 0 <= towards < 1 and does not specify the
-    values.
-    """
+    """Settings of `steps`. The paper requires away < 0 <= towards < 1 and gives no values."""
 
     preset: PresetOption = "prill"
     towards: Annotated[

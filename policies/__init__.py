@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from prill.policies.cogagent import CogAgent
     from prill.policies.react import React, ReactSpec
     from prill.policies.registry import POLICIES, Fingerprinted, make_policy
-    from prill.policies.replay import HumanReplay, ReplayPolicy
+    from prill.policies.replay import HumanReplay
     from prill.policies.scripted.policy import ScriptedPolicy
     from prill.policies.small_text import SmallText, SmallTextSpec
 
@@ -23,7 +23,6 @@ __all__ = [
     "HumanReplay",
     "React",
     "ReactSpec",
-    "ReplayPolicy",
     "ScriptedPolicy",
     "SmallText",
     "SmallTextSpec",

@@ -181,7 +181,10 @@ class CogAgent:
                 f"\n{number}. {operation}\t{sentence}"
                 for number, (operation, sentence) in enumerate(done)
             )
-            values |= {"history": "".join(lines), "platform": _machine(task.platform)}
+            values |= {
+                "history": "".join(lines),
+                "platform": "Mobile" if task.platform in ("android", "ios") else "WIN",
+            }
         prompt = load_prompt("prill.policies", f"cogagent_{self.generation}")
         # The 9B model's question ends with a line break (THUDM/CogAgent, README.md and
         # app/client.py).
@@ -420,17 +423,6 @@ def _is_like(read: Action, meant: Action) -> bool:
     return (read.value or "") == (meant.value or "")
 
 
-def _machine(platform: Platform) -> str:
-    """Returns the 9B model's name of the platform: Mobile, WIN or Mac."""
-    return "Mobile" if platform in ("android", "ios") else "WIN"
-
-
 def _line(operation: str, thought: str | None) -> tuple[str, str]:
-    """Returns a step for the 9B model's history: its operation on one line, and the sentence before
-    it.
-    """
-    return " ".join(operation.split()), _sentence(thought or "")
-
-
-def _sentence(thought: str) -> str:
-    return " ".join(thought.rpartition("Action:")[2].split())
+    """Returns a step for the 9B model's history: its operation in a line, and its sentence."""
+    return " ".join(operation.split()), " ".join((thought or "").rpartition("Action:")[2].split())

@@ -220,9 +220,7 @@ class React:
         return build_messages(self.spec, task.platform, turn, self.lessons)
 
     def _result_after(self, step: Step, platform: Platform) -> tuple[str, str]:
-        """Returns the next turn's text about a recorded step: the action, or advice after an
-        unreadable reply.
-        """
+        """Returns the next turn's text about a recorded step: the action, or advice instead."""
         if step.action.kind != "other":
             return step.action.text, ""
         # A reply without back-ticks was recorded as a whole, without a separate thought.
@@ -309,9 +307,7 @@ def write_phone_action(action: Action, number: str | None = None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class NumberedText:
-    """A text with numbered elements, and the environment's names of the elements that prill
-    numbered.
-    """
+    """A text with numbered elements, and the environment's names of those prill numbered."""
 
     text: str
     named: dict[str, str]
@@ -387,9 +383,7 @@ class _Examples:
 def build_messages(
     spec: ReactSpec, platform: Platform, turn: ReactTurn, lessons: Sequence[str]
 ) -> tuple[Message, ...]:
-    """Returns the whole request: the system text, the examples as earlier turns, and the current
-    turn.
-    """
+    """Returns the whole request: system text, examples as earlier turns, the current turn."""
     source = _examples()
     wording, examples = source.wording, source.web if platform == "web" else source.phone
     kind = "" if spec.reasoning else "_direct"

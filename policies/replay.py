@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
@@ -46,7 +46,7 @@ class HumanReplay:
             for key in (trajectory.task.id, trajectory.task.goal):
                 self._by_task.setdefault(key, trajectory)
         self._by_task.pop("", None)
-        self._steps = ReplayPolicy(())
+        self._moves: Iterator[Step | Action] = iter(())
 
     def fingerprint(self, platform: Platform) -> str:
         """Returns a hash of the recorded trajectories."""
@@ -72,13 +72,14 @@ class HumanReplay:
         moves: list[Step | Action] = list(recorded.steps)
         if not moves or not recorded.steps[-1].action.is_final:
             moves.append(Action("stop", "stop", value=recorded.answer))
-        self._steps = ReplayPolicy(moves)
-        self._steps.reset(task)
+        self._moves = iter(moves)
 
     async def act(self, observation: Observation) -> Step:
         """Returns the next recorded step, with the element's current number."""
-        step = await self._steps.act(observation)
-        return replace(step, action=relocated(step.action, observation.text or ""))
+        move = next(self._moves, Action("stop", "stop"))
+        step = move if isinstance(move, Step) else Step(observation, move)
+        action = relocated(step.action, observation.text or "")
+        return replace(step, observation=observation, action=action)
 
 
 def relocated(action: Action, text: str) -> Action:
@@ -118,32 +119,3 @@ def relocated(action: Action, text: str) -> Action:
         action.text if wanted.number is None else re.sub(named, rf"\g<1>[{now}]", action.text)
     )
     return replace(action, target=line, text=renumbered, point=None)
-
-
-class ReplayPolicy:
-    """A policy that plays a list of steps or actions, then a `stop` action without an answer.
-
-    Args:
-        moves: The steps or actions to play. An action is combined with the current state; a step
-            keeps its thought.
-    """
-
-    def __init__(self, moves: Iterable[Step | Action]) -> None:
-        self.moves = tuple(moves)
-        self.task: Task | None = None
-        self._at = 0
-
-    def reset(self, task: Task) -> None:
-        """Restarts the list."""
-        self.task = task
-        self._at = 0
-
-    async def act(self, observation: Observation) -> Step:
-        """Returns the next step: recorded thought and action, current observation."""
-        move = self.moves[self._at] if self._at < len(self.moves) else Action("stop", "stop")
-        self._at += 1
-        return (
-            replace(move, observation=observation)
-            if isinstance(move, Step)
-            else Step(observation, move)
-        )

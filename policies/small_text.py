@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from prill.models.local.choices import Chooser
 
 # roles without actions
-_SHOWN = {"text", "dialog", "tabpanel", "row", "cell", "heading", "label", "image"}
-_LISTS = {"combobox", "listbox"}
-_STATES = ("checked", "selected", "expanded", "collapsed", "on")
+_ROLES_AS_TEXT = {"text", "dialog", "tabpanel", "row", "cell", "heading", "label", "image"}
+_LIST_ROLES = {"combobox", "listbox"}
+_STATE_WORDS = ("checked", "selected", "expanded", "collapsed", "on")
 _VALUE = re.compile(r'value "((?:[^"\\]|\\.)*)"')
-_PLACE = re.compile(r" (#\d+)$")
+_NUMBER = re.compile(r" (#\d+)$")
 _QUOTED = re.compile(r'"([^"]+)"')
 # Larger pages cost seconds per step and do not help a small model.
-_MAX_ELEMENTS, _MAX_VALUES, _MAX_CHARS, _REMEMBERED = 24, 3, 24, 2
+_MAX_ELEMENTS, _MAX_VALUES, _MAX_CHARS, _MAX_HISTORY = 24, 3, 24, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class SmallText:
     def __init__(self, spec: SmallTextSpec = SmallTextSpec()) -> None:
         self.spec = spec
         self._task = Task(goal="")
-        self._done: list[str] = []
+        self._history: list[str] = []
         self._random = Random()
 
     def fingerprint(self, platform: Platform) -> str:
@@ -112,7 +112,7 @@ class SmallText:
 
     def reset(self, task: Task) -> None:
         """Starts a new episode, with random choices seeded by task, seed and attempt."""
-        self._task, self._done = task, []
+        self._task, self._history = task, []
         key = f"{task.id} {self.spec.seed} {self.spec.attempt}"
         self._random = Random(hashlib.sha256(key.encode()).digest())
 
@@ -132,11 +132,11 @@ class SmallText:
         elif len(choices) > 1:
             # loading takes seconds and must not block the event loop
             chooser = await asyncio.to_thread(self._chooser)
-            weights = await chooser.weigh(
-                _messages(self._task, page, self._done), [c.words for c in choices]
+            log_probabilities = await chooser.score(
+                _messages(self._task, page, self._history), [c.words for c in choices]
             )
-            choice = self._chosen(choices, weights)
-        self._done.append(_describe_action(choice.action))
+            choice = self._select(choices, log_probabilities)
+        self._history.append(_describe_action(choice.action))
         return Step(observation, choice.action)
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
@@ -148,7 +148,9 @@ class SmallText:
         """
         step = trajectory.steps[index]
         page, choices = read_page(trajectory.task.goal, step.observation.text)
-        choice = next((choice for choice in choices if _same(choice.action, step.action)), None)
+        choice = next(
+            (choice for choice in choices if _is_same_action(choice.action, step.action)), None
+        )
         if choice is None:
             raise UnparsableError(
                 f"step {index + 1}: {step.action.text or step.action.kind} is not an action "
@@ -173,29 +175,29 @@ class SmallText:
             batch=spec.batch,
         )
 
-    def _chosen(self, choices: Sequence[ActionChoice], weights: Sequence[float]) -> ActionChoice:
-        top = max(weights)
+    def _select(
+        self, choices: Sequence[ActionChoice], log_probabilities: Sequence[float]
+    ) -> ActionChoice:
+        top = max(log_probabilities)
         if self.spec.temperature == 0:
-            return choices[weights.index(top)]
+            return choices[log_probabilities.index(top)]
         return self._random.choices(
-            choices, [math.exp((w - top) / self.spec.temperature) for w in weights]
+            choices, [math.exp((w - top) / self.spec.temperature) for w in log_probabilities]
         )[0]
 
 
 def read_page(goal: str, text: str | None) -> tuple[str, list[ActionChoice]]:
-    """Returns a short text of the page, and its allowed actions. Raises NoEvidenceError without a
-    text.
-    """
+    """Returns a short text of the page, and its allowed actions. Raises NoEvidenceError."""
     if text is None:
         raise NoEvidenceError("small-text reads the text of the page, but this state has none")
     lines: list[str] = []
     choices: dict[str, ActionChoice] = {}
-    above: dict[int, PageElement] = {}
+    ancestors: dict[int, PageElement] = {}
     active = 0
     for element in TextPage.read(text).elements:
-        above[element.depth] = element
-        if element.role in _SHOWN or element.role in _LISTS:
-            if element.role in _LISTS or (element.role == "text" and element.name):
+        ancestors[element.depth] = element
+        if element.role in _ROLES_AS_TEXT or element.role in _LIST_ROLES:
+            if element.role in _LIST_ROLES or (element.role == "text" and element.name):
                 lines.append(
                     f"- {_short(element.name) if element.role == 'text' else element.role}"
                 )
@@ -205,17 +207,19 @@ def read_page(goal: str, text: str | None) -> tuple[str, list[ActionChoice]]:
             break
         label = _label(element)
         lines.append(" ".join(filter(None, (label, *_state(element)))))
-        for choice in _choices(goal, element, label, _owner(element, above)):
+        for choice in _element_choices(goal, element, label, _list_of(element, ancestors)):
             choices.setdefault(choice.words, choice)
     return _plain("\n".join(lines)), list(choices.values())
 
 
-def _choices(
-    goal: str, element: PageElement, label: str, owner: PageElement | None
+def _element_choices(
+    goal: str, element: PageElement, label: str, list_element: PageElement | None
 ) -> Iterator[ActionChoice]:
     text = f"click {label}"
-    if owner is not None:  # the entries of a collapsed list cannot be clicked
-        yield ActionChoice(text, Action("select", text, target=owner.target, value=element.name))
+    if list_element is not None:  # the entries of a collapsed list cannot be clicked
+        yield ActionChoice(
+            text, Action("select", text, target=list_element.target, value=element.name)
+        )
         return
     yield ActionChoice(text, Action("click", text, target=element.target))
     if element.role == "textbox":
@@ -224,16 +228,16 @@ def _choices(
             yield ActionChoice(text, Action("type", text, target=element.target, value=value))
 
 
-def _owner(element: PageElement, above: dict[int, PageElement]) -> PageElement | None:
+def _list_of(element: PageElement, ancestors: dict[int, PageElement]) -> PageElement | None:
     """Returns the list that contains an option."""
     if element.role != "option":
         return None
-    around = (above[depth] for depth in range(element.depth - 1, -1, -1) if depth in above)
-    return next((one for one in around if one.role in _LISTS), None)
+    around = (ancestors[depth] for depth in range(element.depth - 1, -1, -1) if depth in ancestors)
+    return next((one for one in around if one.role in _LIST_ROLES), None)
 
 
 def _label(element: PageElement) -> str:
-    match = _PLACE.search(element.target)
+    match = _NUMBER.search(element.target)
     return _plain(
         " ".join(filter(None, (element.role, _short(element.name), match[1] if match else "")))
     )
@@ -242,7 +246,7 @@ def _label(element: PageElement) -> str:
 def _state(element: PageElement) -> Iterator[str]:
     value = _VALUE.search(element.state)
     rest = _VALUE.sub("", element.state).split()
-    yield from (word for word in rest if word in _STATES)
+    yield from (word for word in rest if word in _STATE_WORDS)
     if value is not None:
         yield f"= {_short(value[1])}" if value[1] else "(empty)"
 
@@ -275,11 +279,11 @@ def _messages(task: Task, page: str, done: Sequence[str]) -> tuple[Message, ...]
     values = {
         "goal": _plain(task.goal),
         "page": page,
-        "done": ", ".join(done[-_REMEMBERED:]) or "nothing",
+        "done": ", ".join(done[-_MAX_HISTORY:]) or "nothing",
     }
     turns = load_prompt("prill.policies", "small_text").fill(values)
     return Message("system", (turns["system"],)), Message("user", (turns["user"],))
 
 
-def _same(one: Action, other: Action) -> bool:
+def _is_same_action(one: Action, other: Action) -> bool:
     return (one.kind, one.target, one.value) == (other.kind, other.target, other.value)

@@ -1,9 +1,10 @@
-"""A local web site, served from a thread inside a `with` block."""
+"""Sockets of servers, and local web sites, served from a thread inside a `with` block."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -134,6 +135,26 @@ class LocalSite:
         finally:
             for runner in runners:
                 await runner.cleanup()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Binds a socket, and listens there: a client that connects before the server runs waits.
+
+    `port` 0: any free port. Raises UsageError if the port cannot be used.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(4096)
+    except (OSError, OverflowError) as error:
+        listening.close()
+        raise UsageError(
+            f"port {port} cannot be used at {host} ({error}); use port 0 for any free one",
+            parameters=("port",),
+        ) from None
+    return listening
 
 
 def serve(make: Callable[[], LocalSite], output: TextIO, errors: TextIO) -> int:

@@ -259,6 +259,11 @@ class EvaluatorInfo:
     prompt: str | None = None
     params: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def title(self) -> str:
+        """Returns name, version and model, for people."""
+        return f"{self.name} {self.version}" + (f", {self.model}" if self.model else "")
+
 
 @dataclass(frozen=True, slots=True)
 class StepVerdict:

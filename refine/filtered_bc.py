@@ -91,9 +91,7 @@ _DESCRIBED = ("episodes", "attempts", "evaluation", "filter", "training")
 
 @dataclass(frozen=True, kw_only=True)
 class StudyArm(Config):
-    """An arm of a study: a judge and a filter. Without a judge, all steps are kept
-    (self-training).
-    """
+    """An arm of a study: a judge and a filter; without a judge, all steps are kept."""
 
     name: Annotated[
         str, Meta(pattern=_NAME, description="Name of the arm in tables and of its folder.")
@@ -389,9 +387,7 @@ def check_parts(study: Study) -> tuple[Evaluator, ...]:
 
 
 def check_ungraded(study: Study) -> None:
-    """Raises UsageError for a judge that needs the oracle's labels, for environments without an
-    oracle.
-    """
+    """Raises UsageError for a judge that needs the oracle's labels, where there is no oracle."""
     for index, arm in enumerate(study.arms):
         if arm.judge is not None:
             _named(
@@ -523,9 +519,7 @@ class _ArmRun:
     lessons: list[Filtered] = field(default_factory=list)
 
     def run(self, wait: bool) -> bool:
-        """Runs all rounds. Returns False if another process works on one of them and `wait` is
-        False.
-        """
+        """Runs all rounds. Returns False if another process is at one and `wait` is False."""
         adapter: Path | None = None
         self.lessons.clear()
         for number in range(1, self.study.rounds + 1):
@@ -699,9 +693,7 @@ def _record_study(study: Study, out: Path, audience: Audience) -> None:
 
 @contextmanager
 def _exclusive(folder: Path, audience: Audience, *, wait: bool = True) -> Iterator[bool]:
-    """Locks a folder for one process; others wait, or get False. The lock of a dead process is
-    released.
-    """
+    """Locks a folder for one process; others wait, or get False. A dead one's lock is free."""
     with write_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         path = folder.with_name(f".{folder.name}.lock")

@@ -28,15 +28,11 @@ class RowFormat(Protocol):
     """A converter from prill's rows to a trainer's format."""
 
     def row(self, kind: Kind, row: Row) -> Row:
-        """Converts a row of `prill.refine.rows`. Raises UsageError for rows that the trainer
-        cannot read.
-        """
+        """Converts a row of `prill.refine.rows`. Raises UsageError if the trainer can't read it."""
         ...
 
     def other_files(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
-        """Returns the other files of the folder by name, such as its README. Rows are in
-        `KIND.jsonl`.
-        """
+        """Returns the folder's other files by name, such as its README. Rows are `KIND.jsonl`."""
         ...
 
 
@@ -95,9 +91,7 @@ class LlamaFactory:
     """
 
     def row(self, kind: Kind, row: Row) -> Row:
-        """Returns the row as one list of messages, with `label` for KTO and `chosen` and `rejected`
-        for pairs.
-        """
+        """Returns the row as one message list, with `label` (KTO) or `chosen` and `rejected`."""
         prompt = [_flat(turn) for turn in row["prompt"]]
         if kind == "dpo":
             return {
@@ -148,9 +142,7 @@ class Swift:
     """Messages with `<image>` in the text; the loss is on the last message alone."""
 
     def row(self, kind: Kind, row: Row) -> Row:
-        """Returns the row as one list of messages, with `label` for KTO and `rejected_response` for
-        pairs.
-        """
+        """Returns the row as one message list, with `label` (KTO), `rejected_response` (pairs)."""
         answer = row["chosen" if kind == "dpo" else "completion"][0]
         turns = [_flat(turn) for turn in row["prompt"]]
         messages = [

@@ -127,9 +127,7 @@ class PlaySettings(Generic[E]):
 
 @dataclass(frozen=True)
 class ReflexionProgress:
-    """The progress of a run: `done` of `total` tasks of the stage `move`, for attempt number
-    `attempt` (from 0).
-    """
+    """The progress of a run: `done` of `total` tasks in stage `move` of `attempt` (from 0)."""
 
     move: Move
     attempt: int

@@ -22,9 +22,7 @@ _LINE, _LEFT, _WIDTH, _NAME = 20, 260, 420, 31
 
 @dataclass(frozen=True, slots=True)
 class PartRow:
-    """The steps of one label, task, site or kind of action; `reasons` is empty if there are too
-    many rows.
-    """
+    """The steps of a label, task, site or kind; `reasons` is empty if there are too many rows."""
 
     value: str
     kept: int
@@ -49,9 +47,7 @@ def page(
     trajectory id, if there are labels.
     """
     facts, judge = filtered.facts, filtered.judge
-    headlines = [
-        f"Judge: {judge.name} {judge.version}" + (f", {judge.model}" if judge.model else "")
-    ]
+    headlines = [f"Judge: {judge.title}"]
     headlines += summary_lines(filtered, truth)
     headlines.append("Rows: " + ", ".join(f"{kind} {count:,}" for kind, count in rows.items()))
     bars, unshown = _bars(facts)
@@ -75,9 +71,7 @@ def page(
 
 
 def true_precision(filtered: Filtered, truth: Mapping[str, bool | None]) -> tuple[int, int]:
-    """Returns how many attempts with a kept step truly succeeded, and how many have a decided
-    label.
-    """
+    """Returns how many attempts with a kept step truly succeeded, and how many are decided."""
     kept = {step.trajectory.id for step in filtered.steps}
     decided = [success for id in kept if (success := truth.get(id)) is not None]
     return sum(decided), len(decided)

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from prill.errors import UsageError
 from prill.evaluators.labels import get_template
-from prill.evaluators.metrics import intervals, ratio_of_rows, wilson
+from prill.evaluators.metrics import ratio_interval, wilson
 from prill.io.kinds import LABELS, TRAJECTORIES
 from prill.io.lines import decode_json, read_json, read_lines
 from prill.io.outputs import write_output
@@ -33,9 +33,6 @@ from prill.refine.study_files import check_study, verdicts_suffix
 from prill.refine.study_files import read_manifest as read_manifest
 from prill.types import Verdict
 from prill.ui.report.lines import Level, PlotLine, PlotPoint, line_chart
-
-if TYPE_CHECKING:
-    pass
 
 RESULTS, TABLES = "results.json", "results.md"
 BY_ROUND, BY_PRECISION = "success-by-round.svg", "success-by-precision.svg"
@@ -328,9 +325,7 @@ def _judge_name(folder: Path, judge: str | Mapping[str, Any]) -> str:
 
 
 def _learnt(out: Path, folder: Path, *, has_rows: bool) -> dict[str, Any]:
-    """Computes precision and recall of the attempts that a round trained on; `folder` is the
-    round's.
-    """
+    """Computes precision and recall of the attempts that the round in `folder` learnt from."""
     number = int(folder.name.rpartition("-")[2])
     truth = _truth(out / BASE / "attempts")
     for earlier in range(2, number + 1):
@@ -391,7 +386,9 @@ def _difference(
         gained=sum(by > 0 for by in more.values()),
         lost=sum(by < 0 for by in more.values()),
         difference=more.total() / plays.total() if plays else 0.0,
-        interval=_bootstrap_interval([(more[key], plays[key]) for key in plays]),
+        interval=ratio_interval([(more[key], n) for key, n in plays.items()], -1.0)
+        if plays
+        else None,
         p=swapped_p(more.values()),
         p_by_task=swapped_p(tasks.values()) if len(tasks) >= _FEWEST_TASKS else None,
     )
@@ -412,18 +409,6 @@ def swapped_p(differences: Iterable[int]) -> float:
         ways = reached
     as_far = sum(count for total, count in ways.items() if abs(total) >= abs(sum(given)))
     return float(as_far / 2 ** len(given))
-
-
-def _bootstrap_interval(pairs: Sequence[tuple[int, int]]) -> tuple[float, float] | None:
-    """Returns the 95 % bootstrap interval of a difference of shares over episodes; None if it is
-    degenerate.
-    """
-    import numpy as np
-
-    if not pairs:
-        return None
-    low, high = intervals(np.array(pairs), ratio_of_rows, (-1.0,))
-    return (float(low[0]), float(high[0])) if low[0] < high[0] else None
 
 
 def _of_tasks(several: Sequence[Outcomes]) -> dict[str, tuple[int, int]]:
@@ -579,9 +564,7 @@ def _percent(share: float | None) -> str:
 
 
 def by_round(results: StudyResults) -> str:
-    """Draws success by round, one line per arm over all training seeds; round 0 is the untrained
-    policy.
-    """
+    """Draws success by round, one line per arm over all seeds; round 0 is the untrained policy."""
     lines = []
     for arm in dict.fromkeys(score.arm for score in results.scores if score.arm != BASE) or (BASE,):
         rounds: dict[int, list[Score]] = defaultdict(list)

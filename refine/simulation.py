@@ -33,9 +33,7 @@ WAYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationSpec(Config):
-    """Options of a simulation. It draws `runs` runs of `tasks` tasks; the bands contain 95 % of the
-    runs.
-    """
+    """Options of a simulation of `runs` runs of `tasks` tasks; bands contain 95 % of the runs."""
 
     success: Annotated[
         float,
@@ -284,9 +282,7 @@ def _scores(
 
 
 def _answer(scores: Sequence[float | None], threshold: float, *, keep_best: bool) -> int:
-    """Returns the index of the answer among these attempts, which end with the first accepted or
-    unscored one.
-    """
+    """Returns the answer's index among attempts that end with the accepted or unscored one."""
     ends = (i for i, score in enumerate(scores) if score is None or score >= threshold)
     played = scores[: next(ends, len(scores) - 1) + 1]
     answer = answer_among([True] * len(played), played, keep_best=keep_best)

@@ -92,9 +92,7 @@ def note_study(out: Path) -> None:
 
 
 def verdicts_suffix(description: str | Mapping[str, Any]) -> str:
-    """Returns the file name suffix for the verdicts of a judge; arms with the same judge share the
-    files.
-    """
+    """Returns the file name suffix for a judge's verdicts, which arms with it share."""
     return f"-{hashlib.sha256(msgspec.json.encode(description, order='deterministic')).hexdigest()[:8]}.jsonl"  # noqa: E501
 
 

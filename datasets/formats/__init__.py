@@ -2,10 +2,11 @@
 
 A module has `load(source)`, which yields trajectories, `load_labels(source)` if the format carries
 labels, and `load_rubrics(source)` if it carries criteria; further parameters of `load` are options
-of the format. `recognise(source: Source) -> bool` detects by the content whether a file or folder
-is of the format; without it, the format is read only when it is named. `annotate(source, verdicts)`
-yields the files of a recording with the verdicts inserted, by their names below the source. See
-CONTRIBUTING.md.
+of the format. A format with embedded images takes `images`, the folder for them; without one, they
+are in a temporary folder and removed when the next run is requested. `recognise(source: Source) ->
+bool` detects by the content whether a file or folder is of the format; without it, the format is
+read only when it is named. `annotate(source, verdicts)` yields the files of a recording with the
+verdicts inserted, by their names below the source. See CONTRIBUTING.md.
 """
 
 from __future__ import annotations
@@ -130,17 +131,11 @@ def open_recording(
     goal: str | None = None,
     goals: Mapping[str, str] | None = None,
 ) -> tuple[Iterator[Trajectory | BadLine], Iterator[LabelRecord | BadLine]]:
-    """Returns the trajectories of a recording and its labels, both read lazily.
+    """Returns the trajectories of a recording and its labels, both read lazily. The format is
+    detected from the content if it is None.
 
-    Args:
-        format: Its format, by name or with options; None: detected from the content.
-        source: The folder or file.
-        goal: The goal of every run whose recording has none.
-        goals: Goals of such runs by run id or task id; they take precedence over `goal`.
-
-    Raises:
-        UsageError: There is no such format, it has no such option, or the format cannot be detected
-            from the content.
+    `goal` is that of every run whose recording has none; `goals`, by run id or task id, take
+    precedence. Raises UsageError for an unknown format or option, or if none is detected.
     """
     described = FormatConfig.read(find_format(source) if format is None else format, "format")
     load = FORMATS.maker(described.name)
@@ -197,16 +192,9 @@ def recorded_rubrics(
 def annotate_recording(
     format: str, source: str | os.PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yields the files of a recording with verdicts inserted, by their names below the source.
-
-    Args:
-        format: The name of its format.
-        source: The folder or file.
-        verdicts: Verdicts by the id of the trajectory.
-
-    Raises:
-        UsageError: The format cannot hold verdicts, or the source has no recording of it.
-        InputError: A file is broken.
+    """Yields the files of a recording with the verdicts, by the id of the trajectory, inserted; by
+    their names below the source. Raises UsageError if the format cannot hold verdicts or the source
+    has no recording of it, and InputError for a broken file.
     """
     load = FORMATS.maker(format)
     annotate = getattr(sys.modules[load.__module__], "annotate", None)
@@ -227,13 +215,8 @@ def recognise(path: str | os.PathLike[str]) -> list[str]:
 
 
 def find_format(path: str | os.PathLike[str]) -> str:
-    """Detects the format of a recording.
-
-    Args:
-        path: The file or folder.
-
-    Raises:
-        UsageError: There is no such file, no format knows it, or several do.
+    """Detects the format of a recording. Raises UsageError if there is no such file, no format
+    knows it, or several do.
     """
     if not Path(path).exists():
         raise UsageError(f"{path}: no such file or folder")
@@ -241,11 +224,7 @@ def find_format(path: str | os.PathLike[str]) -> str:
 
 
 def only_format(path: str | os.PathLike[str], found: Sequence[str]) -> str:
-    """Returns the format if one was detected.
-
-    Raises:
-        UsageError: None was, or several were.
-    """
+    """Returns the format if one was detected. Raises UsageError if none was, or several were."""
     if len(found) == 1:
         return found[0]
     if found:

@@ -147,9 +147,7 @@ class _Folder:
 
 
 def recognise(source: Source) -> bool:
-    """Returns whether the source is a folder with a run log or trial records, each with `uid` and
-    `intent`.
-    """
+    """Returns whether the source is a folder with a run log or trial records (`uid`, `intent`)."""
     wanted = LOG if LOG in source.names else f"{RECORDS}/*.json"
     return source.is_folder and any(_is_log(file.value) for file in source.files(wanted))
 
@@ -420,9 +418,7 @@ def _ios_action(operation: str, logged: _LoggedAction) -> Action:
 
 
 def _thought(logged: _LoggedAction | None) -> str | None:
-    """Returns what the agent wrote before its operation: CogAgent's plan and next action, or
-    Auto-UI's plan.
-    """
+    """Returns the text before the operation: CogAgent's plan and next action, or Auto-UI's plan."""
     if logged is None or logged.thought:
         return logged.thought if logged else None
     reply = (logged.actor_info.output if logged.actor_info else None) or (

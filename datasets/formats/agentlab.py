@@ -35,9 +35,7 @@ _TEXTS = ("axtree_txt", "pruned_html", "dom_txt")
 
 
 def recognise(source: Source) -> bool:
-    """Returns whether the source is a folder with pickles of steps or settings, named as AgentLab
-    names them.
-    """
+    """Returns whether the source is a folder with AgentLab's pickles of steps or settings."""
     pickles = source.files("step_0.pkl.gz", "exp_args.pkl")
     return source.is_folder and any(file.head.startswith(b"\x80") for file in pickles)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from os import PathLike
 
 from prill.datasets.reading.browsergym import (
@@ -23,17 +23,13 @@ from prill.datasets.reading.browsergym import (
 )
 from prill.datasets.reading.records import find_rows, image_in, read_rows
 from prill.datasets.reading.sources import Source
-from prill.errors import UnparsableError, UsageError
 from prill.io.store import BadLine
-from prill.models.replies import ReplyFormat
-from prill.types import EvaluatorInfo, LabelRecord, Observation, Task, Trajectory, Usage, Verdict
+from prill.types import LabelRecord, Observation, Task, Trajectory
 
 _HEADING = re.compile(r"\A[\s#*]*Reasoning[\s*:]*(?=\S)", re.IGNORECASE)
 # "### Score: 4", "**Score**: 1", "### Score\n5 - because …": a description ends with the judge's
 # grade and its explanation.
 _GRADE = re.compile(r"(?:^|\n)[\s#*]*Score\b[\s*:]*(?:[0-5]\b.*)?\Z", re.IGNORECASE | re.DOTALL)
-# The inputs of the reference judges.
-_REPLY = ReplyFormat("thoughts", "status", ("success", "failure"))
 
 
 @dataclass(frozen=True)
@@ -65,25 +61,10 @@ class _Annotation:
 
 
 @dataclass(frozen=True)
-class _Usage:
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-
-@dataclass(frozen=True)
-class _Reference:
-    verdict: str | None = None
-    text: str | None = None
-    model: str | None = None
-    usage: _Usage = _Usage()
-
-
-@dataclass(frozen=True)
 class _Labels:
     id: str
     human: tuple[_Annotation, ...] = ()
     oracle_reward: float | None = None
-    reference_judges: dict[str, _Reference] = field(default_factory=dict)
 
 
 def recognise(source: Source) -> bool:
@@ -127,52 +108,6 @@ def _labels(row: _Labels) -> Iterator[LabelRecord]:
         )
     if label := oracle_label(row.id, Summary(cum_reward=row.oracle_reward)):
         yield label
-
-
-def load_reference_verdicts(
-    folder: str | PathLike[str], judge: str, *, as_recorded: bool = False
-) -> Iterator[Verdict | BadLine]:
-    """Loads a reference judge's recorded replies, such as `webjudge_7B`, parsed as prill does.
-
-    A reply without a verdict is unscored. `as_recorded` uses the verdict recorded with the reply
-    instead. Raises UsageError, after the last row, if the folder has no such judge.
-    """
-    others: set[str] = set()
-    rows = read_rows(find_rows(folder, "labels"), _Labels, lambda row: [row])
-    present = False
-    for row in rows:
-        if isinstance(row, BadLine):
-            yield row
-        elif reference := row.reference_judges.get(judge):
-            present = True
-            yield _reference_verdict(row.id, judge, reference, as_recorded)
-        else:
-            others.update(row.reference_judges)
-    if not present:
-        raise UsageError(
-            f"{folder}: unknown judge {judge!r}; expected one of "
-            f"{', '.join(sorted(others)) or 'none'}"
-        )
-
-
-def _reference_verdict(id: str, judge: str, reference: _Reference, as_recorded: bool) -> Verdict:
-    evaluator = EvaluatorInfo(judge, "recorded", reference.model)
-    usage = Usage(1, reference.usage.prompt_tokens, reference.usage.completion_tokens, usd=None)
-    text = reference.text or ""
-    try:
-        fields = _REPLY.parse(f"status: {reference.verdict}" if as_recorded else text)
-    except UnparsableError as error:
-        return Verdict(id=id, unscored="parse", reason=str(error), usage=usage, evaluator=evaluator)
-    success = fields["status"] == "success"
-    reason = text if as_recorded else fields["thoughts"]
-    return Verdict(
-        id=id,
-        success=success,
-        score=float(success),
-        reason=reason,
-        usage=usage,
-        evaluator=evaluator,
-    )
 
 
 def description(caption: str) -> str:

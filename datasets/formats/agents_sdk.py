@@ -14,29 +14,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 
-from prill.actions.ending import with_claim
 from prill.datasets.reading.anthropic import messages as chat_messages
-from prill.datasets.reading.anthropic import read_call
-from prill.datasets.reading.chat import LOOKS, conversation
+from prill.datasets.reading.chat import TokenUsage, count_tokens
 from prill.datasets.reading.groups import RecordGroups
-from prill.datasets.reading.images import RecordImages
-from prill.datasets.reading.model_calls import ModelCall, ToolRun, join_calls
+from prill.datasets.reading.images import RecordImages, Run, read_runs
+from prill.datasets.reading.model_calls import ModelCall, ToolRun, to_trajectory
 from prill.datasets.reading.records import as_record, date_in, read_record
 from prill.datasets.reading.responses import messages as item_messages
 from prill.datasets.reading.sources import Document, Source, read_documents
-from prill.datasets.reading.spans import Trace, read_traces
 from prill.errors import InputError
 from prill.io.store import BadLine
-from prill.types import Task, Trajectory
+from prill.types import Trajectory
 
 _PATTERNS = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz")
 _TRACE, _SPAN = "trace", "trace.span"
-
-
-@dataclass(frozen=True)
-class _Usage:
-    input_tokens: int | None = None
-    output_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +43,7 @@ class _Data:
     input: str | list[object] | dict[str, object] | None = None
     output: str | list[object] | None = None
     model: str | None = None
-    usage: _Usage | None = None
+    usage: TokenUsage | None = None
     response: _Response | None = None
 
 
@@ -78,16 +69,6 @@ class _Head:
     group_id: str | None = None
 
 
-def looks_like(value: object) -> bool:
-    """Returns whether the first record of a file is a trace or a span of the SDK."""
-    first = value[0] if isinstance(value, list) and value else value
-    return (
-        isinstance(first, dict)
-        and first.get("object") in (_TRACE, _SPAN)
-        and ("span_data" in first or "workflow_name" in first)
-    )
-
-
 def recognise(source: Source) -> bool:
     """Returns whether the first record's `object` is that of the SDK."""
     return source.has(_matches_format, *_PATTERNS)
@@ -99,14 +80,11 @@ def load(
     """Yields the traces of a file, or of the files below a folder, each by its id.
 
     All spans of a trace must be in one file.
-
-    Embedded images are written to the folder `images`; without one, to a temporary folder whose
-    images are removed when the next run is requested.
     """
-    return read_traces(_traces(source), images)
+    return read_runs(_traces(source), images)
 
 
-def _traces(source: str | PathLike[str]) -> Iterator[Trace | BadLine]:
+def _traces(source: str | PathLike[str]) -> Iterator[Run | BadLine]:
     for document in read_documents(source, _matches_format, *_PATTERNS):
         if isinstance(document, BadLine):
             yield document
@@ -114,11 +92,16 @@ def _traces(source: str | PathLike[str]) -> Iterator[Trace | BadLine]:
         with RecordGroups(_Span) as spans, RecordGroups(_Head) as heads:
             yield from _sort(document, spans, heads)
             for id in spans.runs():
-                yield f"{document.place}:{id}", partial(_trajectory, id, spans, heads)
+                yield f"{document.place}:{id}", None, partial(_trajectory, id, spans, heads)
 
 
 def _matches_format(file: Source) -> bool:
-    return looks_like(file.value)
+    first = file.value[0] if isinstance(file.value, list) and file.value else file.value
+    return (
+        isinstance(first, dict)
+        and first.get("object") in (_TRACE, _SPAN)
+        and ("span_data" in first or "workflow_name" in first)
+    )
 
 
 def _sort(
@@ -161,9 +144,6 @@ def _trajectory(
     ]
     if not calls and not runs:
         raise InputError("this trace contains no model call and no function call")
-    chat = conversation(
-        join_calls(calls, runs), images, goal="", read=read_call, looks=LOOKS, measured=True
-    )
     agent = next(
         (
             span.span_data.name
@@ -177,36 +157,23 @@ def _trajectory(
         for data in (span.span_data for span in spans)
     )
     model = next((name for name in models if name), None)
-    metadata: dict[str, object] = {"trace_id": id, "workflow": head.workflow_name if head else None}
-    metadata["session"] = head.group_id if head else None
     usages = [
-        data.usage
-        for data in (span.span_data for span in spans)
-        if data.type in ("generation", "response") and data.usage
+        span.span_data.usage for span in spans if span.span_data.type in ("generation", "response")
     ]
-    if usages:
-        metadata["prompt_tokens"] = sum(usage.input_tokens or 0 for usage in usages)
-        metadata["completion_tokens"] = sum(usage.output_tokens or 0 for usage in usages)
-    metadata["date"] = date_in(spans[0].started_at or "")
-    return Trajectory(
-        id=id,
-        task=Task(goal=chat.goal),
-        agent=f"{agent} ({model})" if agent and model else agent or model,
-        steps=chat.steps,
-        final=chat.final,
-        answer=chat.answer,
-        metadata=with_claim(
-            {key: value for key, value in metadata.items() if value is not None}, chat.claimed
-        ),
-        error=next(
-            (
-                _error_text(span.error)
-                for span in spans
-                if span.error and span.span_data.type == "agent"
-            ),
-            None,
-        ),
+    errors = (
+        _error_text(span.error) for span in spans if span.error and span.span_data.type == "agent"
     )
+    metadata = {
+        "trace_id": id,
+        "workflow": head.workflow_name if head else None,
+        "session": head.group_id if head else None,
+        **count_tokens(usages),
+        "date": date_in(spans[0].started_at or ""),
+    }
+    return to_trajectory(
+        id, calls, runs, images, agent=agent, model=model, metadata=metadata,
+        error=next(errors, None),
+    )  # fmt: skip
 
 
 def _call(data: _Data) -> ModelCall | None:

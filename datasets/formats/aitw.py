@@ -46,9 +46,7 @@ ACTION_TYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AitwElement:
-    """A screen element: its text or icon name, and its box as (y, x, height, width) in fractions of
-    the screen.
-    """
+    """A screen element: its text or icon name, and its box (y, x, height, width) in fractions."""
 
     text: str
     type: str
@@ -329,9 +327,7 @@ def _json(path: str | PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any] | 
 
 
 def _has_lines(path: str | PathLike[str]) -> bool:
-    """Returns whether a file is JSON Lines: by name, or if its first line is a value and another
-    follows.
-    """
+    """Returns whether a file is JSON Lines: by name, or as a value is followed by another line."""
     if ".jsonl" in fspath(path):
         return True
     with open_lines(path) as file:
@@ -373,9 +369,7 @@ def _step(place: str, record: Mapping[str, Any] | str) -> AitwStep | BadLine:
 
 
 def parse_step(record: Mapping[str, Any]) -> AitwStep:
-    """Parses one record of the data set's fields into a step. Raises InputError, naming the
-    field.
-    """
+    """Parses a record of the data set's fields into a step. Raises InputError with the field."""
     fields = _Fields(record)
     action = fields.integer("results/action_type")
     gesture = action == DUAL_POINT

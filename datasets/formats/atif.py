@@ -23,7 +23,7 @@ from prill.actions.ending import with_claim
 from prill.actions.tool_calls import fraction, parsed, screen_size, scroll_direction, tool_action
 from prill.datasets.annotations import KEY, annotation
 from prill.datasets.reading.chat import ChatMessage, ContentPart, ToolCall, conversation
-from prill.datasets.reading.images import RecordImages, image_size_or_none, image_store
+from prill.datasets.reading.images import RecordImages, image_size_or_none, read_runs
 from prill.datasets.reading.records import date_in, decode_json, read_file, read_record
 from prill.datasets.reading.sources import Source
 from prill.errors import InputError, UsageError
@@ -122,19 +122,18 @@ def load(
     skipped.
 
     Ids are `trajectory_id`, else `session_id`, else the file's path; repeated ids get the suffix
-    `#2`, `#3`…. Image paths are relative to the document and must stay below its folder. Images
-    given as data URLs are written to the folder `images`; without one, to a temporary folder whose
-    images are removed when the next run is requested.
+    `#2`, `#3`…. Image paths are relative to the document and must stay below its folder.
     """
     ids = set[str]()
-    with image_store(images) as store:
-        for path, name, data in _files(Path(source)):
-            if isinstance(data, BadLine):
-                yield data
-                continue
-            unpacked = RecordImages(store, path.parent)
-            yield read_record(str(path), lambda: _trajectory(_decoded(data), name, ids, unpacked))  # noqa: B023 - called at once
-            unpacked.next_record()
+    return read_runs(
+        (
+            data
+            if isinstance(data, BadLine)
+            else (str(path), path.parent, partial(_read, data, name, ids))
+            for path, name, data in _files(Path(source))
+        ),
+        images,
+    )
 
 
 def annotate(
@@ -189,7 +188,8 @@ def _decoded(data: bytes) -> _Document:
     return document
 
 
-def _trajectory(document: _Document, name: str, ids: set[str], images: RecordImages) -> Trajectory:
+def _read(data: bytes, name: str, ids: set[str], images: RecordImages) -> Trajectory:
+    document = _decoded(data)
     messages = [message for step in document.steps for message in _messages(step)]
     computer_steps = [
         step
@@ -231,9 +231,7 @@ def _unique(id: str, ids: set[str]) -> str:
 
 
 def _desktop_size(document: _Document, images: RecordImages) -> tuple[float, float] | None:
-    """Returns the size of the first image of the whole desktop; the image after a zoom shows a part
-    of it.
-    """
+    """Returns the size of the first image of the whole desktop, so not of the one after a zoom."""
     for step in document.steps:
         if any(
             isinstance(c.arguments, dict) and c.arguments.get("type") == "zoom"

@@ -28,6 +28,7 @@ import msgspec
 
 from prill.actions.tool_calls import fraction, tool_action
 from prill.datasets.annotations import KEY, annotation, browser_use_judgement, scored
+from prill.datasets.reading.chat import end_once
 from prill.datasets.reading.images import RecordImages, image_size_or_none, image_store
 from prill.datasets.reading.records import as_record, iso_date, read_record
 from prill.datasets.reading.sources import Document, Source, read_documents
@@ -74,9 +75,7 @@ class _Coordinates:
 
 @dataclass(frozen=True)
 class _Element:
-    """An element; newer files have `node_name`, `bounds` and `ax_name`, older ones the other
-    fields.
-    """
+    """An element; newer files have `node_name`, `bounds`, `ax_name`, older ones the others."""
 
     node_name: str | None = None
     tag_name: str | None = None
@@ -151,13 +150,6 @@ class History:
     history: tuple[HistoryItem, ...]
 
 
-def looks_like(head: bytes) -> bool:
-    """Returns whether a file's first bytes begin a history: its only key, and a key of its first
-    step.
-    """
-    return _BEGIN.match(head) is not None
-
-
 def recognise(source: Source) -> bool:
     """Returns whether the first keys of a file are those of a history."""
     return source.has(_matches_format, *_PATTERNS)
@@ -172,9 +164,7 @@ def load(
 
     The goal of files that have none is empty. A screenshot is searched at its recorded path, if
     that is in browser-use's temporary folder, then under its name in `screenshots/` next to the
-    file. Missing ones are left out, with one warning. Embedded images are written to the folder
-    `images`; without one, to a temporary folder whose images are removed when the next run is
-    requested.
+    file. Missing ones are left out, with one warning.
     """
     warned = False
     with image_store(images) as store:
@@ -232,7 +222,7 @@ def annotate(
 
 
 def _matches_format(source: Source) -> bool:
-    return looks_like(source.head)
+    return _BEGIN.match(source.head) is not None
 
 
 def _history(document: Document) -> History:
@@ -282,12 +272,6 @@ class HistoryReader:
                     if result is None or result.is_done
                     else result.error or result.extracted_content
                 )
-        steps[:-1] = [
-            replace(step, action=replace(step.action, kind="message"))
-            if step.action.is_final
-            else step
-            for step in steps[:-1]
-        ]
         last = items[-1] if items else None
         final = self._observation(last, extracted) if last and last.model_output is None else None
         times = [item.metadata.step_start_time for item in items if item.metadata]
@@ -295,7 +279,7 @@ class HistoryReader:
             id=id,
             task=Task(goal=goal, platform="web"),
             agent="browser-use",
-            steps=tuple(steps),
+            steps=end_once(steps),
             final=final,
             answer=steps[-1].action.value if steps and steps[-1].action.is_final else None,
             metadata={"date": date} if times and (date := iso_date(times[0])) else {},

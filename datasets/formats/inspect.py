@@ -31,7 +31,15 @@ from prill.actions.ending import with_claim
 from prill.actions.tool_calls import tool_action
 from prill.datasets.annotations import annotation_name, inspect_score
 from prill.datasets.reading.archives import Archive
-from prill.datasets.reading.chat import LOOKS, ChatMessage, ContentPart, ToolCall, conversation
+from prill.datasets.reading.chat import (
+    LOOKS,
+    ChatMessage,
+    ContentPart,
+    TokenUsage,
+    ToolCall,
+    conversation,
+    count_tokens,
+)
 from prill.datasets.reading.images import RecordImages, image_store
 from prill.datasets.reading.records import UNREADABLE, as_record, date_in, read_file, read_record
 from prill.datasets.reading.sources import Source, find_files
@@ -110,12 +118,6 @@ class _Limit:
 
 
 @dataclass(frozen=True)
-class _Usage:
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-
-
-@dataclass(frozen=True)
 class _Sample:
     id: str | int
     epoch: int = 1
@@ -127,7 +129,7 @@ class _Sample:
     error: _Error | None = None
     limit: _Limit | None = None
     attachments: dict[str, str] = field(default_factory=dict)
-    model_usage: dict[str, _Usage] = field(default_factory=dict)
+    model_usage: dict[str, TokenUsage] = field(default_factory=dict)
     started_at: str | None = None
 
 
@@ -149,15 +151,8 @@ class _Log:
     samples: tuple[_Sample, ...] | None = None
 
 
-def looks_like(head: bytes) -> bool:
-    """Returns whether the first bytes of a JSON document begin a log."""
-    return _JSON_LOG.match(head) is not None
-
-
 def recognise(source: Source) -> bool:
-    """Returns whether the entries of an archive, or the first keys of a JSON document, are those of
-    a log.
-    """
+    """Returns whether the entries of an archive, or a JSON document's first keys, are a log's."""
     return source.has(_matches_format, *_PATTERNS)
 
 
@@ -167,9 +162,6 @@ def load(
     """Yields the samples of a log, or of every log below a folder.
 
     Ids are `<log>/<sample>/<epoch>`.
-
-    Images are written to the folder `images`; without one, to a temporary folder whose images are
-    removed when the next run is requested.
 
     Raises:
         MissingExtraError: A log is compressed by zstd, and Python is older than 3.14 and has no
@@ -223,9 +215,7 @@ def annotate(
 
 
 def _scored(data: bytes, log: str, verdicts: Mapping[str, Sequence[Verdict]]) -> bytes:
-    """Returns a log, a sample, or a list of samples with the scores; broken data is returned
-    unchanged.
-    """
+    """Returns a log, a sample or a list of samples with scores; broken data stays unchanged."""
     try:
         record = json.loads(data)  # the standard library accepts NaN, which these logs contain
     except (ValueError, RecursionError):
@@ -246,7 +236,7 @@ def _matches_format(source: Source) -> bool:
     return (
         any(name in names for name in ("header.json", "_journal/start.json"))
         if names
-        else looks_like(source.head)
+        else _JSON_LOG.match(source.head) is not None
     )
 
 
@@ -369,11 +359,11 @@ def _trajectory(log: str, header: _Eval, sample: _Sample, images: RecordImages) 
         messages, images, goal=resolve(given), read=_call, looks=LOOKS, measured=True
     )
     calls = {call.function for message in sample.messages for call in message.tool_calls or ()}
-    usage = list(sample.model_usage.values())
-    metadata: dict[str, object] = {"sample": sample.id, "epoch": sample.epoch}
-    if usage:
-        metadata["prompt_tokens"] = sum(part.input_tokens or 0 for part in usage)
-        metadata["completion_tokens"] = sum(part.output_tokens or 0 for part in usage)
+    metadata = {
+        "sample": sample.id,
+        "epoch": sample.epoch,
+        **count_tokens(sample.model_usage.values()),
+    }
     if sample.limit:
         metadata["limit"] = sample.limit.type
     if date := date_in(sample.started_at or "") or date_in(header.created or ""):

@@ -21,21 +21,19 @@ from os import PathLike
 
 import msgspec
 
-from prill.actions.ending import with_claim
-from prill.datasets.reading.anthropic import is_message, read_call
+from prill.datasets.reading.anthropic import is_message
 from prill.datasets.reading.anthropic import messages as chat_messages
-from prill.datasets.reading.chat import LOOKS, ChatMessage, conversation
+from prill.datasets.reading.chat import ChatMessage
 from prill.datasets.reading.groups import RecordGroups
-from prill.datasets.reading.images import RecordImages
-from prill.datasets.reading.model_calls import ModelCall, ToolRun, join_calls
+from prill.datasets.reading.images import RecordImages, Run, read_runs
+from prill.datasets.reading.model_calls import ModelCall, ToolRun, to_trajectory
 from prill.datasets.reading.records import as_record, date_in, read_record
 from prill.datasets.reading.responses import is_item
 from prill.datasets.reading.responses import messages as item_messages
 from prill.datasets.reading.sources import Document, Source, read_documents
-from prill.datasets.reading.spans import Trace, read_traces
 from prill.errors import InputError
 from prill.io.store import BadLine
-from prill.types import LabelRecord, Task, Trajectory
+from prill.types import LabelRecord, Trajectory
 
 _PATTERNS = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz")
 _ROLES = {
@@ -111,12 +109,6 @@ class _FeedbackRecord:
     comment: str | None = None
 
 
-def looks_like(value: object) -> bool:
-    """Returns whether the first record of a file is a run."""
-    first = value[0] if isinstance(value, list) and value else value
-    return isinstance(first, dict) and {"id", "run_type", "inputs"} <= first.keys()
-
-
 def recognise(source: Source) -> bool:
     """Returns whether the keys of the first record are those of a run."""
     return source.has(_matches_format, *_PATTERNS)
@@ -128,14 +120,11 @@ def load(
     """Yields the traces of a file, or of the files below a folder, each by its id.
 
     All runs of a trace must be in one file.
-
-    Embedded images are written to the folder `images`; without one, to a temporary folder whose
-    images are removed when the next run is requested.
     """
-    return read_traces(_traces(source), images)
+    return read_runs(_traces(source), images)
 
 
-def _traces(source: str | PathLike[str]) -> Iterator[Trace | BadLine]:
+def _traces(source: str | PathLike[str]) -> Iterator[Run | BadLine]:
     for document in read_documents(source, _matches_format, *_PATTERNS):
         if isinstance(document, BadLine):
             yield document
@@ -147,7 +136,7 @@ def _traces(source: str | PathLike[str]) -> Iterator[Trace | BadLine]:
                 elif isinstance(item, _Run):
                     runs.add(item.trace, item)
             for id in runs.runs():
-                yield f"{document.place}:{id}", partial(_trajectory, id, runs)
+                yield f"{document.place}:{id}", None, partial(_trajectory, id, runs)
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
@@ -189,7 +178,8 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 
 
 def _matches_format(file: Source) -> bool:
-    return looks_like(file.value)
+    first = file.value[0] if isinstance(file.value, list) and file.value else file.value
+    return isinstance(first, dict) and {"id", "run_type", "inputs"} <= first.keys()
 
 
 def _records(document: Document) -> Iterator[_Run | _FeedbackRecord | BadLine]:
@@ -237,10 +227,6 @@ def _trajectory(id: str, groups: RecordGroups[_Run], images: RecordImages) -> Tr
     ]
     if not calls and not tools:
         raise InputError("this trace contains no model call and no tool run")
-    goal = next((text for run in roots if (text := _plain_text(run.inputs))), "")
-    chat = conversation(
-        join_calls(calls, tools), images, goal=goal, read=read_call, looks=LOOKS, measured=True
-    )
     metas = [
         run.extra.metadata
         for run in runs
@@ -258,19 +244,16 @@ def _trajectory(id: str, groups: RecordGroups[_Run], images: RecordImages) -> Tr
             if isinstance(count := (meta.usage_metadata or {}).get(key), int)
         ]
         metadata[name] = sum(counts) if counts else None
-    agent = roots[0].name if roots else None
-    return Trajectory(
-        id=id,
-        task=Task(goal=chat.goal),
-        agent=f"{agent} ({model})" if agent and model else agent or model,
-        steps=chat.steps,
-        final=chat.final,
-        answer=chat.answer
-        if chat.answer is not None
-        else next((t for run in roots if (t := _plain_text(run.outputs))), None),
-        metadata=with_claim(
-            {key: value for key, value in metadata.items() if value is not None}, chat.claimed
-        ),
+    return to_trajectory(
+        id,
+        calls,
+        tools,
+        images,
+        goal=next((text for run in roots if (text := _plain_text(run.inputs))), ""),
+        answer=next((text for run in roots if (text := _plain_text(run.outputs))), None),
+        agent=roots[0].name if roots else None,
+        model=model,
+        metadata=metadata,
         error=next((run.error.split("\n", 1)[0] for run in roots if run.error), None),
     )
 

@@ -22,9 +22,9 @@ import msgspec
 from prill.actions.ending import with_claim
 from prill.actions.tool_calls import screen_size
 from prill.datasets.reading.anthropic import is_message, messages, read_call
-from prill.datasets.reading.chat import LOOKS, conversation
+from prill.datasets.reading.chat import LOOKS, TokenUsage, conversation, count_tokens
 from prill.datasets.reading.groups import RecordGroups
-from prill.datasets.reading.images import RecordImages, image_store
+from prill.datasets.reading.images import RecordImages, read_runs
 from prill.datasets.reading.records import (
     date_in,
     decode_json,
@@ -46,14 +46,6 @@ _OTHERS = frozenset({"custom_id", "prompt", "completion", "steps", "history"})
 
 
 @dataclass(frozen=True)
-class _Usage:
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-
-
-@dataclass(frozen=True)
 class _Thread:
     previous_message_id: str | None = None
 
@@ -65,7 +57,7 @@ class _Record:
     id: str | None = None
     tools: list[object] | None = None
     model: str | None = None
-    usage: _Usage | None = None
+    usage: TokenUsage | None = None
     response: dict[str, object] | None = None
 
 
@@ -149,24 +141,20 @@ def load(
     `#2`, `#3`… for further runs. The goal is the first text of a user, else the task in
     `meta.json`, else empty. Calls of `screenshot` and `zoom` are not steps. Coordinates are pixels
     of the last image of the whole screen if no tool states the screen's size. Image paths are
-    relative to the file; embedded images are written to the folder `images`; without one, to a
-    temporary folder whose images are removed when the next run is requested.
+    relative to the file.
     """
-    with image_store(images) as store:
-        for path, name in find_files(source, _matches_format, *_PATTERNS):
-            unpacked = RecordImages(store, path.parent)
-            for place, run in _runs(path, name):
-                if isinstance(run, BadLine):
-                    yield run
-                    continue
-                yield read_record(place, partial(_trajectory, run, unpacked))
-                unpacked.next_record()
+    return read_runs(
+        (
+            run if isinstance(run, BadLine) else (place, path.parent, partial(_trajectory, run))
+            for path, name in find_files(source, _matches_format, *_PATTERNS)
+            for place, run in _runs(path, name)
+        ),
+        images,
+    )
 
 
 def recognise(source: Source) -> bool:
-    """Returns whether records have a role and content, or a list of such records under
-    `messages`.
-    """
+    """Returns whether records have a role and content, or a list of such under `messages`."""
     return source.has(_matches_format, *_PATTERNS)
 
 
@@ -308,17 +296,10 @@ def _trajectory(run: _Run, images: RecordImages) -> Trajectory:
     chat = conversation(
         read, images, screen_size(tools), goal=goal, read=read_call, looks=LOOKS, measured=True
     )
-    usage = record.usage or _Usage()
     started = _STARTED.match(run.meta.started or "")
-    metadata: dict[str, object] = {
-        "prompt_tokens": usage.input_tokens
-        if usage.input_tokens is not None
-        else usage.prompt_tokens,
-        "completion_tokens": usage.output_tokens
-        if usage.output_tokens is not None
-        else usage.completion_tokens,
-        "date": date_in(f"{started[1]}T{started[2]}") if started else None,
-    }
+    metadata = count_tokens([record.usage])
+    if started and (date := date_in(f"{started[1]}T{started[2]}")):
+        metadata["date"] = date
     return Trajectory(
         id=run.id,
         task=Task(goal=chat.goal, platform=_platform(run.messages)),
@@ -327,9 +308,7 @@ def _trajectory(run: _Run, images: RecordImages) -> Trajectory:
         final=chat.final,
         answer=chat.answer,
         error=_error(record.response),
-        metadata=with_claim(
-            {key: value for key, value in metadata.items() if value is not None}, chat.claimed
-        ),
+        metadata=with_claim(metadata, chat.claimed),
     )
 
 
@@ -341,9 +320,7 @@ def _error(response: dict[str, object] | None) -> str | None:
 
 
 def _platform(values: list[object]) -> Platform:
-    """Returns desktop if the agent calls the tool `computer`, and web if it calls a browser's
-    tool.
-    """
+    """Returns desktop if the agent calls the tool `computer`, web if it calls a browser's tool."""
     names = set()
     for value in values:
         content = value.get("content") if isinstance(value, dict) else None

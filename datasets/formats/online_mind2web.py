@@ -157,9 +157,7 @@ def _result_file(path: Path) -> _ResultFile:
 
 
 def _is_rows(path: Path) -> bool:
-    """Returns whether a file next to others holds results: it mentions answers or actions near its
-    start.
-    """
+    """Returns whether a file among others holds results: answers or actions near its start."""
     if path.name in (_HUMAN_FILE, "result.json"):
         return False
     with open_lines(path) as file:

@@ -14,7 +14,7 @@ from functools import partial
 from os import PathLike
 
 from prill.datasets.reading.groups import RecordGroups
-from prill.datasets.reading.images import RecordImages, image_store
+from prill.datasets.reading.images import RecordImages, Run, read_runs
 from prill.datasets.reading.records import read_record
 from prill.datasets.reading.responses import (
     Response,
@@ -37,28 +37,20 @@ def load(
 
     Ids are those of the last response, else the file's path, with `#2`, `#3`… for further runs. The
     goal of a run without a user's text is empty. Coordinates are pixels of the image if no tool
-    states the screen's size. Images given as data URLs are written to the folder `images`; without
-    one, to a temporary folder whose images are removed when the next run is requested.
+    states the screen's size.
     """
-    with image_store(images) as store:
-        unpacked = RecordImages(store)
-        for document in read_documents(source, _matches_format, *_PATTERNS):
-            if isinstance(document, BadLine):
-                yield document
-                continue
-            for run in _runs(document):
-                unpacked.next_record()
-                if isinstance(run, BadLine):
-                    yield run
-                    continue
-                place, id, read = run
-                yield read_record(place, partial(_trajectory, id, read, unpacked))
+    return read_runs(
+        (
+            run
+            for document in read_documents(source, _matches_format, *_PATTERNS)
+            for run in ([document] if isinstance(document, BadLine) else _runs(document))
+        ),
+        images,
+    )
 
 
 def recognise(source: Source) -> bool:
-    """Returns whether the source has a response with its output, or an item that only this API
-    has.
-    """
+    """Returns whether the source has a response with output, or an item that only this API has."""
     return source.has(_matches_format, *_PATTERNS)
 
 
@@ -76,11 +68,7 @@ def _matches_format(file: Source) -> bool:
     )
 
 
-# The position of a run, its id, and the function that reads its responses in order.
-_Run = tuple[str, str, Callable[[], Sequence[Response]]]
-
-
-def _runs(document: Document) -> Iterator[_Run | BadLine]:
+def _runs(document: Document) -> Iterator[Run | BadLine]:
     """Yields the runs of a file."""
     if any(is_response(value) for _, value in document.records()):
         yield from _chains(document)
@@ -94,10 +82,11 @@ def _runs(document: Document) -> Iterator[_Run | BadLine]:
     if len(items) == 1 and isinstance(items[0], list):
         items = items[0]
     # a list of items is one response without an id
-    yield document.place, document.name, lambda: (Response(output=[], input=items),)
+    response = Response(output=[], input=items)
+    yield document.place, None, partial(to_trajectory, document.name, (response,))
 
 
-def _chains(document: Document) -> Iterator[_Run | BadLine]:
+def _chains(document: Document) -> Iterator[Run | BadLine]:
     """Yields one run for each response that no other one continues."""
     read: dict[str, tuple[str, str | None, str]] = {}  # by id, or by position
     with RecordGroups(Response) as groups:
@@ -126,7 +115,8 @@ def _chains(document: Document) -> Iterator[_Run | BadLine]:
                 keys.append(key)
             name = document.name if count == 1 else f"{document.name}#{count}"
             # a response without an id is never continued, and has its position as the key
-            yield place, name if id == place else id, partial(groups.read, *reversed(keys))
+            read_chain = partial(groups.read, *reversed(keys))
+            yield place, None, partial(_trajectory, name if id == place else id, read_chain)
 
 
 def _trajectory(

@@ -24,13 +24,11 @@ from typing import Literal
 
 import msgspec
 
-from prill.actions.ending import with_claim
 from prill.datasets.reading.anthropic import messages as chat_messages
-from prill.datasets.reading.anthropic import read_call
-from prill.datasets.reading.chat import LOOKS, ChatMessage, conversation
+from prill.datasets.reading.chat import ChatMessage
 from prill.datasets.reading.groups import RecordGroups
-from prill.datasets.reading.images import RecordImages
-from prill.datasets.reading.model_calls import ModelCall, ToolRun, join_calls
+from prill.datasets.reading.images import RecordImages, read_runs
+from prill.datasets.reading.model_calls import ModelCall, ToolRun, to_trajectory
 from prill.datasets.reading.records import iso_date, read_record
 from prill.datasets.reading.sources import Document, Source, read_documents
 from prill.datasets.reading.spans import (
@@ -38,13 +36,12 @@ from prill.datasets.reading.spans import (
     find_text,
     is_span,
     nested,
-    read_traces,
     spans_in,
     value_at,
 )
 from prill.errors import InputError
 from prill.io.store import BadLine
-from prill.types import LabelRecord, Task, Trajectory
+from prill.types import LabelRecord, Trajectory
 
 _PATTERNS = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz")
 _KIND, _OPERATION = "openinference.span.kind", "gen_ai.operation.name"
@@ -80,17 +77,6 @@ class _Trace:
 _Unread = tuple[str, Callable[[], _Trace]]
 
 
-def looks_like(value: object) -> bool:
-    """Returns whether the first record of a file is a span, or an envelope or list of spans."""
-    if isinstance(value, list):
-        return bool(value) and is_span(value[0])
-    if isinstance(value, dict) and isinstance(
-        records := value.get("data", value.get("spans")), list
-    ):
-        return bool(records) and is_span(records[0])
-    return is_span(value)
-
-
 def recognise(source: Source) -> bool:
     """Returns whether the first record has the ids of a trace and a span."""
     return source.has(_matches_format, *_PATTERNS)
@@ -112,9 +98,11 @@ def load(
         by: The unit of a run: a trace, or all traces of a session (`session.id`,
             `gen_ai.conversation.id`).
     """
-    return read_traces(
+    return read_runs(
         (
-            trace if isinstance(trace, BadLine) else (trace[0], partial(_trajectory, trace[1]))
+            trace
+            if isinstance(trace, BadLine)
+            else (trace[0], None, partial(_trajectory, trace[1]))
             for trace in _traces(source, by)
         ),
         images,
@@ -144,7 +132,9 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 
 
 def _matches_format(file: Source) -> bool:
-    return looks_like(file.value)
+    value = file.value
+    listed = value.get("data", value.get("spans")) if isinstance(value, dict) else value
+    return is_span(listed[0] if isinstance(listed, list) and listed else value)
 
 
 def _traces(source: str | PathLike[str], by: str) -> Iterator[_Unread | BadLine]:
@@ -205,11 +195,6 @@ def _trajectory(read: Callable[[], _Trace], images: RecordImages) -> Trajectory:
         ),
         None,
     )
-    chat = conversation(
-        join_calls(calls, tools), images, goal=goal, read=read_call, looks=LOOKS, measured=True
-    )
-    if not chat.steps and not chat.goal and not any(map(_is_agent, roots)):
-        raise InputError("this trace contains no model call and no tool run")
     models = (text for span in spans if _is_call(span) and (text := _model(span)))
     agent = next(
         (
@@ -233,18 +218,15 @@ def _trajectory(read: Callable[[], _Trace], images: RecordImages) -> Trajectory:
         ]
         if counts:
             metadata[name] = sum(counts)
-    if spans and spans[0].start and (date := iso_date(spans[0].start)):
-        metadata["date"] = date
-    return Trajectory(
-        id=trace.id,
-        task=Task(goal=chat.goal),
-        agent=f"{agent} ({model})" if agent and model else agent or model,
-        steps=chat.steps,
-        final=chat.final,
-        answer=chat.answer if chat.answer is not None else answer,
-        metadata=with_claim(metadata, chat.claimed),
-        error=next((span.error for span in roots if span.error), None),
-    )
+    metadata["date"] = iso_date(spans[0].start) if spans and spans[0].start else None
+    error = next((span.error for span in roots if span.error), None)
+    run = to_trajectory(
+        trace.id, calls, tools, images, goal=goal, answer=answer, agent=agent, model=model,
+        metadata=metadata, error=error,
+    )  # fmt: skip
+    if not run.steps and not run.task.goal and not any(map(_is_agent, roots)):
+        raise InputError("this trace contains no model call and no tool run")
+    return run
 
 
 def _without_evaluators(spans: Iterable[Span]) -> Iterator[Span]:
@@ -364,9 +346,7 @@ def _messages(values: object, read: _Read | None = None) -> Iterator[ChatMessage
 
 
 def _plain_messages(message: Mapping[str, object]) -> Iterator[dict[str, object]]:
-    """Converts a message of either convention to chat completions; tool results are separate
-    messages.
-    """
+    """Converts a message of either convention to chat completions; tool results are separate."""
     role = str(message.get("role") or "user").lower()
     role = _ROLES.get(role, role)
     parts, content = message.get("contents", message.get("parts")), message.get("content")
@@ -402,9 +382,7 @@ def _plain_messages(message: Mapping[str, object]) -> Iterator[dict[str, object]
 
 
 def _block(part: Mapping[str, object]) -> dict[str, object] | None:
-    """Returns a content block: a text, an image with its data, or a text for an image stored
-    elsewhere.
-    """
+    """Returns a content block: a text, an image with data, or a text for one stored elsewhere."""
     kind, text = part.get("type"), part.get("content", part.get("text"))
     if kind == "blob" or (kind == "image" and isinstance(text, str)):
         if part.get("modality", "image") != "image" or not isinstance(text, str):
@@ -467,9 +445,7 @@ def _text(value: object) -> str | None:
 
 
 def _inner(note: dict[str, object]) -> dict[str, object]:
-    """Returns the fields one level deeper in a flattened record:
-    `trace.annotations.0.annotation.name`.
-    """
+    """Returns the fields a level deeper in a flat record: `trace.annotations.0.annotation.name`."""
     evaluation = note.get("annotation", note.get("evaluation"))
     return evaluation if isinstance(evaluation, dict) else {}
 

@@ -256,9 +256,7 @@ def _trajectory(root: Path, folder: Path) -> Trajectory:
 
 
 def _rows(path: Path) -> tuple[list[_Turn], list[str]]:
-    """Returns the actions, and the errors that OSWorld recorded between them (a time limit, a
-    broken machine).
-    """
+    """Returns the actions, and recorded errors between them (a time limit, a broken machine)."""
     rows, errors = [], []
     for line in read_lines(path):
         try:
@@ -333,9 +331,7 @@ def _action(entry: str | dict[str, object] | None, size: tuple[float, float]) ->
 
 
 def _claim(entry: str | dict[str, object] | None) -> bool | None:
-    """Returns the agent's claim in the last action: DONE, FAIL (infeasible), or a flag in its
-    arguments.
-    """
+    """Returns the agent's claim in the last action: DONE, FAIL (infeasible) or a flag in a call."""
     if isinstance(entry, dict):
         word, arguments = entry.get("action_type"), entry.get("parameters", entry)
         if (

@@ -150,13 +150,6 @@ class _Line(msgspec.Struct, rename={"class_": "class"}):
     class_: str | None = None
 
 
-def looks_like(names: tuple[str, ...]) -> bool:
-    """Returns whether an archive's entries are those of a trace: its events and its network log."""
-    return any(name.endswith(_SUFFIX) for name in names) and any(
-        name.endswith(".network") for name in names
-    )
-
-
 def recognise(source: Source) -> bool:
     """Returns whether the entries of an archive are those of a trace."""
     return source.has(_matches_format, *_PATTERNS)
@@ -167,9 +160,6 @@ def load(
 ) -> Iterator[Trajectory | BadLine]:
     """Yields the trace of an archive, or of every one below a folder; the id is its path without
     `.zip`.
-
-    Images are written to the folder `images`; without one, to a temporary folder whose images are
-    removed when the next run is requested.
     """
     with image_store(images) as store:
         for path, name in find_files(source, _matches_format, *_PATTERNS):
@@ -179,7 +169,10 @@ def load(
 
 
 def _matches_format(file: Source) -> bool:
-    return looks_like(file.zip_names)
+    names = file.zip_names
+    return any(name.endswith(_SUFFIX) for name in names) and any(
+        name.endswith(".network") for name in names
+    )
 
 
 def _read(path: Path, name: str, images: ImageFolder) -> Trajectory:
@@ -249,9 +242,7 @@ def _trajectory(name: str, trace: _Trace, archive: Archive, images: ImageFolder)
     copies: dict[str, str | None] = {}
 
     def picture(frame: _Event | None) -> str | None:
-        """Returns a frame's file; None for a missing or broken one, since traces are often
-        truncated.
-        """
+        """Returns a frame's file; None for a missing or broken one: traces are often truncated."""
         if frame is None:
             return None
         entry = frame.file or f"resources/{frame.sha1}"

@@ -19,6 +19,7 @@ from os import PathLike
 from pathlib import Path
 
 from prill.actions.tool_calls import tool_action
+from prill.datasets.reading.chat import end_once
 from prill.datasets.reading.records import date_in, decode_json, read_at_most, read_record
 from prill.datasets.reading.sources import Source
 from prill.errors import InputError, UsageError
@@ -190,10 +191,6 @@ def _trajectory(root: Path, task: Path) -> Trajectory:
         last = folder.files["screenshot_action"][-1] if screenshots else last
     finals = [path for folder in folders for path in folder.files.get("screenshot_final", ())]
     last = finals[-1] if finals else last
-    steps[:-1] = [
-        replace(step, action=replace(step.action, kind="message")) if step.action.is_final else step
-        for step in steps[:-1]
-    ]
     first = next(
         (path for folder in folders for paths in folder.files.values() for path in paths), None
     )
@@ -202,7 +199,7 @@ def _trajectory(root: Path, task: Path) -> Trajectory:
         id=_id(root, task),
         task=Task(id=task.name, goal=goal, platform="web"),
         agent="skyvern",
-        steps=tuple(steps),
+        steps=end_once(steps),
         final=Observation(str(last.resolve())) if last else None,
         answer=steps[-1].action.value if steps and steps[-1].action.is_final else None,
         metadata={"date": date} if date else {},

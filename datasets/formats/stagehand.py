@@ -21,7 +21,8 @@ from pathlib import Path
 import msgspec
 
 from prill.actions.tool_calls import detect_kind, fraction, tool_action
-from prill.datasets.reading.images import RecordImages, image_size_or_none, image_store
+from prill.datasets.reading.chat import TokenUsage, count_tokens, end_once
+from prill.datasets.reading.images import RecordImages, image_size_or_none, read_runs
 from prill.datasets.reading.records import as_record, date_in, decode_json, read_file, read_record
 from prill.datasets.reading.sources import Document, Source, read_documents
 from prill.io.store import BadLine
@@ -101,12 +102,6 @@ class _Step:
 
 
 @dataclass(frozen=True)
-class _Usage:
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-
-
-@dataclass(frozen=True)
 class _Run:
     task: _Task
     steps: tuple[_Step, ...]
@@ -114,26 +109,13 @@ class _Run:
     finalAnswer: str | None = None  # noqa: N815
     finalObservation: _Probe | None = None  # noqa: N815
     terminationReason: str | None = None  # noqa: N815
-    usage: _Usage = _Usage()
+    usage: TokenUsage | None = None
 
 
 @dataclass(frozen=True)
 class _Score:
     outcomeSuccess: bool  # noqa: N815
     processScore: float | None = None  # noqa: N815
-
-
-def looks_like(value: object) -> bool:
-    """Returns whether a document is a trajectory: a task with an instruction, steps, and a
-    status.
-    """
-    if not isinstance(value, dict) or not {"task", "steps", "status"} <= value.keys():
-        return False
-    return (
-        isinstance(value["task"], dict)
-        and "instruction" in value["task"]
-        and isinstance(value["steps"], list)
-    )
 
 
 def recognise(source: Source) -> bool:
@@ -148,17 +130,17 @@ def load(
 
     Ids are the paths of the runs' folders.
 
-    Positions are pixels of the last image. Embedded images are written to the folder `images`;
-    without one, to a temporary folder whose images are removed when the next run is requested.
+    Positions are pixels of the last image.
     """
-    with image_store(images) as store:
-        for document in read_documents(source, _matches_format, *_PATTERNS):
-            if isinstance(document, BadLine):
-                yield document
-                continue
-            unpacked = RecordImages(store, document.path.parent)
-            yield read_record(document.place, partial(_trajectory, document, unpacked))
-            unpacked.next_record()
+    return read_runs(
+        (
+            document
+            if isinstance(document, BadLine)
+            else (document.place, document.path.parent, partial(_trajectory, document))
+            for document in read_documents(source, _matches_format, *_PATTERNS)
+        ),
+        images,
+    )
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
@@ -204,7 +186,11 @@ def load_rubrics(source: str | PathLike[str]) -> Iterator[tuple[str, list[dict[s
 
 
 def _matches_format(file: Source) -> bool:
-    return looks_like(file.value)
+    value = file.value
+    if not isinstance(value, dict) or not {"task", "steps", "status"} <= value.keys():
+        return False
+    task, steps = value["task"], value["steps"]
+    return isinstance(task, dict) and "instruction" in task and isinstance(steps, list)
 
 
 def _run(document: Document) -> _Run:
@@ -212,9 +198,7 @@ def _run(document: Document) -> _Run:
 
 
 def _id(document: Document) -> str:
-    """Returns the path of a run's folder; the file's path if it has another name or is the source
-    itself.
-    """
+    """Returns a run's folder; the file's path if it has another name or is the source itself."""
     folder, _, name = document.name.rpartition("/")
     return document.name if name != "trajectory" else folder or document.path.resolve().parent.name
 
@@ -240,11 +224,8 @@ def _trajectory(document: Document, images: RecordImages) -> Trajectory:
     seen = Observation(url=run.task.initUrl or None)
     size: tuple[float, float] | None = None
     steps: list[Step] = []
-    for i, one in enumerate(run.steps):
-        action = _action(one, size)
-        if action.is_final and i < len(run.steps) - 1:
-            action = replace(action, kind="message")
-        steps.append(Step(seen, action, one.reasoning or None))
+    for one in run.steps:
+        steps.append(Step(seen, _action(one, size), one.reasoning or None))
         seen = _seen(one, seen.url, images)
         size = (image_size_or_none(seen.screenshot) if seen.screenshot else None) or size
     if (probe := run.finalObservation) is not None:
@@ -252,11 +233,7 @@ def _trajectory(document: Document, images: RecordImages) -> Trajectory:
         seen = Observation(
             picture or seen.screenshot, text=probe.ariaTree or seen.text, url=probe.url or seen.url
         )
-    metadata: dict[str, object] = {"status": run.status} if run.status else {}
-    if run.usage.input_tokens is not None:
-        metadata["prompt_tokens"] = run.usage.input_tokens
-    if run.usage.output_tokens is not None:
-        metadata["completion_tokens"] = run.usage.output_tokens
+    metadata = {**({"status": run.status} if run.status else {}), **count_tokens([run.usage])}
     if run.steps and (date := date_in(run.steps[0].startedAt or "")):
         metadata["date"] = date
     return Trajectory(
@@ -265,7 +242,7 @@ def _trajectory(document: Document, images: RecordImages) -> Trajectory:
             id=run.task.id, goal=run.task.instruction, platform="web", start_url=run.task.initUrl
         ),
         agent="stagehand",
-        steps=tuple(steps),
+        steps=end_once(steps),
         final=seen if run.steps and (seen.screenshot or seen.text) else None,
         answer=run.finalAnswer or None,
         metadata=metadata,

@@ -93,9 +93,7 @@ def is_message(value: object) -> bool:
 
 
 def read_call(name: str, arguments: Mapping[str, object] | str, size: Screen = None) -> Action:
-    """Returns the action of a call in `messages`; a `target` of the browser tools is a position or
-    element.
-    """
+    """Returns the action of a call in `messages`; a `target` is a position or an element."""
     values = parsed(arguments)
     action = tool_action(name, arguments, size)
     if values is None or not isinstance(target := values.get("target"), dict):

@@ -66,11 +66,8 @@ class Archive:
         self._record = _MAX_RECORD
 
     def read(self, name: str) -> bytes:
-        """Returns an entry, unpacked.
-
-        Raises:
-            InputError: There is no such entry, it is damaged, or it exceeds the limits.
-            MissingExtraError: It is compressed by zstd, and the package for that is not installed.
+        """Returns an entry, unpacked. Raises InputError if there is none, it is damaged, or it
+        exceeds the limits, and MissingExtraError for zstd without its package.
         """
         entry = self._entries.get(name)
         if entry is None:

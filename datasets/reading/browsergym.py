@@ -76,12 +76,8 @@ def _literal(node: ast.expr | None) -> str | None:
     if isinstance(node, ast.Constant):
         return valid_unicode(str(node.value))
     if isinstance(node, ast.List | ast.Tuple):
-        return _join(node.elts)
+        return ", ".join(text for text in map(_literal, node.elts) if text is not None)
     return ast.unparse(node)
-
-
-def _join(nodes: Sequence[ast.expr]) -> str:
-    return ", ".join(text for text in map(_literal, nodes) if text is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +150,5 @@ def oracle_label(id: str, summary: Summary) -> LabelRecord | None:
 
 
 def plain_task_id(name: str) -> str:
-    """Returns a task's id without `.improved` and `.resized`, which mark variants of the same
-    task.
-    """
+    """Returns a task's id without `.improved` and `.resized`, which mark variants of it."""
     return _VARIANT.sub("", name)

@@ -107,6 +107,44 @@ class _Done:
     claimed: bool | None = None
 
 
+@dataclass(frozen=True)
+class TokenUsage:
+    """The tokens of a call, by the names of any API."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+def count_tokens(usages: Iterable[TokenUsage | None]) -> dict[str, object]:
+    """Returns the sums of the known counts, for a run's metadata."""
+    known = [usage for usage in usages if usage is not None]
+    sides = {
+        "prompt_tokens": [(one.input_tokens, one.prompt_tokens) for one in known],
+        "completion_tokens": [(one.output_tokens, one.completion_tokens) for one in known],
+    }
+    counts = {
+        name: [second if first is None else first for first, second in pairs]
+        for name, pairs in sides.items()
+    }
+    return {
+        name: sum(number or 0 for number in numbers)
+        for name, numbers in counts.items()
+        if any(number is not None for number in numbers)
+    }
+
+
+def end_once(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Returns the steps; a final action that others follow becomes a message."""
+    return tuple(
+        replace(step, action=replace(step.action, kind="message"))
+        if step.action.is_final and i < len(steps) - 1
+        else step
+        for i, step in enumerate(steps)
+    )
+
+
 Screen = tuple[float, float] | None
 ReadCall = Callable[[str, Mapping[str, object] | str, Screen], Action]
 LOOKS = frozenset({"screenshot", "zoom"})  # kinds of calls that change nothing

@@ -19,13 +19,11 @@ _MAX_TOTAL = 2**36
 
 
 class RecordGroups(Generic[Record]):
-    """Records by the run that they belong to, in any order, kept in a temporary database on disk.
+    """Records by the run that they belong to, in any order, kept as JSON in a temporary database on
+    disk.
 
     Memory holds the records of one run at a time. The database is in the folder that SQLite uses
     for temporary files (`SQLITE_TMPDIR`, `TMPDIR`) and is deleted when it is closed.
-
-    Args:
-        type: The type of the records; they are stored as JSON.
     """
 
     def __init__(self, type: type[Record]) -> None:
@@ -42,11 +40,8 @@ class RecordGroups(Generic[Record]):
         self._database.close()
 
     def add(self, run: str, record: Record) -> None:
-        """Adds a record to a run.
-
-        Raises:
-            UsageError: All records together exceed 64 GiB, or the disk is full. No run can be
-                trusted to be whole then.
+        """Adds a record to a run. Raises UsageError if all records together exceed 64 GiB, or the
+        disk is full: no run can be trusted to be whole then.
         """
         data = msgspec.json.encode(record)
         self._size += len(data)
@@ -76,9 +71,7 @@ class RecordGroups(Generic[Record]):
 
     def read(self, *runs: str) -> list[Record]:
         """Returns the records of runs, run by run, each in the order in which they were added.
-
-        Raises:
-            InputError: They exceed 1 GiB.
+        Raises InputError if they exceed 1 GiB.
         """
         found: list[Record] = []
         size = 0

@@ -7,16 +7,19 @@ import binascii
 import hashlib
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from prill.datasets.reading.records import image_in
+from prill.datasets.reading.records import image_in, read_record
 from prill.errors import InputError
 from prill.io.atomic import part_path
 from prill.io.images import image_size
+from prill.io.store import BadLine
+from prill.types import Trajectory
 
 # The largest image that is unpacked: a 4K screen as PNG takes less than 25 MiB even when it does
 # not compress.
@@ -86,9 +89,7 @@ def image_store(folder: str | PathLike[str] | None) -> Iterator[ImageStore]:
 
 
 def image_suffix(data: bytes) -> str | None:
-    """Returns the file suffix for the first bytes; None if they do not begin an image of a known
-    type.
-    """
+    """Returns the file suffix for an image's first bytes; None if they are of no known type."""
     return next((suffix for signature, suffix in _SIGNATURES if data.startswith(signature)), None)
 
 
@@ -99,9 +100,7 @@ class RecordImages:
     """
 
     def __init__(self, store: ImageStore, base: Path | None = None) -> None:
-        """`base` is the folder that paths in the records are relative to; None if they may not name
-        files.
-        """
+        """`base` is what paths in the records are relative to; None if they may not name files."""
         self._store = store
         self._base = base
         self._folder = store.new()
@@ -141,6 +140,28 @@ class RecordImages:
         except (binascii.Error, ValueError) as error:
             raise InputError(f"image {_brief(url)} is damaged: {error}") from None
         return self._folder.add(data)
+
+
+# A run's position, the folder that its image paths are relative to (None: it may not name files),
+# and the function that makes its trajectory.
+Run = tuple[str, Path | None, Callable[[RecordImages], Trajectory]]
+
+
+def read_runs(
+    runs: Iterable[Run | BadLine], images: str | PathLike[str] | None
+) -> Iterator[Trajectory | BadLine]:
+    """Yields the trajectories of runs; a broken run, or an error in a file, is a BadLine. Without a
+    folder for images, they are in a temporary one and removed when the next run is requested.
+    """
+    with image_store(images) as store:
+        for run in runs:
+            if isinstance(run, BadLine):
+                yield run
+                continue
+            place, base, make = run
+            unpacked = RecordImages(store, base)
+            yield read_record(place, partial(make, unpacked))
+            unpacked.next_record()
 
 
 def image_size_or_none(path: str) -> tuple[float, float] | None:

@@ -9,10 +9,14 @@ conversations; the one with the most actions is the agent's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from prill.datasets.reading.chat import ChatMessage, ToolCall
+from prill.actions.ending import with_claim
+from prill.datasets.reading.anthropic import read_call
+from prill.datasets.reading.chat import LOOKS, ChatMessage, ToolCall, conversation
+from prill.datasets.reading.images import RecordImages
+from prill.types import Task, Trajectory
 
 _SYSTEM = ("system", "developer")
 
@@ -51,13 +55,45 @@ class _Conversation:
         return sum(len(message.tool_calls or ()) for message in self.messages)
 
 
-def join_calls(calls: Iterable[ModelCall], tools: Sequence[ToolRun] = ()) -> list[ChatMessage]:
-    """Merges calls into the agent's conversation.
+def to_trajectory(
+    id: str,
+    calls: Iterable[ModelCall],
+    tools: Sequence[ToolRun],
+    images: RecordImages,
+    *,
+    goal: str = "",
+    answer: str | None = None,
+    agent: str | None,
+    model: str | None,
+    metadata: Mapping[str, object],
+    error: str | None,
+) -> Trajectory:
+    """Returns the run of a trace; `goal` and `answer` are used where no message has one.
 
-    Args:
-        calls: The model calls, by start time; those without messages are skipped.
-        tools: The tool runs, by start time. Their results replace results missing from the calls.
-            Without any model call, they are the conversation.
+    Metadata of None is left out. Raises InputError if a message or an image is broken.
+    """
+    chat = conversation(
+        join_calls(calls, tools), images, goal=goal, read=read_call, looks=LOOKS, measured=True
+    )
+    known = {key: value for key, value in metadata.items() if value is not None}
+    return Trajectory(
+        id=id,
+        task=Task(goal=chat.goal),
+        agent=f"{agent} ({model})" if agent and model else agent or model,
+        steps=chat.steps,
+        final=chat.final,
+        answer=answer if chat.answer is None else chat.answer,
+        metadata=with_claim(known, chat.claimed),
+        error=error,
+    )
+
+
+def join_calls(calls: Iterable[ModelCall], tools: Sequence[ToolRun] = ()) -> list[ChatMessage]:
+    """Merges calls, by start time, into the agent's conversation; those without messages are
+    skipped.
+
+    Results of the tool runs, by start time, replace results missing from the calls. Without any
+    model call, the tool runs are the conversation.
     """
     conversations: list[_Conversation] = []
     # readers return repeated messages as the same object
@@ -89,9 +125,7 @@ def join_calls(calls: Iterable[ModelCall], tools: Sequence[ToolRun] = ()) -> lis
 def _continued(
     conversations: list[_Conversation], call: ModelCall, keys: list[object]
 ) -> tuple[_Conversation, int] | None:
-    """Returns the conversation that a call continues, and how many of its messages are known
-    there.
-    """
+    """Returns the conversation that a call continues, and how many messages it has of it."""
     if not call.inputs:  # the tracer does not record them
         return (conversations[-1], 0) if conversations else None
     for one in reversed(conversations):

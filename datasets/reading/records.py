@@ -73,9 +73,7 @@ def decoded_lines(
 
 
 def decode_json(data: bytes, type: type[Row]) -> Row:
-    """Decodes JSON into a record. Raises InputError, with the field's path, if it does not
-    match.
-    """
+    """Decodes JSON into a record. Raises InputError, with the field's path, for another form."""
     try:
         return msgspec.json.decode(data, type=type)
     except UNREADABLE as error:
@@ -182,9 +180,7 @@ def find_rows(folder: str | PathLike[str], stem: str) -> Path:
 
 
 def _is_circular(path: Path) -> bool:
-    """Returns whether links are circular; from Python 3.13 on, `resolve` does not raise for
-    those.
-    """
+    """Returns whether links are circular, for which `resolve` does not raise from 3.13 on."""
     try:
         path.stat()
     except OSError as error:

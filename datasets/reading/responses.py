@@ -19,8 +19,10 @@ from prill.datasets.reading.chat import (
     LOOKS,
     ChatMessage,
     ContentPart,
+    TokenUsage,
     ToolCall,
     conversation,
+    count_tokens,
 )
 from prill.datasets.reading.images import RecordImages
 from prill.datasets.reading.records import iso_date
@@ -38,9 +40,7 @@ _DESKTOPS = frozenset({"mac", "windows", "ubuntu", "linux"})  # the preview's `e
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of a message, a summary, or a result; an image is `image_url`, or the id of an
-    uploaded file.
-    """
+    """A part of a message, summary or result; an image is `image_url`, or an uploaded file's id."""
 
     type: str = "text"
     text: str | None = None
@@ -61,25 +61,19 @@ class _Part:
 _Content = str | tuple[_Part, ...] | _Part | None
 
 
-def messages(items: object, *, agent: bool = False) -> Iterator[ChatMessage]:
-    """Converts items to messages.
-
-    Args:
-        items: A text, or a list of items.
-        agent: Whether a message without a role, or a text, is the agent's; else it is a user's.
-
-    Raises:
-        InputError: An item does not have the API's form.
+def messages(items: object) -> Iterator[ChatMessage]:
+    """Converts a text of the user, or a list of items, to messages. A message without a role is the
+    user's. Raises InputError for an item that does not have the API's form.
     """
     if isinstance(items, str):
-        yield ChatMessage("assistant" if agent else "user", items)
+        yield ChatMessage("user", items)
         return
     if not isinstance(items, list):
         raise InputError(f"expected a list of items, got {type(items).__name__}")
-    yield from _joined(_records(items), agent)
+    yield from _joined(_records(items))
 
 
-def _joined(items: Iterable[_Item], agent: bool) -> Iterator[ChatMessage]:
+def _joined(items: Iterable[_Item]) -> Iterator[ChatMessage]:
     thoughts: list[str] = []
     pending: ChatMessage | None = None  # the agent's text, until it is known whether a call follows
     for item in items:
@@ -94,10 +88,8 @@ def _joined(items: Iterable[_Item], agent: bool) -> Iterator[ChatMessage]:
             ]
             continue
         if type_ == "message":
-            role = item.get("role")
             message = ChatMessage(
-                str(role or ("assistant" if agent else "user")),
-                _parts(_content(item.get("content"))),
+                str(item.get("role") or "user"), _parts(_content(item.get("content")))
             )
             if pending is not None:
                 yield pending
@@ -215,12 +207,6 @@ def _list(value: object) -> list[object]:
 
 
 @dataclass(frozen=True)
-class _Usage:
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-
-
-@dataclass(frozen=True)
 class _ResponseError:
     message: str | None = None
     code: str | None = None
@@ -236,7 +222,7 @@ class Response:
     previous_response_id: str | None = None
     model: str | None = None
     tools: list[object] | None = None
-    usage: _Usage | None = None
+    usage: TokenUsage | None = None
     error: _ResponseError | None = None
     created_at: float | None = None
 
@@ -292,11 +278,7 @@ def parse_response(value: object) -> Response:
 
 
 def to_trajectory(id: str, responses: tuple[Response, ...], images: RecordImages) -> Trajectory:
-    """Converts consecutive responses to a trajectory.
-
-    Raises:
-        InputError: An item or an image is broken.
-    """
+    """Makes a trajectory of consecutive responses. Raises InputError for a broken item or image."""
     items = [
         part
         for response in responses
@@ -309,14 +291,7 @@ def to_trajectory(id: str, responses: tuple[Response, ...], images: RecordImages
         messages(flat), images, size, goal="", read=response_call, looks=LOOKS, measured=True
     )
     last = responses[-1]
-    usages = [response.usage for response in responses if response.usage]
-    metadata: dict[str, object] = {}
-    for name, counts in (
-        ("prompt_tokens", [usage.input_tokens for usage in usages]),
-        ("completion_tokens", [usage.output_tokens for usage in usages]),
-    ):
-        if any(count is not None for count in counts):
-            metadata[name] = sum(count or 0 for count in counts)
+    metadata = count_tokens(response.usage for response in responses)
     if date := iso_date(responses[0].created_at):
         metadata["date"] = date
     if last.id:

@@ -46,9 +46,7 @@ class StandIn:
         return StandIn()
 
     def __setstate__(self, state: object) -> None:
-        """Stores attributes, given as a dictionary or as a pair of `__dict__` and `__slots__`
-        values.
-        """
+        """Stores attributes: a dictionary, or a pair of `__dict__` and `__slots__` values."""
         for part in state if isinstance(state, tuple) else (state,):
             if isinstance(part, dict):
                 self.fields.update(

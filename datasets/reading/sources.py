@@ -79,16 +79,12 @@ class Source:
 
     @cached_property
     def head(self) -> bytes:
-        """Returns the first 64 KiB of a file, unpacked if it is gzip; empty if it cannot be
-        read.
-        """
+        """Returns a file's first 64 KiB, unpacked if it is gzip; empty if it cannot be read."""
         return self._read(_HEAD)
 
     @property
     def value(self) -> object:
-        """Returns a file's JSON document, or the first record of JSON lines; None for anything
-        else.
-        """
+        """Returns a file's JSON document, or the first record of JSON lines; None for others."""
         if self._is_kept:
             return self._value
         value, size = self._parsed()
@@ -231,10 +227,8 @@ class Document:
             yield place, value
 
     def read_all(self) -> list[tuple[str, object | BadLine]]:
-        """Returns all records, for a file that is one run.
-
-        Raises:
-            InputError: The lines have more than 1 GiB.
+        """Returns all records, for a file that is one run. Raises InputError if they have more than
+        1 GiB.
         """
         if not self.is_lines:
             return [(self.place, self.value)]
@@ -269,12 +263,8 @@ def read_documents(
 def find_files(
     source: str | os.PathLike[str], is_ours: Callable[[Source], bool], *patterns: str
 ) -> Iterator[tuple[Path, str]]:
-    """Yields a file, or the files below a folder of one format.
-
-    Each comes with its path below the source without the suffix.
-
-    Raises:
-        UsageError: There is no such file, or none of the format.
+    """Yields a file, or the files below a folder of one format, each with its path below the source
+    without the suffix. Raises UsageError if there is no such file, or none of the format.
     """
     root = Path(source)
     if not root.exists():
@@ -298,10 +288,8 @@ def find_files(
 
 
 def read_document(path: Path, name: str) -> Document:
-    """Reads the JSON document of a file, or finds that the file holds JSON lines.
-
-    Raises:
-        InputError: Nothing in it is JSON, or it is a document of more than 1 GiB.
+    """Reads the JSON document of a file, or finds that the file holds JSON lines. Raises InputError
+    if nothing in it is JSON, or it is a document of more than 1 GiB.
     """
     lines = Document(path, name, is_lines=True)
     first, second = _first_lines(path)

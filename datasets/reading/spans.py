@@ -8,19 +8,13 @@ opentelemetry-python, sdk/trace/__init__.py; Phoenix's REST interface.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
-from os import PathLike
 
 import msgspec
 
-from prill.datasets.reading.images import RecordImages, image_store
-from prill.datasets.reading.records import read_record
 from prill.errors import InputError
-from prill.io.store import BadLine
-from prill.types import Trajectory
 
 _LISTS = ("spans", "data")
 _IDS = (
@@ -48,31 +42,6 @@ class Span:
     annotations: tuple[object, ...] = field(default=())
 
 
-# The position of a trace, and the function that makes its trajectory, given a folder for its
-# images.
-Trace = tuple[str, Callable[[RecordImages], Trajectory]]
-
-
-def read_traces(
-    traces: Iterable[Trace | BadLine], images: str | PathLike[str] | None
-) -> Iterator[Trajectory | BadLine]:
-    """Yields the trajectories of traces; a broken trace is a BadLine.
-
-    Args:
-        traces: The traces, and errors in their files.
-        images: The folder for images; None: a temporary one.
-    """
-    with image_store(images) as store:
-        unpacked = RecordImages(store)
-        for trace in traces:
-            if isinstance(trace, BadLine):
-                yield trace
-                continue
-            place, make = trace
-            yield read_record(place, partial(make, unpacked))
-            unpacked.next_record()
-
-
 def is_span(value: object) -> bool:
     """Returns whether a value is a span, or an envelope of OTLP."""
     if not isinstance(value, dict):
@@ -89,10 +58,7 @@ def is_span(value: object) -> bool:
 
 def spans_in(value: object) -> Iterator[Span]:
     """Yields the spans of a document: an envelope, a span, a list of them, or an object with such a
-    list.
-
-    Raises:
-        InputError: It is none of these, or a span is broken.
+    list. Raises InputError if it is none of these, or a span is broken.
     """
     if isinstance(value, list):
         for one in value:

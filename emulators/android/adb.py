@@ -105,9 +105,7 @@ class AdbServer:
             _started.add(self.port)
 
     async def detach(self) -> None:
-        """Stops the server if this process started it and this was its last user; safe to call
-        twice.
-        """
+        """Stops the server if this process started it and was its last user; safe to call twice."""
         if not self._attached:
             return
         self._attached = False
@@ -338,9 +336,7 @@ class AdbPhone:
         )
 
     async def type(self, text: str) -> None:
-        """Types ASCII by `input text`, other text by the ADB keyboard, which is active only
-        meanwhile.
-        """
+        """Types ASCII by `input text`, other text by the ADB keyboard, active only meanwhile."""
         if not text.isascii():
             return await self._type_by_keyboard(text)
         sent = False
@@ -448,9 +444,7 @@ def _in_use(dump: str) -> bool:
 
 
 def _parts(text: str) -> list[str]:
-    """Splits text for `input text`, which reads %s as a blank and has no escape: a % before an s
-    ends a piece.
-    """
+    """Splits text for `input text`, which reads %s as a blank: a % before an s ends a piece."""
     pieces = [""]
     for index, character in enumerate(text):
         if len(pieces[-1]) >= _CHUNK or (character == "s" and index and text[index - 1] == "%"):

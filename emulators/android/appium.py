@@ -164,7 +164,6 @@ class AppiumPhone:
         adb_port: The port of the adb server of the phone. None: adb's own default.
         timeout: The time limit of a command, in seconds.
         open_timeout: The time limit for starting a session, in seconds.
-        capabilities: Added to those of `capabilities_for`. None: none.
 
     Raises:
         UsageError: The address is not a server's URL.
@@ -177,7 +176,6 @@ class AppiumPhone:
         adb_port: int | None = None,
         timeout: float = 15.0,
         open_timeout: float = 90.0,
-        capabilities: dict[str, str | int | bool] | None = None,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -189,7 +187,6 @@ class AppiumPhone:
         self._adb = AdbServer(adb_port, timeout=timeout)
         self._timeout = timeout
         self._open_timeout = open_timeout
-        self._more = capabilities or {}
         self._session: AppiumSession | None = None
 
     def capabilities_for(self, device: str | None) -> dict[str, Any]:
@@ -229,7 +226,6 @@ class AppiumPhone:
             "appium:ignoreHiddenApiPolicyError": True,
             "appium:settings[waitForIdleTimeout]": 0,
             **named,
-            **self._more,
         }
 
     async def open(self, device: str | None) -> str | None:

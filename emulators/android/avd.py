@@ -73,9 +73,7 @@ def find_avd(name: str, home: Path) -> Path:
 
 
 async def copy_avd(name: str, home: Path, target_home: Path) -> None:
-    """Copies the AVD into a new AVD folder `target_home`, without snapshots, which hold the old
-    paths.
-    """
+    """Copies the AVD into a new AVD folder, without snapshots, which hold the old paths."""
     source, target = find_avd(name, home), target_home / f"{name}.avd"
     # One file at a time, so that a cancelled episode stops between files.
     for folder, folders, files in os.walk(source):
@@ -96,9 +94,7 @@ async def copy_avd(name: str, home: Path, target_home: Path) -> None:
 
 
 def clear_up() -> None:
-    """Deletes the copies of runs that were killed, and ends the emulators that still run on them
-    (on Linux).
-    """
+    """Deletes the copies of killed runs, and ends the emulators still on them (on Linux)."""
     for folder in abandoned(PREFIX):
         with taken_over(folder) as dead:
             if dead:
@@ -194,7 +190,7 @@ class Avd:
         ):
             # A device that cannot load its snapshot is replaced.
             with contextlib.suppress(EnvironmentFailedError):
-                await self.load(self._snapshot)
+                await self._console("avd", "snapshot", "load", self._snapshot)
                 await self.wait_for_boot()
                 return self.serial
         await self.close()
@@ -206,7 +202,7 @@ class Avd:
             self._start(program, home)
             await self.wait_for_boot()
             if self._snapshot is not None:
-                await self.save(self._snapshot)
+                await self._console("avd", "snapshot", "save", self._snapshot)
         except (EnvironmentFailedError, UsageError):
             await self.close()
             raise
@@ -246,22 +242,6 @@ class Avd:
                     f"{self.name} did not boot within {self._boot_timeout:g} s: {state}"
                 )
             await asyncio.sleep(self._poll)
-
-    async def save(self, snapshot: str) -> None:
-        """Saves the current state as a snapshot.
-
-        Args:
-            snapshot: The snapshot's name.
-        """
-        await self._console("avd", "snapshot", "save", snapshot)
-
-    async def load(self, snapshot: str) -> None:
-        """Loads a snapshot.
-
-        Args:
-            snapshot: The snapshot's name.
-        """
-        await self._console("avd", "snapshot", "load", snapshot)
 
     def check(self) -> None:
         """Checks that the emulator runs.

@@ -151,9 +151,7 @@ class Android:
             return await self._observe()
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """Acts, and returns the screen once it is stable. Actions on missing elements change
-        nothing.
-        """
+        """Acts, and returns the stable screen. Actions on missing elements change nothing."""
         if not self._healthy:
             raise UsageError("no episode is open; call reset first")
         async with self._episode():
@@ -216,9 +214,7 @@ class Android:
         self._phone_size = await self._phone.size()
 
     async def _try(self, do: Callable[[], Awaitable[T]], *, repeat: bool) -> T:
-        """Runs an operation; if the session is lost and `repeat` allows it, runs it once more on a
-        new session.
-        """
+        """Runs an operation, once more on a new session if that is lost and `repeat` allows it."""
         try:
             return await do()
         except PhoneLostError as lost:

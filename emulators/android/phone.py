@@ -107,9 +107,7 @@ class Phone(Protocol):
         ...
 
     async def tree(self) -> str | None:
-        """Returns the UI tree as UiAutomator's XML; None while it is unavailable, for example
-        during an animation.
-        """
+        """Returns the UI tree as UiAutomator's XML; None while it is unavailable."""
         ...
 
     async def tap(self, x: int, y: int) -> None:

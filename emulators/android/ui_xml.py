@@ -95,14 +95,10 @@ def _name(node: ElementTree.Element) -> str:
     """Returns a node's accessible name. A field's name is its hint; its text is a state."""
     texts = (
         node.get("content-desc"),
-        node.get("hint") if _editable(node) else None,
+        node.get("hint") if _role(node) == "textbox" else None,
         node.get("text"),
     )
     return next((text for text in texts if text), "")
-
-
-def _editable(node: ElementTree.Element) -> bool:
-    return _role(node) == "textbox"
 
 
 def _states(node: ElementTree.Element) -> Iterator[tuple[str, str]]:

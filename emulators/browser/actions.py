@@ -216,9 +216,7 @@ async def _spot(page: Page, target: BrowserElement | Point | None) -> Point | No
 
 
 async def spot_in_window(page: Page, element: BrowserElement) -> Point | None:
-    """Returns the click point of the element in the current window, in CSS pixels; None if it is
-    not visible there.
-    """
+    """Returns the element's click point in the window, in CSS pixels; None if not visible."""
     corner = (0.0, 0.0)
     if element.owner is not None:
         frame = await _ask(element.owner, "DOM.getBoxModel")

@@ -78,9 +78,7 @@ def _is_main(request: Request) -> bool:
 
 
 async def arrived(traffic: Traffic, limit: float) -> bool:
-    """Waits for a requested document, until the monotonic clock reaches `limit`. Returns False if
-    it did not arrive.
-    """
+    """Waits for a requested document until the monotonic `limit`. Returns whether it arrived."""
     while traffic.navigating and time.monotonic() < limit:
         await asyncio.sleep(_GLANCE)
     return not traffic.navigating
@@ -109,9 +107,7 @@ async def until_settled(page: Page, traffic: Traffic, arrival: float) -> bool:
 
 
 async def _still(page: Page, traffic: Traffic, seconds: float) -> bool | None:
-    """Whether the page became stable within `seconds` seconds without navigating; None if the page
-    does not answer.
-    """
+    """Whether the page became stable within `seconds`, without navigating; None: no answer."""
     from playwright.async_api import Error
 
     look = asyncio.ensure_future(page.evaluate(_STILL, [QUIET * 1000, seconds * 1000]))

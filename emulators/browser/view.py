@@ -159,9 +159,7 @@ def _has(tree: Sequence[Raw], number: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A frame's document: boxes by backend node id (None: no size), scroll offset, and child frames
-    by node.
-    """
+    """A frame's document: boxes by backend node id (None: no size), scroll, frames by node."""
 
     boxes: Mapping[int, Box | None]
     scroll: tuple[float, float]
@@ -308,9 +306,7 @@ class PageView:
         return await asyncio.to_thread(written, self._lines, self._number, max_tokens)
 
     async def picture(self, page: Page) -> bytes:
-        """Takes a PNG of the window. Unlike Playwright's method, it does not wait for fonts or
-        frames.
-        """
+        """Takes a PNG of the window, without waiting for fonts or frames as Playwright does."""
         from playwright.async_api import Error
 
         session = await self._reader.session(page)
@@ -326,9 +322,7 @@ class PageView:
                 await asyncio.sleep(0.05)
 
     def find(self, target: str) -> BrowserElement | None:
-        """Finds the element of a target, by its number or else by role and name; None if it does
-        not exist now.
-        """
+        """Finds a target's element by number, else by role and name; None if there is none now."""
         named = read_target(target)
         if named.number is not None:
             return self._element(self._keys.get(named.number))

@@ -22,9 +22,7 @@ _logger = logging.getLogger("prill.ios")
 
 
 class CompanionError(EnvironmentFailedError):
-    """A failed request. `sent`: it may have reached the phone; `answered`: the companion works and
-    refused it.
-    """
+    """A failed request. `sent`: it may have reached the phone; `answered`: it was refused."""
 
     def __init__(self, message: str, *, sent: bool = True, answered: bool = False) -> None:
         super().__init__(message)
@@ -145,9 +143,7 @@ class Companion:
         return await self.ask(what, request)
 
     async def act(self, what: str, request: Callable[[Any], Awaitable[object]]) -> None:
-        """Like `ask`, but repeats the request once on a new companion if it cannot have reached the
-        phone.
-        """
+        """Like `ask`, but once more on a new companion if it cannot have reached the phone."""
         try:
             if not self.alive:
                 raise CompanionError(f"{what}: idb_companion has exited", sent=False)
@@ -189,9 +185,7 @@ class Companion:
         return self._folder / "companion.log"
 
     async def _cause(self, error: Exception) -> str:
-        """Describes the cause for the user: if the companion has ended, its exit status and last
-        output.
-        """
+        """Describes the cause: of an ended companion, its exit status and last output."""
         process = self._process
         if process is not None:
             try:

@@ -174,9 +174,7 @@ class Ios:
             return await self._observe()
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """Acts, and returns the screen once it is stable. Actions on missing elements change
-        nothing.
-        """
+        """Acts, and returns the stable screen. Actions on missing elements change nothing."""
         self._session()
         async with self._episode():
             if not action.is_final:
@@ -189,17 +187,13 @@ class Ios:
         return located(action, self._elements)
 
     async def close(self) -> None:
-        """Ends the companion, deletes the copy and shuts down a simulator that was started; safe to
-        call twice.
-        """
+        """Ends the companion, deletes the copy, shuts down what was started; safe to call twice."""
         self._companion = None
         await self._phone.close()
 
     @asynccontextmanager
     async def _episode(self) -> AsyncIterator[None]:
-        """A context that closes everything after a failure. After a cancellation, the next reset or
-        close does so.
-        """
+        """A context that closes everything after a failure; after a cancellation, reset does."""
         try:
             yield
         except EnvironmentFailedError:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from prill.emulators.screenshots import Size, whole_size
+from prill.emulators.screenshots import Size, decoded_size
 from prill.emulators.widgets import Widget
 from prill.errors import EnvironmentFailedError
 
@@ -104,7 +104,7 @@ def check_size(picture: bytes, pixels: Size) -> None:
 
     Taps would miss their targets with another aspect ratio.
     """
-    size = whole_size(picture)
+    size = decoded_size(picture)
     shape, wanted = size[0] / size[1], pixels[0] / pixels[1]
     if abs(shape - wanted) > _SHAPE * wanted:
         raise EnvironmentFailedError(

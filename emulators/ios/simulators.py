@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.metadata
 import json
 import logging
 import os
@@ -15,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from prill.emulators.requirements import Tool
+from prill.emulators.requirements import Tool, find_package
 from prill.errors import EnvironmentFailedError, UsageError, install_command
 from prill.temporary import abandoned, taken_over
 
@@ -93,9 +92,7 @@ class Simulators:
         await run((*self.command, "--erase", udid), self._timeout)
 
     async def clone(self, udid: str, into: Path) -> str:
-        """Copies a simulator, which has to be off, into another device set, and returns the copy's
-        UDID.
-        """
+        """Copies a simulator, which has to be off, into another device set; returns the UDID."""
         await asyncio.to_thread(into.mkdir, parents=True, exist_ok=True)
         printed = await run(
             (*self.command, "--clone", udid, "--clone-destination-set", str(into)), self._timeout
@@ -183,10 +180,6 @@ async def kill(process: asyncio.subprocess.Process) -> None:
 async def ios_tools() -> tuple[Tool, ...]:
     """Checks what iOS needs on this machine, within 30 seconds."""
     try:
-        client = f"fb-idb {importlib.metadata.version('fb-idb')}"
-    except importlib.metadata.PackageNotFoundError:
-        client = None
-    try:
         companion = companion_path()
     except UsageError:
         companion = None
@@ -199,7 +192,7 @@ async def ios_tools() -> tuple[Tool, ...]:
     names = ", ".join(f"{simulator.name} ({simulator.os_version})" for simulator in simulators)
     simctl = await _simctl()
     return (
-        Tool("idb client", client, install_command("ios")),
+        Tool("idb client", find_package("fb-idb"), install_command("ios")),
         Tool("idb_companion", companion and f"{companion}{await _built(companion)}", GET_COMPANION),
         Tool("Xcode", await _xcode(), _GET_XCODE),
         Tool("simctl", simctl, _GET_XCODE),
@@ -307,9 +300,7 @@ async def _simctl() -> str | None:
 
 
 def _read(line: str) -> Simulator | None:
-    """Parses a simulator from a line of the companion's output; None for other lines, such as
-    warnings.
-    """
+    """Parses a simulator from a line of output; None for other lines, such as warnings."""
     try:
         fields = json.loads(line)
         if "sim" not in str(fields.get("type", "simulator")).lower():

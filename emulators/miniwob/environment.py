@@ -261,9 +261,7 @@ class MiniWoB:
         return str(await page.evaluate(START, [seed, self._hidden]))
 
     async def _clean_page(self) -> Page:
-        """Returns the environment's page, and creates it if needed. No state of an earlier episode
-        remains in it.
-        """
+        """Returns the page, created if needed, without any state of an earlier episode."""
         if self._page is not None and self._context is not None:
             await self._context.clear_cookies()
             # The pointer is moved away, since the next page would show a hover style under it.
@@ -321,9 +319,7 @@ class MiniWoB:
 
 @cache
 def _content(path: Path) -> bytes:
-    """Reads a file and inlines the images of its styles, because an image that loads on hover has
-    no size at first.
-    """
+    """Reads a file with the images of its styles inlined: on hover they would have no size."""
     data = path.read_bytes()
     return (
         _PICTURE.sub(lambda link: _inline_picture(path.parent, link), data)

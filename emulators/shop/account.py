@@ -42,23 +42,20 @@ SIGN_IN = SignIn(
 )
 
 
-def account(request: ShopRequest) -> Response:
-    """Shows the account page."""
+def _account(request: ShopRequest) -> Response:
     return _page(request, "My Account", "account", request.customer)
 
 
-def address(request: ShopRequest) -> Response:
-    """Shows the address page."""
+def _address(request: ShopRequest) -> Response:
     message = "You saved the address." if "said" in request.query else ""
     return _page(request, "Address Book", "address", request.customer, message=message)
 
 
-def edit_address(request: ShopRequest) -> Response:
-    """Shows the address form."""
+def _edit_address(request: ShopRequest) -> Response:
     return _page(request, "Edit Address", "edit_address", request.customer.address, _ADDRESS)
 
 
-def save_address(request: ShopRequest) -> Response:
+def _save_address(request: ShopRequest) -> Response:
     """Saves a new address; only its second line may be empty."""
     values = {name: request.form.get(name, "").strip() for name in _ADDRESS}
     if missing := [
@@ -69,34 +66,30 @@ def save_address(request: ShopRequest) -> Response:
     return redirect("/customer/address/?said=1")
 
 
-def wishes(request: ShopRequest) -> Response:
-    """Shows the wish list."""
+def _wishes(request: ShopRequest) -> Response:
     items = [request.store.products[sku] for sku in request.customer.wishes]
     return _page(request, "My Wish List", "wishes", items)
 
 
-def add_wish(request: ShopRequest) -> Response:
-    """Adds a product to the wish list."""
+def _add_wish(request: ShopRequest) -> Response:
     product = _product(request)
     if product.sku not in request.customer.wishes:
         request.customer.wishes.append(product.sku)
     return redirect("/wishlist/")
 
 
-def drop_wish(request: ShopRequest) -> Response:
-    """Removes a product from the wish list."""
+def _drop_wish(request: ShopRequest) -> Response:
     if (sku := _product(request).sku) in request.customer.wishes:
         request.customer.wishes.remove(sku)
     return redirect("/wishlist/")
 
 
-def cart(request: ShopRequest) -> Response:
-    """Shows the shopping cart."""
+def _show_cart(request: ShopRequest) -> Response:
     items = _cart(request)
     return _page(request, "Shopping Cart", "cart", items, _total(items))
 
 
-def add_to_cart(request: ShopRequest) -> Response:
+def _add_to_cart(request: ShopRequest) -> Response:
     """Adds a product to the cart, limited to the stock."""
     product = _product(request)
     quantity = request.customer.cart.get(product.sku, 0) + whole_number(
@@ -108,22 +101,19 @@ def add_to_cart(request: ShopRequest) -> Response:
     return redirect("/checkout/cart/")
 
 
-def drop_from_cart(request: ShopRequest) -> Response:
-    """Removes a product from the cart."""
+def _drop_from_cart(request: ShopRequest) -> Response:
     request.customer.cart.pop(_product(request).sku, None)
     return redirect("/checkout/cart/")
 
 
-def checkout(request: ShopRequest) -> Response:
-    """Shows the checkout page."""
+def _checkout(request: ShopRequest) -> Response:
     items = _cart(request)
     if not items:
         return redirect("/checkout/cart/")
     return _page(request, "Checkout", "checkout", request.customer, items, _total(items))
 
 
-def place_order(request: ShopRequest) -> Response:
-    """Places the order."""
+def _place_order(request: ShopRequest) -> Response:
     items = _cart(request)
     if not items:
         raise PageError(400, "Your shopping cart is empty.")
@@ -135,14 +125,12 @@ def place_order(request: ShopRequest) -> Response:
     )
 
 
-def bought(request: ShopRequest) -> Response:
-    """Shows the confirmation with the order number."""
+def _bought(request: ShopRequest) -> Response:
     order = _order(request, request.query.get("order", ""))
     return _page(request, "Thank you for your purchase!", "bought", order)
 
 
-def orders(request: ShopRequest) -> Response:
-    """Lists the account's orders, newest first."""
+def _orders(request: ShopRequest) -> Response:
     own = sorted(
         (o for o in request.store.orders if o.email == request.user),
         key=lambda o: o.date,
@@ -151,8 +139,7 @@ def orders(request: ShopRequest) -> Response:
     return _page(request, "My Orders", "orders", own)
 
 
-def order(request: ShopRequest) -> Response:
-    """Shows one order."""
+def _show_order(request: ShopRequest) -> Response:
     order = _order(request, request.parts["number"])
     return _page(request, f"Order # {order.label}", "order", order, request.store.products)
 
@@ -189,19 +176,19 @@ def _total(items: list[tuple[Product, int]]) -> int:
 
 ROUTES = (
     *SIGN_IN.routes,
-    Route("GET", "/customer/account", account, private=True),
-    Route("GET", "/customer/address", address, private=True),
-    Route("GET", "/customer/address/edit", edit_address, private=True),
-    Route("POST", "/customer/address/edit", save_address, private=True),
-    Route("GET", "/wishlist", wishes, private=True),
-    Route("POST", "/wishlist/add/{sku}", add_wish, private=True),
-    Route("POST", "/wishlist/remove/{sku}", drop_wish, private=True),
-    Route("GET", "/checkout/cart", cart, private=True),
-    Route("POST", "/checkout/cart/add/{sku}", add_to_cart, private=True),
-    Route("POST", "/checkout/cart/remove/{sku}", drop_from_cart, private=True),
-    Route("GET", "/checkout", checkout, private=True),
-    Route("POST", "/checkout", place_order, private=True),
-    Route("GET", "/checkout/success", bought, private=True),
-    Route("GET", "/sales/order/history", orders, private=True),
-    Route("GET", "/sales/order/view/order_id/{number}", order, private=True),
+    Route("GET", "/customer/account", _account, private=True),
+    Route("GET", "/customer/address", _address, private=True),
+    Route("GET", "/customer/address/edit", _edit_address, private=True),
+    Route("POST", "/customer/address/edit", _save_address, private=True),
+    Route("GET", "/wishlist", _wishes, private=True),
+    Route("POST", "/wishlist/add/{sku}", _add_wish, private=True),
+    Route("POST", "/wishlist/remove/{sku}", _drop_wish, private=True),
+    Route("GET", "/checkout/cart", _show_cart, private=True),
+    Route("POST", "/checkout/cart/add/{sku}", _add_to_cart, private=True),
+    Route("POST", "/checkout/cart/remove/{sku}", _drop_from_cart, private=True),
+    Route("GET", "/checkout", _checkout, private=True),
+    Route("POST", "/checkout", _place_order, private=True),
+    Route("GET", "/checkout/success", _bought, private=True),
+    Route("GET", "/sales/order/history", _orders, private=True),
+    Route("GET", "/sales/order/view/order_id/{number}", _show_order, private=True),
 )

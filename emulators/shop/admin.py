@@ -47,16 +47,14 @@ SIGN_IN = SignIn(
 )
 
 
-def dashboard(request: ShopRequest) -> Response:
-    """Shows total sales and the latest orders."""
+def _dashboard(request: ShopRequest) -> Response:
     sold = [o for o in request.store.orders if o.status != "Canceled"]
     last = sorted(request.store.orders, key=lambda o: o.date, reverse=True)[:5]
     sales = sum(o.total for o in sold)
     return _page("Dashboard", "dashboard", sales, last, _names(request))
 
 
-def orders(request: ShopRequest) -> Response:
-    """Lists all orders, or those that match a status or a customer."""
+def _orders(request: ShopRequest) -> Response:
     status, query = request.query.get("status", ""), request.query.get("q", "").strip().lower()
     names = _names(request)
     matches = [
@@ -69,14 +67,13 @@ def orders(request: ShopRequest) -> Response:
     return _page("Orders", "orders", matches, names, _STATUSES, status, sought)
 
 
-def order(request: ShopRequest) -> Response:
-    """Shows one order, which can be shipped or cancelled."""
+def _show_order(request: ShopRequest) -> Response:
     order = _order(request)
     name, is_open = _names(request)[order.email], order.status in _OPEN
     return _page(f"Order # {order.label}", "order", order, name, request.store.products, is_open)
 
 
-def change_order(request: ShopRequest) -> Response:
+def _change_order(request: ShopRequest) -> Response:
     """Ships or cancels an order; cancelled products return to the stock."""
     order, change = _order(request), request.parts["change"]
     if order.status not in _OPEN or change not in ("ship", "cancel"):
@@ -88,26 +85,22 @@ def change_order(request: ShopRequest) -> Response:
     return redirect(f"/admin/sales/order/view/order_id/{order.number}/")
 
 
-def customers(request: ShopRequest) -> Response:
-    """Lists all customers."""
+def _customers(request: ShopRequest) -> Response:
     bought = Counter(o.email for o in request.store.orders)
     return _page("Customers", "customers", request.store.customers.values(), bought)
 
 
-def products(request: ShopRequest) -> Response:
-    """Lists the products."""
+def _products(request: ShopRequest) -> Response:
     return _page("Products", "products", request.store.products.values())
 
 
-def product(request: ShopRequest) -> Response:
-    """Shows the form for one product."""
+def _show_product(request: ShopRequest) -> Response:
     product = _product(request)
     message = "You saved the product." if "said" in request.query else ""
     return _page(product.name, "product", product, message=message)
 
 
-def save_product(request: ShopRequest) -> Response:
-    """Saves name, price and stock of a product."""
+def _save_product(request: ShopRequest) -> Response:
     product = _product(request)
     name = request.form.get("product[name]", "").strip()
     try:
@@ -121,7 +114,7 @@ def save_product(request: ShopRequest) -> Response:
     return redirect(f"/admin/catalog/product/edit/id/{product.id}/?said=1")
 
 
-def bestsellers(request: ShopRequest) -> Response:
+def _bestsellers(request: ShopRequest) -> Response:
     """Shows the units sold by product within a period."""
     counts: Counter[str] = Counter()
     for order in _between(request):
@@ -132,8 +125,7 @@ def bestsellers(request: ShopRequest) -> Response:
     return _page("Bestsellers Report", "bestsellers", request, sold)
 
 
-def sales(request: ShopRequest) -> Response:
-    """Shows the sales by month."""
+def _sales(request: ShopRequest) -> Response:
     months: dict[str, list[ShopOrder]] = {}
     for order in _between(request):
         months.setdefault(order.date[:7], []).append(order)
@@ -173,14 +165,16 @@ def _product(request: ShopRequest) -> Product:
 
 ROUTES = (
     *SIGN_IN.routes,
-    Route("GET", "/admin/dashboard", dashboard, private=True),
-    Route("GET", "/admin/sales/order", orders, private=True),
-    Route("GET", "/admin/sales/order/view/order_id/{number}", order, private=True),
-    Route("POST", "/admin/sales/order/view/order_id/{number}/{change}", change_order, private=True),
-    Route("GET", "/admin/customer/index", customers, private=True),
-    Route("GET", "/admin/catalog/product", products, private=True),
-    Route("GET", "/admin/catalog/product/edit/id/{id}", product, private=True),
-    Route("POST", "/admin/catalog/product/edit/id/{id}", save_product, private=True),
-    Route("GET", "/admin/reports/report_sales/bestsellers", bestsellers, private=True),
-    Route("GET", "/admin/reports/report_sales/sales", sales, private=True),
+    Route("GET", "/admin/dashboard", _dashboard, private=True),
+    Route("GET", "/admin/sales/order", _orders, private=True),
+    Route("GET", "/admin/sales/order/view/order_id/{number}", _show_order, private=True),
+    Route(
+        "POST", "/admin/sales/order/view/order_id/{number}/{change}", _change_order, private=True
+    ),
+    Route("GET", "/admin/customer/index", _customers, private=True),
+    Route("GET", "/admin/catalog/product", _products, private=True),
+    Route("GET", "/admin/catalog/product/edit/id/{id}", _show_product, private=True),
+    Route("POST", "/admin/catalog/product/edit/id/{id}", _save_product, private=True),
+    Route("GET", "/admin/reports/report_sales/bestsellers", _bestsellers, private=True),
+    Route("GET", "/admin/reports/report_sales/sales", _sales, private=True),
 )

@@ -19,22 +19,21 @@ from prill.emulators.shop.store import Product, Review
 _ORDERS = {"position": "Position", "name": "Name", "price": "Price", "rating": "Rating"}
 
 
-def home(request: ShopRequest) -> Response:
-    """Shows the home page with a few products."""
+def _home(request: ShopRequest) -> Response:
     first = list(request.store.products.values())[:10]
     return shop_page(
         request, "One shop for desks and kitchens", draw("catalog.html", "cards", first)
     )
 
 
-def category(request: ShopRequest) -> Response:
+def _category(request: ShopRequest) -> Response:
     """Lists the products of a category in the requested order."""
     name = "/".join(request.parts.values())
     products = [
         p for p in request.store.products.values() if f"{p.category}/".startswith(f"{name}/")
     ]
     if not products:
-        return product(request)
+        return _show_product(request)
     below = sorted(
         {p.category for p in request.store.products.values() if p.category.startswith(f"{name}/")}
     )
@@ -42,7 +41,7 @@ def category(request: ShopRequest) -> Response:
     return shop_page(request, _title(name), _listing(request, products, f"/{name}.html", narrow))
 
 
-def search(request: ShopRequest) -> Response:
+def _search(request: ShopRequest) -> Response:
     """Lists the products whose name or description contains every word."""
     words = request.query.get("q", "").lower().split()
     hits = [
@@ -56,16 +55,14 @@ def search(request: ShopRequest) -> Response:
     return shop_page(request, title, _listing(request, hits, "/catalogsearch/result/"))
 
 
-def product(request: ShopRequest) -> Response:
-    """Shows one product with its reviews and the review form."""
+def _show_product(request: ShopRequest) -> Response:
     product = _product(request)
     note = "You submitted your review." if request.query.get("said") == "review" else ""
     body = draw("catalog.html", "product", product)
     return shop_page(request, product.name, body, message=note)
 
 
-def review(request: ShopRequest) -> Response:
-    """Saves a review."""
+def _review(request: ShopRequest) -> Response:
     product = _product(request)
     texts = {name: request.form.get(name, "").strip() for name in ("nickname", "title", "detail")}
     if not all(texts.values()):
@@ -77,14 +74,12 @@ def review(request: ShopRequest) -> Response:
     return redirect(f"/{product.slug}.html?said=review")
 
 
-def contact(request: ShopRequest) -> Response:
-    """Shows the contact form."""
+def _contact(request: ShopRequest) -> Response:
     message = "Thank you. We answer within two days." if "said" in request.query else ""
     return shop_page(request, "Contact Us", draw("catalog.html", "contact"), message=message)
 
 
-def message(request: ShopRequest) -> Response:
-    """Accepts a question."""
+def _message(request: ShopRequest) -> Response:
     if not request.form.get("comment", "").strip():
         raise PageError(400, "The message is empty.")
     request.store.messages.append((request.form.get("email", ""), request.form["comment"]))
@@ -125,11 +120,11 @@ def _title(name: str) -> str:
 
 
 ROUTES = (
-    Route("GET", "/", home),
-    Route("GET", "/catalogsearch/result", search),
-    Route("GET", "/contact", contact),
-    Route("POST", "/contact", message),
-    Route("GET", "/{name}.html", category),
-    Route("GET", "/{top}/{below}.html", category),
-    Route("POST", "/review/{name}", review),
+    Route("GET", "/", _home),
+    Route("GET", "/catalogsearch/result", _search),
+    Route("GET", "/contact", _contact),
+    Route("POST", "/contact", _message),
+    Route("GET", "/{name}.html", _category),
+    Route("GET", "/{top}/{below}.html", _category),
+    Route("POST", "/review/{name}", _review),
 )

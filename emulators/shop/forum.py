@@ -15,31 +15,27 @@ from prill.emulators.shop.pages import (
 from prill.emulators.shop.store import Comment, Submission
 
 
-def home(request: ShopRequest) -> Response:
-    """Lists the forums and their posts."""
+def _home(request: ShopRequest) -> Response:
     store = request.store
     return _draw(request, "Forums", "home", store.forums, store.submissions, request.user)
 
 
-def forum(request: ShopRequest) -> Response:
-    """Shows one forum."""
+def _show_forum(request: ShopRequest) -> Response:
     name = _forum(request)
     posts = [post for post in request.store.submissions if post.forum == name]
     return _draw(request, name, "forum", name, request.store.forums[name], posts, request.user)
 
 
-def submission(request: ShopRequest) -> Response:
-    """Shows one post with its comments."""
+def _submission(request: ShopRequest) -> Response:
     post = _post(request)
     return _draw(request, post.title, "submission", post, request.user)
 
 
-def submit_page(request: ShopRequest) -> Response:
-    """Shows the form for a post."""
+def _submit_page(request: ShopRequest) -> Response:
     return _draw(request, "Create submission", "submit", _forum(request))
 
 
-def submit(request: ShopRequest) -> Response:
+def _submit(request: ShopRequest) -> Response:
     """Saves a post."""
     name, title = _forum(request), request.form.get("title", "").strip()
     if not title:
@@ -51,7 +47,7 @@ def submit(request: ShopRequest) -> Response:
     )
 
 
-def vote(request: ShopRequest) -> Response:
+def _vote(request: ShopRequest) -> Response:
     """Records a user's vote; repeating the same vote withdraws it."""
     post, choice = _post(request), 1 if request.form.get("choice") == "1" else -1
     if post.votes.pop(str(request.user), 0) != choice:
@@ -59,8 +55,7 @@ def vote(request: ShopRequest) -> Response:
     return redirect(post.path)
 
 
-def comment(request: ShopRequest) -> Response:
-    """Saves a comment."""
+def _comment(request: ShopRequest) -> Response:
     post, text = _post(request), request.form.get("text", "").strip()
     if not text:
         raise PageError(400, "The comment is empty.")
@@ -68,8 +63,7 @@ def comment(request: ShopRequest) -> Response:
     return redirect(post.path)
 
 
-def account(request: ShopRequest) -> Response:
-    """Shows the user's account page."""
+def _account(request: ShopRequest) -> Response:
     if request.parts["name"] != request.user:
         raise PageError(403, "This is somebody else's account.")
     return _draw(request, f"Account of {request.user}", "account")
@@ -122,14 +116,14 @@ def _post(request: ShopRequest) -> Submission:
 
 
 ROUTES = (
-    Route("GET", "/", home),
+    Route("GET", "/", _home),
     *SIGN_IN.routes,
-    Route("GET", "/user/{name}/account", account, private=True),
-    Route("GET", "/submit/{forum}", submit_page, private=True),
-    Route("POST", "/submit/{forum}", submit, private=True),
-    Route("POST", "/sv/{id}", vote, private=True),
-    Route("GET", "/f/{forum}", forum),
-    Route("GET", "/f/{forum}/{id}", submission),
-    Route("GET", "/f/{forum}/{id}/{slug}", submission),
-    Route("POST", "/f/{forum}/{id}/comment", comment, private=True),
+    Route("GET", "/user/{name}/account", _account, private=True),
+    Route("GET", "/submit/{forum}", _submit_page, private=True),
+    Route("POST", "/submit/{forum}", _submit, private=True),
+    Route("POST", "/sv/{id}", _vote, private=True),
+    Route("GET", "/f/{forum}", _show_forum),
+    Route("GET", "/f/{forum}/{id}", _submission),
+    Route("GET", "/f/{forum}/{id}/{slug}", _submission),
+    Route("POST", "/f/{forum}/{id}/comment", _comment, private=True),
 )

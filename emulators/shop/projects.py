@@ -17,23 +17,20 @@ from prill.emulators.shop.store import Member, Project
 _ROLES = ("Guest", "Reporter", "Developer", "Maintainer", "Owner")
 
 
-def home(request: ShopRequest) -> Response:
-    """Lists the projects."""
+def _home(request: ShopRequest) -> Response:
     return _draw(request, "Projects", "home", request.store.projects.values())
 
 
-def project(request: ShopRequest) -> Response:
-    """Shows a project with its issues and a link to its members."""
+def _show_project(request: ShopRequest) -> Response:
     project = _project(request)
     return _draw(request, project.path, "project", project)
 
 
-def members(request: ShopRequest) -> Response:
-    """Shows the members with their roles, and the invitation form."""
+def _members(request: ShopRequest) -> Response:
     return _draw(request, "Project members", "members", _project(request), _ROLES[:-1])
 
 
-def invite(request: ShopRequest) -> Response:
+def _invite(request: ShopRequest) -> Response:
     """Gives a user a role, which replaces an existing one."""
     project = _project(request)
     account = request.form.get("account", "").strip().removeprefix("@")
@@ -45,8 +42,7 @@ def invite(request: ShopRequest) -> Response:
     return redirect(f"/{project.path}/-/project_members")
 
 
-def profile(request: ShopRequest) -> Response:
-    """Shows the user's profile page."""
+def _profile(request: ShopRequest) -> Response:
     name = request.store.full_names[str(request.user)]
     return _draw(request, "User Settings", "profile", name, request.user)
 
@@ -89,10 +85,10 @@ SIGN_IN = SignIn(
     },
 )
 ROUTES = (
-    Route("GET", "/", home, private=True),
+    Route("GET", "/", _home, private=True),
     *SIGN_IN.routes,
-    Route("GET", "/-/profile", profile, private=True),
-    Route("GET", "/{owner}/{name}", project, private=True),
-    Route("GET", "/{owner}/{name}/-/project_members", members, private=True),
-    Route("POST", "/{owner}/{name}/-/project_members", invite, private=True),
+    Route("GET", "/-/profile", _profile, private=True),
+    Route("GET", "/{owner}/{name}", _show_project, private=True),
+    Route("GET", "/{owner}/{name}/-/project_members", _members, private=True),
+    Route("POST", "/{owner}/{name}/-/project_members", _invite, private=True),
 )

@@ -32,10 +32,7 @@ _COOKIES: dict[Site, str] = {
     "gitlab": "projects",
 }
 _LOGINS: dict[Site, str] = {
-    "shopping": "/customer/account/login/",
-    "shopping_admin": "/admin",
-    "reddit": "/login",
-    "gitlab": "/users/sign_in",
+    part.SIGN_IN.site: part.SIGN_IN.path for part in (account, admin, forum, projects)
 }
 
 

@@ -52,9 +52,7 @@ def shop_solutions() -> dict[int, Solution]:
 
 
 def _actions(lines: Iterable[str]) -> tuple[str, ...]:
-    """Returns the lines; each `fill [element] [text]` becomes the four actions that replace a
-    field's content.
-    """
+    """Returns the lines; each `fill [element] [text]` becomes four actions that replace a text."""
     actions: list[str] = []
     for line in lines:
         if filled := _FILL.fullmatch(line):

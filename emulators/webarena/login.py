@@ -27,9 +27,7 @@ _CLOSING = 10.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """A site's login form, and a page for signed-in users only, recognised by its address or by a
-    word on it.
-    """
+    """A login form, and a page for signed-in users, known by its address or a word on it."""
 
     page: str
     user: Callable[[Page], Locator]
@@ -196,9 +194,7 @@ def _path(url: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Writes a file atomically, readable by its owner only. Several environments may renew a file
-    at the same time.
-    """
+    """Writes a file atomically, for its owner only; several environments may renew it at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{secrets.token_hex(4)}.part")
     with os.fdopen(

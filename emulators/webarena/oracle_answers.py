@@ -202,9 +202,7 @@ def _numbers(text: str) -> Iterator[Decimal]:
 
 
 def _bare(text: str) -> str:
-    """Returns the text in lower case with single spaces, without surrounding quotation marks or a
-    full stop.
-    """
+    """Returns the text in lower case, single spaces, without outer quotation marks or full stop."""
     return " ".join(text.split()).lstrip(_QUOTES).rstrip(_QUOTES + " .!").lower()
 
 

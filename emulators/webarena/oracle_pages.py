@@ -79,9 +79,7 @@ class ShopAccess:
 
 
 def shop_access(environ: Mapping[str, str] | None = None) -> ShopAccess:
-    """Reads SHOPPING, SHOPPING_ADMIN_USERNAME and SHOPPING_ADMIN_PASSWORD from `environ`
-    (os.environ).
-    """
+    """Reads SHOPPING and SHOPPING_ADMIN_USERNAME and _PASSWORD from `environ` (os.environ)."""
     values = os.environ if environ is None else environ
     address = (values.get("SHOPPING") or values.get("WA_SHOPPING") or "").rstrip("/") or None
     account = {

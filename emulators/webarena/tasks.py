@@ -48,9 +48,7 @@ class PageContents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageCheck:
-    """A page to open (`last`: the agent's last page), the content to select, and the required
-    content.
-    """
+    """A page to open (`last`: the agent's last), the content to select, the required content."""
 
     url: str
     locator: str
@@ -73,9 +71,7 @@ class Checks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskConfig:
-    """One task of the file. `start_url` may contain several URLs, separated by " |AND| ", one for
-    each tab.
-    """
+    """One task of the file. `start_url` may have several URLs, one a tab, between " |AND| "."""
 
     task_id: int
     sites: tuple[str, ...]

@@ -71,9 +71,7 @@ def without_thoughts(trajectory: Trajectory, share: float) -> Trajectory | None:
 
 
 def pad_thoughts(trajectory: Trajectory, characters: int) -> Trajectory | None:
-    """Appends irrelevant text of this length to the last thought; returns None if there are no
-    steps.
-    """
+    """Appends irrelevant text of this length to the last thought; None if there are no steps."""
     return _thought_after(trajectory, _prose("musings", trajectory, characters))
 
 
@@ -95,9 +93,7 @@ def long_answer(trajectory: Trajectory, characters: int) -> Trajectory:
 
 
 def add_clicks(trajectory: Trajectory, count: int) -> Trajectory | None:
-    """Inserts `count` clicks without effect before the last step; returns None if there are no
-    steps.
-    """
+    """Inserts `count` clicks without effect before the last step; None if there are no steps."""
     return _with_steps(
         trajectory, [Action("click", f"click('a{i}')", target=f"a{i}") for i in range(1, count + 1)]
     )

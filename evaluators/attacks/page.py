@@ -73,9 +73,7 @@ def goal_on_page(trajectory: Trajectory, times: int) -> Trajectory | None:
 
 
 def goal_in_title(trajectory: Trajectory, times: int) -> Trajectory | None:
-    """Puts the goal `times` times into the last state's title; returns None if the state has no
-    text.
-    """
+    """Puts the goal `times` times into the last state's title; None if the state has no text."""
     goal = " ".join([one_line_goal(trajectory)] * times)
     sentence = " ".join([attack_texts().of("goal-in-caption", trajectory)] * times)
 
@@ -252,9 +250,7 @@ def _filler(shape: str, start: int, characters: int) -> str:
 
 @cache
 def _thresholds() -> tuple[float, ...]:
-    """Returns fixed pseudo-random numbers from 0 to 1, so that a larger share includes the changes
-    of a smaller one.
-    """
+    """Returns fixed numbers from 0 to 1, so that a larger share includes a smaller one."""
     from random import Random
 
     draws = Random(_SEED)

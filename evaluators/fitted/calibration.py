@@ -125,9 +125,7 @@ class Calibration:
     fitted_to: FittedRuns | None = None
 
     def __call__(self, score: float) -> float:
-        """Returns the calibrated score, rounded to six digits; this value is compared with the
-        threshold.
-        """
+        """Returns the calibrated score to six digits, as it is compared with the threshold."""
         return round(self.map(score), _DIGITS)
 
     @property
@@ -314,9 +312,7 @@ def fit_map(method: Method, scores: Sequence[float], truths: Sequence[bool]) -> 
 
 
 def fit_isotonic(scores: Sequence[float], truths: Sequence[bool]) -> CalibrationMap:
-    """Fits the increasing map with the least squared error (Ayer et al. 1955). Equal scores form
-    one point.
-    """
+    """Fits the increasing map with the least squared error (Ayer et al. 1955); ties are a point."""
     import numpy as np
     from scipy.optimize import isotonic_regression
 

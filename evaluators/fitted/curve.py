@@ -45,16 +45,10 @@ class CurvePoint:
 def learning_curve(
     runs: Sequence[FitExample], model: StudentModel, *, seed: int = 0
 ) -> tuple[CurvePoint, ...]:
-    """Fits judges on parts of the tasks and evaluates them on held-out folds.
+    """Fits a judge on parts of the tasks and evaluates it on held-out folds, which the seed draws.
 
-    Args:
-        runs: The labelled runs that the judge was fitted on.
-        model: The judge.
-        seed: The random seed for the folds and the order of the tasks.
-
-    Returns:
-        A point for each share of the tasks that is large enough to fit on, the smallest first; the
-        last is cross-validation with all labels.
+    The points are for each share of the tasks that is large enough to fit on, the smallest first;
+    the last is cross-validation with all labels.
     """
     from threadpoolctl import threadpool_limits
 
@@ -81,9 +75,7 @@ def learning_curve(
 def _judged(
     table: FeatureTable, truths: Sequence[bool], share: float, seed: int
 ) -> tuple[list[float | None], float, float]:
-    """Returns out-of-fold probabilities for a share of the tasks, and the mean numbers of fitted
-    runs and tasks.
-    """
+    """Returns out-of-fold probabilities for a share of tasks, and the mean runs and tasks."""
     fold_of = grouped_folds(table.tasks, truths, FOLDS, seed)
     order = sorted(set(table.tasks))
     random.Random(seed).shuffle(order)

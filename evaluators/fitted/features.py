@@ -380,7 +380,7 @@ def _cues(
 
 
 def _page_cues(states: list[list[str]]) -> tuple[float, ...]:
-    doubts = list(map(_doubts, states))
+    doubts = [sum(map(_DOUBTS.__contains__, words)) for words in states]
     last, before, now = states[-1], doubts[:-1], doubts[-1]
     return (
         log1p(now),
@@ -391,10 +391,6 @@ def _page_cues(states: list[list[str]]) -> tuple[float, ...]:
         0 in before,
         len(states) > 1 and last == states[-2],
     )
-
-
-def _doubts(words: list[str]) -> int:
-    return sum(map(_DOUBTS.__contains__, words))
 
 
 def _text(observation: Observation) -> str:
@@ -410,7 +406,5 @@ def _words(text: str) -> list[str]:
 
 
 def _folded(text: str) -> str:
-    """Returns the text with lookalike letters replaced by Latin ones, without accents and invisible
-    characters.
-    """
+    """Returns the text with Latin letters for lookalikes, without accents and invisible ones."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKD", text).translate(_FOLDED))

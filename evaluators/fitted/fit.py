@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ from prill.evaluators.fitted.student import (
     StudentModel,
 )
 from prill.evaluators.labels import grouped_folds, make_task
-from prill.evaluators.metrics import auc
+from prill.evaluators.metrics import FIGURES, auc, count_outcomes, figures
 from prill.types import Trajectory
 
 if TYPE_CHECKING:
@@ -266,38 +267,23 @@ def held_out(
     `calls` are the verdicts. None: a probability of at least 0.5 is a success.
     """
     calls = [p is not None and p >= THRESHOLD for p in probabilities] if calls is None else calls
-    judged = [
-        (p, call, truth)
-        for p, call, truth in zip(probabilities, calls, truths, strict=True)
-        if p is not None
-    ]
-    successes, called = sum(truth for *_, truth in judged), sum(call for _, call, _ in judged)
-    runs, failures = len(judged), len(judged) - successes
-    hits = sum(call and truth for _, call, truth in judged)
-    rejected = sum(not call and not truth for _, call, truth in judged)
-    accuracy = (hits + rejected) / runs if runs else None
-    by_chance = (called * successes + (runs - called) * failures) / runs**2 if runs else 1.0
+    said = [None if p is None else call for p, call in zip(probabilities, calls, strict=True)]
+    counts = count_outcomes([0] * len(said), said, truths).sum(axis=0, keepdims=True)
+    found = dict(zip(FIGURES, figures(counts)[0].tolist(), strict=True))
+    judged = [(p, t) for p, t in zip(probabilities, truths, strict=True) if p is not None]
     return StudentHeldOut(
-        runs=runs,
-        successes=successes,
-        auc=_rounded(auc([p for p, *_ in judged], [truth for *_, truth in judged]))
-        if runs
-        else None,
-        accuracy=_rounded(accuracy),
-        balanced_accuracy=_rounded((hits / successes + rejected / failures) / 2)
-        if successes and failures
-        else None,
-        kappa=None
-        if accuracy is None or by_chance >= 1
-        else _rounded((accuracy - by_chance) / (1 - by_chance)),
-        abstained=len(truths) - runs,
+        runs=len(judged),
+        successes=sum(truth for _, truth in judged),
+        auc=_rounded(auc([p for p, _ in judged], [truth for _, truth in judged])),
+        accuracy=_rounded(found["accuracy"]),
+        balanced_accuracy=_rounded(found["balanced accuracy"]),
+        kappa=_rounded(found["kappa"]),
+        abstained=len(truths) - len(judged),
     )
 
 
 def sure_outside(truths: Sequence[bool], probabilities: Sequence[float | None]) -> Band:
-    """Returns the band of scores outside of which a judge is right on 95 % of runs, to two
-    decimals.
-    """
+    """Returns the band of scores outside of which a judge is right on 95 % of runs, to 0.01."""
     judged = [(p, truth) for p, truth in zip(probabilities, truths, strict=True) if p is not None]
 
     def sure(truths_outside: list[bool], outcome: bool) -> bool:
@@ -317,7 +303,7 @@ def sure_outside(truths: Sequence[bool], probabilities: Sequence[float | None]) 
 
 
 def _rounded(figure: float | None) -> float | None:
-    return None if figure is None else round(figure, 4)
+    return None if figure is None or isnan(figure) else round(figure, 4)
 
 
 def _table(
@@ -375,11 +361,9 @@ def _out_of_fold(
 def _other_sites(
     table: FeatureTable, seed: int
 ) -> tuple[dict[str, StudentHeldOut], StudentHeldOut | None]:
-    """Returns the figures for each site by a judge fitted on the other sites, and for all of them
-    together.
-    """
+    """Returns the figures for each site by a judge fitted on the others, and for all together."""
     sites = Counter(run.site for run in table.runs if run.site is not None)
-    figures: dict[str, StudentHeldOut] = {}
+    by_site: dict[str, StudentHeldOut] = {}
     truths: list[bool] = []
     probabilities: list[float | None] = []
     for site, count in sites.most_common(_SITES_LEFT_OUT) if len(sites) > 1 else ():
@@ -390,10 +374,10 @@ def _other_sites(
                 [table.runs[i].success for i in inside],
                 fit_rows(table, outside, seed).probabilities(inside),
             )
-            figures[site] = held_out(here, scores)
+            by_site[site] = held_out(here, scores)
             truths += here
             probabilities += scores
-    return figures, held_out(truths, probabilities) if figures else None
+    return by_site, held_out(truths, probabilities) if by_site else None
 
 
 def _attacked(
@@ -402,9 +386,7 @@ def _attacked(
     family: str,
     seed: int,
 ) -> Attacked:
-    """Measures a family's attacked copies on judges fitted without their tasks, and without the
-    family.
-    """
+    """Measures a family's attacked copies on judges fitted without it and without their tasks."""
     others = [name for name in table.families if name != family]
     count, before, hardened, unseen = 0, 0, 0, 0
     for inside, outside, fitted in folds:

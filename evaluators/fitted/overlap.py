@@ -103,16 +103,11 @@ def get_relation(verdict: Verdict) -> FittedOn | None:
     """
     if verdict.fitted_on is not None:
         return verdict.fitted_on
-    if verdict.unscored is not None and not _was_made(verdict):
+    if verdict.unscored == "input":  # malformed lines never reach a judge
         return None
     if not was_fitted(verdict.evaluator):
         return None
     return "other" if verdict.reason.endswith(OUT_OF_FOLD) else "unknown"
-
-
-def _was_made(verdict: Verdict) -> bool:
-    """Returns whether a judge received the run; malformed lines never reach a judge."""
-    return verdict.unscored != "input"
 
 
 def was_fitted(info: EvaluatorInfo) -> bool:
@@ -159,9 +154,7 @@ class Overlap:
         return bool(self.run or self.unknown)
 
     def caution(self, judge: str) -> str | None:
-        """Returns the warning for figures of these verdicts; None if all runs and tasks are new to
-        the judge.
-        """
+        """Returns a caution for these verdicts' figures; None if all runs and tasks are new."""
         parts = []
         if self.run:
             parts.append(
@@ -203,9 +196,7 @@ def overlap_with(
 
 
 def fitted_caution(judge: str, overlap: Overlap | None) -> str | None:
-    """Returns the warning for the named judge; None if it was not fitted on any of these runs and
-    tasks.
-    """
+    """Returns the warning for the named judge; None if it was fitted on none of these."""
     return overlap.caution(judge) if overlap else None
 
 
@@ -225,9 +216,7 @@ def held_out_verdicts(
     found: Sequence[tuple[float | None, bool]],
     silent: str,
 ) -> list[Verdict]:
-    """Returns verdicts from out-of-fold probabilities (None: unscored, with the reason `silent`)
-    and decisions.
-    """
+    """Returns verdicts from out-of-fold probabilities (None: unscored, as `silent`) and calls."""
     blank = Verdict(
         id="",
         unscored="no_evidence",

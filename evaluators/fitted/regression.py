@@ -233,9 +233,7 @@ def _row_weights(table: FeatureTable, rows: NDArray[Any]) -> NDArray[Any]:
 
 
 class _Design:
-    """The design matrix of some rows: scaled numbers, and words that occur in enough of their
-    tasks.
-    """
+    """The design matrix of rows: scaled numbers, and words that occur in enough of their tasks."""
 
     def __init__(self, table: FeatureTable, rows: NDArray[Any], weights: NDArray[Any]) -> None:
         import numpy as np
@@ -317,9 +315,7 @@ class _Design:
         offset: float,
         guard: NoveltyGuard | None,
     ) -> FittedRegression:
-        """Returns the weights in the file's form: for unscaled features and including the
-        calibration.
-        """
+        """Returns the weights as in the file: for unscaled features, including the calibration."""
         weights = (fit.columns * slope).tolist()
         count = len(self.centre)
         pairs = zip(weights[:count], self.factor.tolist(), self.centre.tolist(), strict=True)

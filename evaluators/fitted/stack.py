@@ -80,12 +80,11 @@ class Stage:
     threshold: float
 
     def probability(self, scores: Scores, *, narrow: bool) -> float | None:
-        """Returns the probability of success; None if too many scores are missing.
+        """Returns the probability of success by the score of each source in [0, 1] (None: missing);
+        None if too many are missing.
 
-        Args:
-            scores: The score of each source in [0, 1]; None if it is missing.
-            narrow: The student uses the narrow features. If it abstains, the other judges alone
-                cannot decide a success; otherwise an agent would benefit from making it abstain.
+        `narrow`: the student uses the narrow features. If it abstains, the other judges alone
+        cannot decide a success; otherwise an agent would benefit from making it abstain.
         """
         if all(score is None for score in scores):
             return None
@@ -188,11 +187,8 @@ class StackModel:
 
 
 class RecordedVerdicts:
-    """A judge that returns recorded verdicts under the name of the original judge, at no cost.
-
-    Args:
-        info: The judge.
-        verdicts: Its verdicts by trajectory id. A trajectory without one is unscored.
+    """A judge that returns recorded verdicts under the name of the original judge, at no cost. A
+    trajectory without one is unscored.
     """
 
     def __init__(self, info: EvaluatorInfo, verdicts: Mapping[str, Verdict]) -> None:
@@ -330,16 +326,8 @@ def clipped_logit(score: float) -> float:
 
 
 def read_stack(path: str | os.PathLike[str]) -> tuple[StackModel, str]:
-    """Reads a stacked judge.
-
-    Args:
-        path: A file that `prill fit --with` wrote.
-
-    Returns:
-        The judge's file, and its label in verdicts.
-
-    Raises:
-        UsageError: The file cannot be read, or is not a stacked judge of this version.
+    """Reads a file that `prill fit --with` wrote: the stacked judge, and its label in verdicts.
+    Raises UsageError if it cannot be read, or is not a stacked judge of this version.
     """
     advice = "make the file with `prill fit` and verdicts of other judges"
     data = read_whole(path, advice)

@@ -8,7 +8,7 @@ threshold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,13 @@ from prill.evaluators.fitted.stack import (
 )
 from prill.evaluators.fitted.student import StudentHeldOut
 from prill.evaluators.labels import grouped_folds
-from prill.evaluators.metrics import FIGURES, auc_difference_interval, figures, intervals
+from prill.evaluators.metrics import (
+    FIGURES,
+    auc_difference_interval,
+    count_outcomes,
+    figures,
+    intervals,
+)
 from prill.types import EvaluatorInfo, Verdict
 
 if TYPE_CHECKING:
@@ -83,9 +89,7 @@ class _Data:
         )
 
     def held_out(self, columns: Sequence[int]) -> list[tuple[float | None, Stage]]:
-        """Returns each run's held-out probability by these sources, with the regression that gave
-        it.
-        """
+        """Returns each run's held-out probability by these sources, with its regression."""
         import numpy as np
 
         found: list[tuple[float | None, Stage] | None] = [None] * len(self.truths)
@@ -198,14 +202,8 @@ def fit_stages(
 ) -> tuple[tuple[StackedSource, ...], tuple[Stage, ...]]:
     """Returns the judges in call order and the fitted regressions, without a card.
 
-    Args:
-        student: The out-of-fold score of the student for each run.
-        runs: The labelled runs.
-        verdicts: Each other judge with its verdicts by trajectory id.
-        seed: The random seed for the folds.
-
-    Raises:
-        UsageError: A judge scored no run.
+    They are fitted to the out-of-fold score of the student for each run, and to the verdicts of
+    each other judge by trajectory id. Raises UsageError if a judge scored no run.
     """
     import numpy as np
     from threadpoolctl import threadpool_limits
@@ -238,9 +236,7 @@ def _sources(
     runs: Sequence[FitExample],
     verdicts: Sequence[tuple[EvaluatorInfo, Mapping[str, Verdict]]],
 ) -> tuple[list[StackedSource], str, list[NDArray[Any]]]:
-    """Returns the judges, the cheapest first; the unit of their costs; and their scores of the
-    runs.
-    """
+    """Returns the judges, the cheapest first; the unit of their costs; their scores of the runs."""
     import numpy as np
 
     rows = []
@@ -439,15 +435,8 @@ def _kappa_gain(
 
 def _tables(data: _Data, rows: Sequence[int], decisions: Decisions) -> NDArray[Any]:
     """Returns one row of counts (tp, fp, tn, fn, unscored) for each task."""
-    import numpy as np
-
-    number: dict[Hashable, int] = {}
-    tables = np.zeros((len({data.tasks[i] for i in rows}), 5), dtype=np.int64)
-    for i in rows:
-        p, call = decisions[i]
-        column = 4 if p is None else 2 * (not call) + (bool(data.truths[i]) != call)
-        tables[number.setdefault(data.tasks[i], len(number)), column] += 1
-    return tables
+    calls = [None if decisions[i][0] is None else decisions[i][1] for i in rows]
+    return count_outcomes([data.tasks[i] for i in rows], calls, data.truths[list(rows)].tolist())
 
 
 def _with_interval(

@@ -146,9 +146,7 @@ class StudentModel:
 
     @property
     def narrow(self) -> bool:
-        """Whether it uses the narrow features, in which nothing that an agent can add raises the
-        score.
-        """
+        """Whether it uses the narrow features: nothing that an agent can add raises the score."""
         return self.kind == "student" and (self.evidence_only or self.hardened)
 
 
@@ -185,9 +183,7 @@ class Linear:
         self._against = against
 
     def __call__(self, reading: Reading) -> _Scores:
-        """Returns the logit and its parts. The sums are exact and do not depend on the order of
-        words.
-        """
+        """Returns the logit and its parts. The sums are exact, whatever the order of words."""
         numbers = list(map(mul, self.weights, reading.numbers))
         total = [self.bias, fsum(numbers)]
         words: list[tuple[str, float, Set[str]]] = []

@@ -21,8 +21,11 @@ from prill.evaluators.metrics import (
     auc,
     auc_interval,
     choose_method,
+    count_outcomes,
     figures,
     intervals,
+    ratio_interval,
+    sum_clusters,
     wilson,
 )
 from prill.io.store import read_labels, read_trajectories, read_verdicts
@@ -180,9 +183,7 @@ class Agreement(Tabular):
 
     @property
     def npv(self) -> Figure:
-        """Negative predictive value: share of label failures among the judge's failures, in [0,
-        1].
-        """
+        """Share of label failures among the judge's failures (negative predictive value)."""
         return self._figure("NPV")
 
     @property
@@ -192,9 +193,7 @@ class Agreement(Tabular):
 
     @property
     def auc(self) -> Figure:
-        """Chance that a label success has a higher score than a label failure, in [0, 1]; 0.5 is
-        chance.
-        """
+        """Chance that a success has a higher score than a failure, in [0, 1]; 0.5 is chance."""
         return self._figure("AUC")
 
     @property
@@ -204,9 +203,7 @@ class Agreement(Tabular):
 
     @property
     def brier_score(self) -> Figure | None:
-        """Mean squared distance of the scores from the labels, in [0, 1]; None where every score is
-        0 or 1.
-        """
+        """Mean squared distance of scores from labels, in [0, 1]; None if all are 0 or 1."""
         return next((figure for figure in self.scores if figure.name == "Brier score"), None)
 
     @property
@@ -262,8 +259,7 @@ def header_lines(result: Agreement, *, annotated: bool = False) -> Iterator[str]
     The rule is always included if several people `annotated`.
     """
     judge, unscored = result.evaluator, sum(result.unscored.values())
-    names = (f"{judge.name} {judge.version}", judge.model)
-    yield f"Judge: {printable(', '.join(name for name in names if name))}"
+    yield f"Judge: {printable(judge.title)}"
     counts = f"{result.judged + unscored} trajectories; judged {result.judged}, unscored {unscored}"
     yield f"Labels: {printable(result.source)}, {counts}"
     if caution := fitted_caution(result.evaluator.name, result.fitted):
@@ -449,9 +445,7 @@ def step_id(id: str, index: int) -> str:
 
 
 def _of_step(verdict: Verdict, index: int) -> Verdict:
-    """Returns the verdict on one step, without score, rewards and cost, which are of the
-    trajectory.
-    """
+    """Returns the verdict on one step, without the trajectory's score, rewards and cost."""
     id = step_id(verdict.id, index)
     step = next((step for step in verdict.steps or () if step.index == index), None)
     known = Verdict(
@@ -539,14 +533,17 @@ def measure_agreement(pairing: Pairing, tasks: Mapping[str, str] | None = None) 
             f"the trajectories do not match the verdicts: none has the id {pairs[0].verdict.id!r}"
         )
     clusters = [cluster(pair.verdict.id, tasks) for pair in pairs]
-    tables = _tables(clusters, [_column(p.verdict.success, p.truth) for p in pairs])
+    calls, truths = [p.verdict.success for p in pairs], [p.truth for p in pairs]
+    tables = count_outcomes(clusters, calls, truths)
     tp, fp, tn, fn = (int(n) for n in tables.sum(axis=0)[:_UNSCORED])
     judged = tp + fp + tn + fn
     values = _with_intervals(tables)
     missing = [id for id in pairing.missing if tasks is None or id in tasks]
-    unscored_as_wrong = (
-        _with_missing(pairs, clusters, missing, tasks or {})[-1] if missing else values[-1]
-    )
+    unscored_as_wrong = values[-1]
+    if missing:  # they count as unscored, and affect only the last figure
+        every = [*clusters, *(cluster(id, tasks) for id in missing)]
+        calls, truths = [*calls, *[None] * len(missing)], [*truths, *[False] * len(missing)]
+        unscored_as_wrong = _with_intervals(count_outcomes(every, calls, truths))[-1]
     return Agreement(
         evaluator=pairing.evaluator,
         source=pairing.source,
@@ -573,48 +570,6 @@ def measure_agreement(pairing: Pairing, tasks: Mapping[str, str] | None = None) 
     )
 
 
-def confusion_counts(pairs: Iterable[Pair]) -> tuple[int, int, int, int, int]:
-    """Returns true positives, false positives, true negatives, false negatives and unscored."""
-    counts = Counter(_column(p.verdict.success, p.truth) for p in pairs)
-    return counts[0], counts[1], counts[2], counts[3], counts[_UNSCORED]
-
-
-def _tables(clusters: Sequence[Hashable], columns: Sequence[int]) -> NDArray[Any]:
-    """Returns one row of counts (tp, fp, tn, fn, unscored) for each cluster.
-
-    The inputs are the cluster and the column of each trajectory.
-    """
-    import numpy as np
-
-    row_of: dict[Hashable, int] = {}
-    rows = [row_of.setdefault(cluster, len(row_of)) for cluster in clusters]
-    tables = np.zeros((len(row_of), 5), dtype=np.int64)
-    np.add.at(tables, (rows, columns), 1)
-    return tables
-
-
-def _with_missing(
-    pairs: Sequence[Pair],
-    clusters: Sequence[tuple[bool, str]],
-    missing: Sequence[str],
-    tasks: Mapping[str, str],
-) -> tuple[Figure, ...]:
-    """Returns the figures with trajectories without a verdict counted as unscored.
-
-    They affect only the last figure.
-    """
-    columns = [_column(p.verdict.success, p.truth) for p in pairs] + [_UNSCORED] * len(missing)
-    return _with_intervals(_tables([*clusters, *(cluster(id, tasks) for id in missing)], columns))
-
-
-def _column(success: bool | None, truth: bool) -> int:
-    if success is None:
-        return _UNSCORED
-    if success:
-        return 0 if truth else 1
-    return 3 if truth else 2
-
-
 def _with_intervals(clusters: NDArray[Any]) -> tuple[Figure, ...]:
     value = figures(clusters.sum(axis=0, keepdims=True))[0]
     trials = {
@@ -623,10 +578,10 @@ def _with_intervals(clusters: NDArray[Any]) -> tuple[Figure, ...]:
     return name_figures(FIGURES, value, *intervals(clusters), trials, choose_method(len(clusters)))
 
 
-def shares(names: Sequence[str], clusters: Sequence[Sequence[float]]) -> tuple[Figure, ...]:
+def shares(names: Sequence[str], table: NDArray[Any]) -> tuple[Figure, ...]:
     """Returns a proportion and its interval for each name.
 
-    Each cluster has two numbers for a name: the numerator and the denominator.
+    Each row of the table, a cluster, has two numbers for a name: the numerator and the denominator.
     """
     import numpy as np
 
@@ -634,7 +589,6 @@ def shares(names: Sequence[str], clusters: Sequence[Sequence[float]]) -> tuple[F
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(sums[:, ::2] / sums[:, 1::2])
 
-    table = np.asarray(clusters, dtype=float)
     value = statistic(table.sum(axis=0, keepdims=True))[0]
     trials = dict(zip(names, (table[:, 1::2] > 0).sum(axis=0).tolist(), strict=True))
     ends = intervals(table, statistic, (0.0,) * len(names))
@@ -677,9 +631,7 @@ def name_figures(
 
 
 def judged_scores(pairs: Iterable[Pair]) -> tuple[list[float], list[bool]]:
-    """Returns the scores and true outcomes of the judged trajectories, for all figures and plots of
-    scores.
-    """
+    """Returns the scores and true outcomes of the judged trajectories, for figures and plots."""
     judged = [(p.score, p.truth) for p in pairs if p.verdict.success is not None]
     return [score for score, _ in judged], [truth for _, truth in judged]
 
@@ -700,27 +652,19 @@ def _auc(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> Figure:
 
 def _score_figures(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> tuple[Figure, ...]:
     """Returns the Brier score and the calibration error; nothing if every score is 0 or 1."""
-    import numpy as np
-
     scores, truths = judged_scores(pairs)
     if all(score in (0.0, 1.0) for score in scores):
         return ()
-    row_of: dict[Hashable, int] = {}
     groups = [
         cluster for p, cluster in zip(pairs, clusters, strict=True) if p.verdict.success is not None
     ]
-    rows = [row_of.setdefault(cluster, len(row_of)) for cluster in groups]
-    sums = np.zeros((len(row_of), 2))  # squared distances, trajectories
-    np.add.at(
-        sums, rows, [((score - truth) ** 2, 1) for score, truth in zip(scores, truths, strict=True)]
-    )
-    low, high = (
-        float(end[0]) for end in intervals(sums, lambda drawn: drawn[:, :1] / drawn[:, 1:], (0.0,))
-    )
+    distances = [((score - truth) ** 2, 1.0) for score, truth in zip(scores, truths, strict=True)]
+    sums = sum_clusters(groups, distances)
     value = float(sums[:, 0].sum() / len(scores))
+    ends = ratio_interval(sums, 0.0)
     brier = (
-        Figure("Brier score", value, low, high, choose_method(len(sums)))
-        if low < high
+        Figure("Brier score", value, *ends, choose_method(len(sums)))
+        if ends
         else Figure("Brier score", value)
     )
     # There is no interval: the figure is biased upwards by chance, and more so with fewer runs per
@@ -733,9 +677,7 @@ def _score_figures(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> tuple
 def disagreements(
     pairing: Pairing, goals: Mapping[str, str] | None = None
 ) -> tuple[Disagreement, ...]:
-    """Returns false positives, false negatives, then unscored runs, each sorted by the judge's
-    confidence.
-    """
+    """Returns false positives, false negatives, then unscored runs, each by confidence."""
     records = []
     for pair in pairing.pairs:
         verdict = pair.verdict

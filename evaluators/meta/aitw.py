@@ -6,7 +6,7 @@ itself writes y before x: `boxes` swaps them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import dist
@@ -17,6 +17,7 @@ from prill.errors import UsageError
 from prill.evaluators.labels import cluster, make_task
 from prill.evaluators.meta.agreement import shares
 from prill.evaluators.meta.figure import Figure
+from prill.evaluators.metrics import sum_clusters
 from prill.io.store import BadLine
 from prill.types import Action, Point, Trajectory
 
@@ -45,9 +46,7 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One step: the recorded action, the predicted action (None: unreadable), and the screen's
-    boxes.
-    """
+    """One step: the recorded and the predicted action (None: unreadable), the screen's boxes."""
 
     gold: Action
     predicted: Action | None
@@ -167,9 +166,7 @@ def scores(episodes: Iterable[Iterable[Prediction]]) -> Scores:
 
 
 def _counts(episode: Iterable[Prediction]) -> list[float]:
-    """Returns numerator and denominator of each figure; the last two figures are of the whole
-    episode.
-    """
+    """Returns numerator and denominator of each figure; the last two are of whole episodes."""
     matches: dict[str, list[float]] = {name: [] for name in FIGURES}
     for step in episode:
         gold, predicted = step.gold, step.predicted
@@ -244,7 +241,8 @@ def match_actions(
         "further_predictions": 0,
         "without_boxes": 0,
     }
-    rows: dict[Hashable, list[list[float]]] = {}
+    clusters: list[tuple[bool, str]] = []
+    rows: list[list[float]] = []
     known: set[str] = set()
     for item in predicted:
         if not isinstance(item, Trajectory):
@@ -266,9 +264,9 @@ def match_actions(
             replace(step, predicted=predictions[i] if i < len(predictions) else None)
             for i, step in enumerate(steps)
         ]
-        rows.setdefault(cluster(item.id, {item.id: task}), []).append(_counts(pairs))
-    sums = [[sum(column) for column in zip(*episodes, strict=True)] for episodes in rows.values()]
-    total = [sum(column) for column in zip(*sums, strict=True)]
+        clusters.append(cluster(item.id, {item.id: task}))
+        rows.append(_counts(pairs))
+    total = [sum(column) for column in zip(*rows, strict=True)]
     if not total or not total[1]:
         raise UsageError(
             "no recorded step has a prediction; predictions need the ids of the recorded "
@@ -277,9 +275,9 @@ def match_actions(
     return ActionMatching(
         episodes=int(total[-1]),
         steps=int(total[1]),
-        figures=shares(FIGURES, sums),
+        figures=shares(FIGURES, sum_clusters(clusters, rows)),
         not_predicted=len(gold.keys() - known),
-        clusters=len(sums),
+        clusters=len(set(clusters)),
         **counts,
     )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from prill.evaluators.labels import cluster
-from prill.evaluators.metrics import FIGURES, intervals
+from prill.evaluators.metrics import FIGURES, count_outcomes, intervals
 from prill.io.truth import collect_labels, collect_votes
 from prill.types import LabelRecord
 
@@ -62,29 +62,24 @@ def annotator_agreement(
     Raises:
         UsageError: There are several sources and `source` is None.
     """
-    import numpy as np
-
     source, by_id = collect_labels(labels, source)
     ratings_of = {
         id: ratings for id, records in by_id.items() if len(ratings := collect_votes(records)) > 1
     }
     if not ratings_of:
         return None
-    tables: dict[tuple[bool, str], list[int]] = {}
-    for id, ratings in ratings_of.items():
-        cells = tables.setdefault(cluster(id, tasks), [0] * 5)
-        # Sorted by name, so that a pair of annotators always has the same order.
-        for (_, first), (_, second) in combinations(sorted(ratings.items()), 2):
-            cells[(0 if second else 1) if first else (3 if second else 2)] += 1
-    low, high = (ends.tolist() for ends in intervals(np.array(list(tables.values()))))
+    # Sorted by name, so that a pair of annotators always has the same order.
+    named = [
+        (id, first, second)
+        for id, ratings in ratings_of.items()
+        for (_, first), (_, second) in combinations(sorted(ratings.items()), 2)
+    ]
+    pairs = [(first, second) for _, first, second in named]
+    tables = count_outcomes([cluster(id, tasks) for id, *_ in named], *zip(*pairs, strict=True))
+    low, high = (ends.tolist() for ends in intervals(tables))
     interval_of = {name: (a, b) for name, a, b in zip(FIGURES, low, high, strict=True) if a < b}
     items = [list(ratings.values()) for ratings in ratings_of.values()]
     several = [ratings for ratings in items if len(ratings) > 2]
-    pairs = [
-        (a, b)
-        for ratings in ratings_of.values()
-        for (_, a), (_, b) in combinations(sorted(ratings.items()), 2)
-    ]
     return AnnotatorAgreement(
         source=source,
         trajectories=len(items),

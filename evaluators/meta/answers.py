@@ -9,7 +9,7 @@ the judge's numbers are shifted or scaled.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,7 +19,7 @@ from prill.evaluators.ask import NUMBER, YES_NO, Question
 from prill.evaluators.labels import cluster, latest_verdicts
 from prill.evaluators.meta.agreement import figure_table, name_figures
 from prill.evaluators.meta.figure import HEADING, Figure, about_intervals, figure_row
-from prill.evaluators.metrics import choose_method, intervals
+from prill.evaluators.metrics import choose_method, intervals, sum_clusters
 from prill.io.tables import Table, Tabular, printable
 from prill.io.truth import RULES, collect_labels
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
@@ -72,11 +72,7 @@ class AnswerAgreement:
     clusters: int = 0
 
     def figure(self, name: str) -> Figure:
-        """Returns a figure by its name.
-
-        Raises:
-            KeyError: There is no such figure.
-        """
+        """Returns a figure by its name. Raises KeyError if there is no such figure."""
         try:
             return next(figure for figure in self.figures if figure.name == name)
         except StopIteration:
@@ -360,17 +356,24 @@ def _shown(value: Value | None) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
-def _rows(
-    items: Sequence[_Item], tasks: Mapping[str, str] | None, values: Sequence[Sequence[float]]
-) -> NDArray[Any]:
-    """Returns the sums of the values over the items of each cluster."""
-    import numpy as np
-
-    row_of: dict[tuple[bool, str], int] = {}
-    rows = [row_of.setdefault(cluster(item.id, tasks), len(row_of)) for item in items]
-    table = np.zeros((len(row_of), len(values[0]) if values else 1))
-    np.add.at(table, rows, np.asarray(values, dtype=float))
-    return table
+def _ratios(
+    items: Sequence[_Item],
+    tasks: Mapping[str, str] | None,
+    values: Sequence[Sequence[float]],
+    names: Sequence[str],
+    statistic: Callable[[NDArray[Any]], NDArray[Any]],
+    least: Sequence[float],
+    span: float = 1.0,
+) -> tuple[Figure, ...]:
+    """Returns figures that are ratios of sums of the values, whose first two are equal and compared
+    answers. The second figure is multiplied by `span`.
+    """
+    table = sum_clusters([cluster(item.id, tasks) for item in items], values)
+    ends = (statistic(table.sum(axis=0, keepdims=True))[0], *intervals(table, statistic, least))
+    for end in ends:
+        end[1] *= span
+    trials = {EXACT: int((table[:, 1] > 0).sum()), _AS_WRONG: len(table)}
+    return name_figures(names, *ends, trials, choose_method(len(table)))
 
 
 def _label_figures(items: Sequence[_Item], tasks: Mapping[str, str] | None) -> tuple[Figure, ...]:
@@ -401,11 +404,7 @@ def _label_figures(items: Sequence[_Item], tasks: Mapping[str, str] | None) -> t
             kappa = np.where(chance < 1, (equal - chance) / (1 - chance), np.nan)
             return np.stack([equal, kappa, sums[:, 0] / sums[:, 2]], axis=1)
 
-    table = _rows(items, tasks, values)
-    ends = intervals(table, statistic, (0.0, -1.0, 0.0))
-    trials = {EXACT: int((table[:, 1] > 0).sum()), _AS_WRONG: len(table)}
-    value = statistic(table.sum(axis=0, keepdims=True))[0]
-    return name_figures(names, value, *ends, trials, choose_method(len(table)))
+    return _ratios(items, tasks, values, names, statistic, (0.0, -1.0, 0.0))
 
 
 def _category(value: Value) -> str:
@@ -462,22 +461,14 @@ def _number_figures(items: Sequence[_Item], tasks: Mapping[str, str] | None) -> 
             ]
         return np.stack(columns, axis=1)
 
-    table = _rows(items, tasks, values)
-    low, high = intervals(table, statistic, (0.0, 0.0, -1.0, -1.0, 0.0))
-    value = statistic(table.sum(axis=0, keepdims=True))[0]
-    for ends in (value, low, high):
-        ends[1] *= span
-    trials = {EXACT: int((table[:, 1] > 0).sum()), _AS_WRONG: len(table)}
-    return name_figures(names, value, low, high, trials, choose_method(len(table)))
+    return _ratios(items, tasks, values, names, statistic, (0.0, 0.0, -1.0, -1.0, 0.0), span)
 
 
 _NO_VARIANCE = 1e-12  # of numbers in [0, 1]: rounding
 
 
 def _page(result: AnswersAgreement) -> Iterator[str]:
-    judge = result.evaluator
-    names = [name for name in (f"{judge.name} {judge.version}", judge.model) if name]
-    yield f"Judge: {printable(', '.join(names))}"
+    yield f"Judge: {printable(result.evaluator.title)}"
     yield f"Labels: {printable(result.source)}, {result.labelled} trajectories with answers"
     if result.truth != "majority":
         yield f"Truth: {RULES.get(result.truth, f'the labels of {printable(result.truth)}')}"

@@ -8,17 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
-from typing import TYPE_CHECKING, Any
 
 from prill.errors import UsageError
 from prill.evaluators.combine import as_score
 from prill.evaluators.comparative import Choice, ComparedAttempts
 from prill.evaluators.meta.figure import Figure
-from prill.evaluators.metrics import choose_method, intervals, wilson
+from prill.evaluators.metrics import choose_method, ratio_interval, wilson
 from prill.types import Verdict
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +67,8 @@ class BestPoint:
 
 
 def pick_best(task: str, attempts: Mapping[str, Verdict | None]) -> Pick:
-    """Picks the attempt that the judge ranks best.
-
-    Args:
-        task: The task's name.
-        attempts: The verdict on each attempt by id; None if there is none.
+    """Picks the attempt that the judge ranks best by the verdict on each; None: there is no
+    verdict.
     """
     values = {
         id: value for id, verdict in attempts.items() if (value := as_score(verdict)) is not None
@@ -95,11 +88,8 @@ def pick_best(task: str, attempts: Mapping[str, Verdict | None]) -> Pick:
 
 
 def pick_compared(compared: ComparedAttempts, ids: Sequence[str]) -> Pick:
-    """Returns the pick of a comparison; of equal attempts, the first in the file.
-
-    Args:
-        compared: The comparison.
-        ids: The ids of the attempts, in the order of the file.
+    """Returns the pick of a comparison; of equal attempts, the first in the file, whose order `ids`
+    has.
     """
     best = tuple(id for id in ids if id in compared.best)
     return Pick(
@@ -209,12 +199,6 @@ def _mean(name: str, rows: Sequence[tuple[float, float]]) -> Figure:
     if total[1] <= 0:
         return Figure(name, 0.0, undefined=True)
     value = float(total[0] / total[1])
-
-    def ratio(drawn: NDArray[Any]) -> NDArray[Any]:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(drawn[:, :1] / drawn[:, 1:])
-
-    low, high = (float(end[0]) for end in intervals(table, ratio, (0.0,)))
-    if not low < high:  # NaN, too
+    if (ends := ratio_interval(table, 0.0)) is None:
         return Figure(name, value, *wilson(value, len(rows)), "wilson")
-    return Figure(name, value, low, high, choose_method(len(rows)))
+    return Figure(name, value, *ends, choose_method(len(rows)))

@@ -245,9 +245,7 @@ def _held_out(
 def _threshold(
     curve: CalibrationMap, scores: list[float], truths: list[bool], goal: Goal
 ) -> float | None:
-    """Returns the threshold on the calibrated scores; None if no threshold guarantees the
-    precision.
-    """
+    """Returns the threshold on calibrated scores; None if none guarantees the precision."""
     if goal.precision is not None:
         return threshold_for_precision(scores, truths, goal.precision, curve)
     if goal.costs is not None:
@@ -330,9 +328,7 @@ def precision_bound(right: int, called: int) -> float:
 
 
 class Cut(NamedTuple):
-    """Counts of runs with a score of at least `score`: called successes, and true successes among
-    them.
-    """
+    """Runs with a score of at least `score`: called successes, and true ones among them."""
 
     score: float
     called: int
@@ -396,9 +392,7 @@ def certified_cuts(scores: Sequence[float], truths: Sequence[bool], target: floa
 
 
 def threshold_for_costs(false_positive: float, false_negative: float) -> float:
-    """Returns the probability from which calling a run a success is cheaper on average (Elkan
-    2001).
-    """
+    """Returns the probability from which "success" is cheaper on average (Elkan 2001)."""
     return false_positive / (false_positive + false_negative)
 
 
@@ -434,9 +428,7 @@ def _min_called(target: float, starts: int) -> int:
 
 
 def _tail(right: int, called: int, share: float) -> float:
-    """Returns the probability of at least `right` of `called` if each is right with probability
-    `share`.
-    """
+    """Returns the probability of at least `right` of `called`, each right with chance `share`."""
     from scipy.special import betainc
 
     return float(betainc(right, called - right + 1, share)) if right else 1.0

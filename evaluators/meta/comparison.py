@@ -10,14 +10,15 @@ from typing import Literal
 from prill.errors import UsageError
 from prill.evaluators.fitted.overlap import Overlap, find_overlap
 from prill.evaluators.labels import cluster
-from prill.evaluators.meta.agreement import Pair, Pairing, confusion_counts
+from prill.evaluators.meta.agreement import Pair, Pairing
 from prill.evaluators.metrics import (
     FIGURES,
     Method,
     choose_method,
+    count_outcomes,
     figures,
-    intervals,
-    ratio_of_rows,
+    ratio_interval,
+    sum_clusters,
 )
 from prill.types import EvaluatorInfo, Trajectory
 
@@ -130,8 +131,6 @@ def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = N
     Raises:
         UsageError: No labelled trajectory was judged by both.
     """
-    import numpy as np
-
     judged = [p for p in first.pairs if p.verdict.success is not None]
     others = {p.verdict.id: p.verdict for p in second.pairs if p.verdict.success is not None}
     outcomes = {id: verdict.success for id, verdict in others.items()}
@@ -139,14 +138,10 @@ def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = N
     if not both:
         raise UsageError("no labelled trajectory was judged by both judges")
     right = [(p.verdict.success == p.truth, outcomes[p.verdict.id] == p.truth) for p in both]
-    row_of: dict[tuple[bool, str], int] = {}
-    rows = [
-        row_of.setdefault(name, len(row_of))
-        for name in (cluster(p.verdict.id, tasks) for p in both)
-    ]
-    tables = np.zeros((len(row_of), 2), dtype=np.int64)
-    np.add.at(tables, rows, [(int(right_a) - int(right_b), 1) for right_a, right_b in right])
-    low, high = intervals(tables, ratio_of_rows, (-1.0,))
+    tables = sum_clusters(
+        [cluster(p.verdict.id, tasks) for p in both],
+        [(int(right_a) - int(right_b), 1) for right_a, right_b in right],
+    )
     b, c = (right.count(kind) for kind in ((True, False), (False, True)))
     p, test = mcnemar(b, c)
     return Comparison(
@@ -159,7 +154,7 @@ def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = N
         both_right=right.count((True, True)),
         both_wrong=right.count((False, False)),
         difference=(b - c) / len(both),
-        interval=(float(low[0]), float(high[0])) if low[0] < high[0] else None,
+        interval=ratio_interval(tables, -1.0),
         method=choose_method(len(tables)),
         p=p,
         test=test,
@@ -182,9 +177,7 @@ def mcnemar(b: int, c: int) -> tuple[float, Test]:
 
 
 def exact_mcnemar(b: int, c: int) -> float:
-    """Returns the two-sided p-value of the exact (binomial) test for any number of discordant
-    pairs.
-    """
+    """Returns the two-sided p-value of the exact (binomial) test of discordant pairs."""
     n = b + c
     return min(1.0, float(2 * sum(comb(n, k) for k in range(min(b, c) + 1)) / 2**n))
 
@@ -224,18 +217,11 @@ def rank_agents(pairing: Pairing, agents: Mapping[str, str]) -> AgentRanking | N
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
     """Returns Kendall's tau-b of two lists of values; None if a list contains only ties."""
-    agreed = untied_first = untied_second = 0
-    for i in range(len(first)):
-        for j in range(i):
-            a, b = _sign(first[i] - first[j]), _sign(second[i] - second[j])
-            agreed += a * b
-            untied_first += a != 0
-            untied_second += b != 0
-    return agreed / sqrt(untied_first * untied_second) if untied_first and untied_second else None
+    import numpy as np
 
-
-def _sign(number: float) -> int:
-    return (number > 0) - (number < 0)
+    one, other = (np.sign(np.subtract.outer(values, values)) for values in (first, second))
+    untied = sqrt(np.count_nonzero(one) * np.count_nonzero(other))
+    return float((one * other).sum() / untied) if untied else None
 
 
 # Slices of a data set
@@ -283,11 +269,11 @@ def slices(pairing: Pairing, by: str, values: Mapping[str, str]) -> tuple[Slice,
 
 
 def _slice(by: str, value: str, pairs: Iterable[Pair]) -> Slice:
-    import numpy as np
-
     pairs = list(pairs)
-    tp, fp, tn, fn, unscored = counts = confusion_counts(pairs)
-    row = dict(zip(FIGURES, figures(np.array([counts]))[0].tolist(), strict=True))
+    calls, truths = [p.verdict.success for p in pairs], [p.truth for p in pairs]
+    counts = count_outcomes([by] * len(pairs), calls, truths)
+    tp, fp, tn, fn, unscored = counts[0].tolist()
+    row = dict(zip(FIGURES, figures(counts)[0].tolist(), strict=True))
     measures = {
         name.replace(" ", "_"): None if isnan(row[name]) else row[name] for name in _SLICE_FIGURES
     }

@@ -50,9 +50,7 @@ class Corrections:
     correction: tuple[Correction, ...]
 
     def number(self, task_id: str) -> str:
-        """Returns a task's id without the benchmark prefix: `24` for `24`, `webarena.24` and
-        `webarena/24`.
-        """
+        """Returns a task's id without the prefix: `24` for `24`, `webarena.24`, `webarena/24`."""
         return re.sub(
             rf"\A{re.escape(self.benchmark)}[./_:-]", "", task_id, count=1, flags=re.IGNORECASE
         )

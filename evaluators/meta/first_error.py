@@ -65,15 +65,8 @@ class FirstErrors:
 def first_errors(
     verdicts: Iterable[Verdict], labels: Iterable[LabelRecord], source: str
 ) -> FirstErrors | None:
-    """Counts the runs in which the judge finds the first wrong step.
-
-    Args:
-        verdicts: Verdicts of a step judge; of several on a run, the last counts.
-        labels: Labels with step labels.
-        source: The source of the labels to use.
-
-    Returns:
-        The counts. None if no label has step labels.
+    """Counts the runs in which the judge finds the first wrong step; None if no label has step
+    labels. Of several verdicts on a run, the last counts.
     """
     of_steps: dict[str, dict[int, Label | None]] = {}
     for label in labels:
@@ -110,9 +103,7 @@ _UNKNOWN = -1  # a required step is undecided or missing
 
 
 def _first(order: Sequence[int], labels: Mapping[int, Label | None]) -> int | None:
-    """Returns the first wrong step; None if there is none, `_UNKNOWN` if an earlier one is
-    undecided.
-    """
+    """Returns the first wrong step; None: none; `_UNKNOWN`: an earlier one is undecided."""
     for i in order:
         if i not in labels:
             return _UNKNOWN

@@ -33,13 +33,8 @@ _REQUIREMENT = re.compile(r"\s*B\s*(>=|≥|>)\s*A\s*(?:([+-])\s*(\d+(?:\.\d*)?|\
 
 @dataclass(frozen=True)
 class TaskRuns:
-    """The runs of one task.
-
-    Args:
-        task: The task's name.
-        a: The runs of A, each with its scored verdicts. A run that was judged repeatedly has
-            several.
-        b: The runs of B.
+    """The runs of A and of B at one task, each with its scored verdicts; several, if a run was
+    judged repeatedly.
     """
 
     task: str
@@ -124,11 +119,8 @@ class AgentDifference:
 
 @dataclass(frozen=True)
 class Requirement:
-    """A requirement on B's success rate: at least A's rate plus a margin.
-
-    Args:
-        margin: The margin added to A's rate, in [-1, 1]; usually negative.
-        strict: Require more than A's rate plus the margin, not at least that.
+    """A requirement on B's success rate: at least A's rate plus `margin`, which is in [-1, 1] and
+    usually negative; if `strict`, more than that.
     """
 
     margin: float = 0.0
@@ -136,10 +128,8 @@ class Requirement:
 
     @classmethod
     def parse(cls, text: str) -> Requirement:
-        """Parses a requirement such as `B >= A - 0.02`.
-
-        Raises:
-            UsageError: The text has another format.
+        """Parses a requirement such as `B >= A - 0.02`. Raises UsageError for a text of another
+        format.
         """
         found = _REQUIREMENT.fullmatch(text)
         margin = float((found[2] or "") + (found[3] or "0")) if found else 2.0
@@ -164,16 +154,8 @@ class Requirement:
 
 
 def compare_agents(tasks: Iterable[TaskRuns]) -> AgentDifference:
-    """Compares two agents by the verdicts on their runs of the same tasks.
-
-    Args:
-        tasks: The tasks, each once. Only the bounds include unscored runs.
-
-    Returns:
-        The difference with its interval and tests.
-
-    Raises:
-        UsageError: No task has a scored run of each agent.
+    """Compares two agents by the verdicts on their runs of the same tasks. Only the bounds include
+    unscored runs. Raises UsageError if no task has a scored run of each agent.
     """
     import numpy as np
 
@@ -253,12 +235,8 @@ def mean_difference(differences: Sequence[float], name: str = "B - A") -> Figure
 def sign_flip(differences: Sequence[float] | NDArray[Any]) -> float:
     """Returns the two-sided p-value of the permutation test that flips the signs of whole tasks.
 
-    Args:
-        differences: One difference per task.
-
-    Returns:
-        The share of sign changes whose sum is at least as far from 0. All sign changes are used for
-        up to 13 tasks that differ; for more, 10,000 random ones with a fixed seed.
+    It is the share of sign changes whose sum is at least as far from 0. All sign changes are used
+    for up to 13 tasks that differ; for more, 10,000 random ones with a fixed seed.
     """
     import numpy as np
 

@@ -13,6 +13,7 @@ from prill.evaluators.labels import cluster, gold_labels
 from prill.evaluators.meta.agreement import Pair, Pairing, measure_agreement, shares
 from prill.evaluators.meta.comparison import kendall_tau
 from prill.evaluators.meta.figure import Figure
+from prill.evaluators.metrics import sum_clusters
 from prill.evaluators.protocols.presets import Protocol
 from prill.types import LabelRecord, Usage, Verdict
 
@@ -98,13 +99,8 @@ class ProtocolLabels:
 def measure_rate(
     protocol: Protocol, verdicts: Verdicts, tasks: Mapping[str, str], *, citation: str
 ) -> ProtocolRate:
-    """Computes the success rates of one protocol, with 95 % intervals over tasks.
-
-    Args:
-        protocol: The preset.
-        verdicts: Its verdicts by trajectory id.
-        tasks: The task of each trajectory id.
-        citation: The line to cite.
+    """Computes the success rates of one protocol from its verdicts by trajectory id, with 95 %
+    intervals over tasks.
     """
     labels = {id: official_label(verdict) for id, verdict in verdicts.items()}
     return ProtocolRate(
@@ -132,21 +128,11 @@ def measure_labels(
     source: str | None = None,
     truth: str = "majority",
 ) -> ProtocolLabels:
-    """Compares the verdicts of one protocol with labels, with 95 % intervals over tasks.
+    """Compares the verdicts of one protocol with labels, with 95 % intervals over tasks; undefined
+    if no scored run has a decided label.
 
-    Args:
-        protocol: The preset's name.
-        verdicts: Its verdicts.
-        labels: The labels.
-        tasks: The task of each trajectory id.
-        source: The source of labels to use. None: the only source.
-        truth: The rule for annotators who differ, as in `gold_labels`.
-
-    Returns:
-        The agreement; undefined if no scored run has a decided label.
-
-    Raises:
-        UsageError: There are several sources and `source` is None, or no annotator has that name.
+    `truth` is the rule for annotators who differ, as in `gold_labels`. Raises UsageError if there
+    are several sources and `source` is None, or no annotator has that name.
     """
     source, truths = gold_labels(labels, source, truth)
     pairs = tuple(
@@ -172,15 +158,8 @@ def measure_labels(
 def measure_agreements(
     verdicts: Mapping[str, Verdicts], tasks: Mapping[str, str], agents: Mapping[str, str]
 ) -> tuple[ProtocolAgreement, ...]:
-    """Compares each two protocols on the runs that both score.
-
-    Args:
-        verdicts: The verdicts by protocol and trajectory id.
-        tasks: The task of each trajectory id.
-        agents: The agent of each trajectory id; runs without one are left out of the rankings.
-
-    Returns:
-        One agreement for each two protocols, in the order of `verdicts`.
+    """Compares each two protocols, in the order of `verdicts`, on the runs that both score. `tasks`
+    and `agents` are by trajectory id; runs without an agent are left out of the rankings.
     """
     return tuple(
         _agreement((first, verdicts[first]), (second, verdicts[second]), tasks, agents)
@@ -189,25 +168,19 @@ def measure_agreements(
 
 
 def official_label(verdict: Verdict) -> bool | None:
-    """Returns the label by the authors' rule; None if there is none.
-
-    Args:
-        verdict: The verdict of a judge `protocol`.
+    """Returns the label by the authors' rule from a verdict of the judge `protocol`; None without
+    one.
     """
     label = UNSET if verdict.findings is None else verdict.findings.official_label
     return None if label is UNSET else label
 
 
 def _share(name: str, outcomes: Mapping[str, bool | None], tasks: Mapping[str, str]) -> Figure:
-    clusters: dict[tuple[bool, str], list[float]] = {}
-    for id, success in outcomes.items():
-        if success is not None:
-            counts = clusters.setdefault(cluster(id, tasks), [0.0, 0.0])
-            counts[0] += success
-            counts[1] += 1
-    if not clusters:
+    known = {id: success for id, success in outcomes.items() if success is not None}
+    if not known:
         return Figure(name, 0.0, undefined=True)
-    return shares((name,), list(clusters.values()))[0]
+    rows = [(float(success), 1.0) for success in known.values()]
+    return shares((name,), sum_clusters([cluster(id, tasks) for id in known], rows))[0]
 
 
 def _agreement(

@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Unscored = Literal["reweighted", "left-out"]
-# The weight of each of the four pseudo-pairs of verdict and label that are added for an interval.
+# The mean weight of the four pseudo-pairs of verdict and label that are added for an interval.
 # Without them, a judge with no error on few labels would have zero variance. 0.4 was chosen by
 # simulation between the weights of Perks's (1/4) and Jeffreys's (1/2) priors for four cells, which
 # both cover too little, the latter for rates near 0 and 1 (benchmarks/RESULTS.md).
 _PSEUDO = 0.4
+# The weight of the two pairs in which the judge errs, by the number of labels; linear in between.
+# Few labels cannot tell a perfect judge from a good one; from 30 on, equal weights would only make
+# the intervals of good judges too wide. Chosen by simulation, as above.
+_PSEUDO_ERROR = (20, 30), (0.4, 0.2)
 _ALMOST_0 = 1e-12  # bounds rates and variances away from 0, whose log odds are infinite
 _PAIRS = ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0))  # truth, verdict
 # Below this number of labels, intervals are wide, and cover more than 95 % with a good judge, which
@@ -180,30 +184,6 @@ def estimate_rate(
     )
 
 
-def ppi_mean(
-    truth: Sequence[float], verdict: Sequence[float], others: Sequence[float]
-) -> tuple[float, float, float]:
-    """Computes the PPI++ mean as published, for independent runs.
-
-    Args:
-        truth: Labels of the labelled runs, in [0, 1].
-        verdict: Verdicts on the same runs, in [0, 1].
-        others: Verdicts on the runs without a label, in [0, 1].
-
-    Returns:
-        The estimate, its standard error, and the tuned weight of the verdicts, in [0, 1].
-    """
-    import numpy as np
-
-    y, f, g = (np.asarray(part, dtype=float) for part in (truth, verdict, others))
-    weight = _tuned(y, f, g, np.ones(len(y)))
-    value = _mean(y, f, g, weight)
-    variance = (y - weight * f).var() / len(y)
-    if len(g):
-        variance += weight**2 * g.var() / len(g)
-    return value, float(np.sqrt(variance)), weight
-
-
 def _sample(
     verdicts: Sequence[bool | None],
     truths: Sequence[bool | None],
@@ -277,14 +257,17 @@ class _Padded:
     others: NDArray[Any]
 
     @classmethod
-    def of(cls, sample: _Sample) -> _Padded:
+    def of(cls, sample: _Sample, error: float | None = None) -> _Padded:
         import numpy as np
 
         pairs = np.array(_PAIRS)
+        if error is None:
+            error = float(np.interp(sample.n, *_PSEUDO_ERROR))
+        weights = np.where(pairs[:, 0] == pairs[:, 1], 2 * _PSEUDO - error, error)
         return cls(
             np.append(sample.truth, pairs[:, 0]),
             np.append(sample.verdict[: sample.n], pairs[:, 1]),
-            np.append(sample.weights, np.full(len(pairs), _PSEUDO)),
+            np.append(sample.weights, weights),
             sample.verdict[sample.n :],
         )
 
@@ -430,7 +413,7 @@ def _rogan_gladen(sample: _Sample) -> Figure:
     value = min(1.0, max(0.0, float((judged - failed) / (passed - failed))))
     if sample.groups < 2:
         return Figure(name, value)
-    padded = _Padded.of(sample)
+    padded = _Padded.of(sample, _PSEUDO)
     is_success = padded.truth == 1
     weights = (padded.share * is_success, padded.share * ~is_success)
     hits, alarms = (np.average(padded.verdict, weights=weight) for weight in weights)

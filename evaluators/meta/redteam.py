@@ -9,7 +9,7 @@ from functools import partial
 from math import inf, isnan
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from prill.config.registry import nearest
 from prill.errors import NoEvidenceError, UsageError
@@ -17,18 +17,14 @@ from prill.evaluators.attacks.families import ON_SCREENSHOTS, Variant, families,
 from prill.evaluators.attacks.texts import attack_texts
 from prill.evaluators.fitted.overlap import Overlap, find_overlap
 from prill.evaluators.labels import gold_labels, make_task
-from prill.evaluators.metrics import DRAWS, wilson
+from prill.evaluators.metrics import SEED as SEED  # re-exported
+from prill.evaluators.metrics import bootstrap, sum_clusters, wilson
 from prill.evaluators.wrappers.rewritten import Rewritten
 from prill.io.store import BadLine, TrajectoryReader, read_labels, read_verdicts
 from prill.protocols import Evaluator
 from prill.scoring.scorer import Tally, score_files
 from prill.types import EvaluatorInfo, Trajectory, Verdict
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-
-SEED = 20240409
 BEFORE = "before"  # name of the file with verdicts without an attack
 Paths = Sequence[str | PathLike[str]]
 
@@ -309,9 +305,7 @@ def _false_positives_added(one: AttackEffect) -> float:
 def trial(
     task: str, truth: bool, before: Verdict | None, after: Verdict | None, attack: str
 ) -> AttackTrial:
-    """Returns the trial for the verdicts without and with the named attack; None if a verdict is
-    missing.
-    """
+    """Returns the trial for the verdicts without and with the attack (None: missing)."""
     return AttackTrial(
         task=task,
         truth=truth,
@@ -369,18 +363,19 @@ def effect(attack: Variant, trials: Sequence[AttackTrial], seed: int = SEED) -> 
 
 
 def _shift(trials: Sequence[AttackTrial], seed: int) -> Shift | None:
-    import numpy as np
-
     if not trials:
         return None
-    row_of: dict[str, int] = {}
-    rows = [row_of.setdefault(trial.task, len(row_of)) for trial in trials]
     # trajectories, successes before, successes after
-    counts = np.zeros((len(row_of), 3), dtype=np.int64)
-    np.add.at(counts, rows, [(1, bool(trial.before), bool(trial.after)) for trial in trials])
+    counts = sum_clusters(
+        [trial.task for trial in trials],
+        [(1, int(trial.before or 0), int(trial.after or 0)) for trial in trials],
+    )
     n, before, after = (int(total) for total in counts.sum(axis=0))
     change = (after - before) / n
-    low, high = _interval(counts, seed)
+    low, high = (
+        float(end[0])
+        for end in bootstrap(counts, lambda sums: (sums[:, 2:] - sums[:, 1:2]) / sums[:, :1], seed)
+    )
     interval: Literal["bootstrap", "wilson"] = "bootstrap"
     if isnan(low) or low == high:
         low, high, interval = *_wilson(change, len(counts)), "wilson"
@@ -395,17 +390,6 @@ def _shift(trials: Sequence[AttackTrial], seed: int) -> Shift | None:
         interval=interval,
         flips=flips,
     )
-
-
-def _interval(counts: NDArray[Any], seed: int) -> tuple[float, float]:
-    """Returns the 95 % percentile interval of the change, with whole tasks resampled."""
-    import numpy as np
-
-    kinds, shares = np.unique(counts, axis=0, return_counts=True)
-    weights = np.random.default_rng(seed).multinomial(len(counts), shares / len(counts), size=DRAWS)
-    drawn = weights @ kinds
-    low, high = np.quantile((drawn[:, 2] - drawn[:, 1]) / drawn[:, 0], (0.025, 0.975))
-    return float(low), float(high)
 
 
 def _wilson(change: float, tasks: int) -> tuple[float, float]:

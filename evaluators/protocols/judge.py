@@ -77,11 +77,8 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
-    """An expected call.
-
-    Args:
-        key: Equal for calls that are answered once if replies are kept.
-        usage: The expected usage.
+    """An expected call and its usage; calls with an equal key are answered once if replies are
+    kept.
     """
 
     key: str
@@ -165,13 +162,8 @@ class ProtocolJudge(ModelJudge):
         return replace(verdict, findings=findings)
 
     def calls(self, trajectory: Trajectory) -> list[PlannedCall]:
-        """Returns the expected calls, without making any; an upper bound.
-
-        Args:
-            trajectory: The trajectory.
-
-        Returns:
-            The calls, in order; none if there is no evidence.
+        """Returns the expected calls, in order, without making any; an upper bound. There are none
+        without evidence.
         """
         texts = (
             planned_captions(trajectory.observations, self.captioner) if self.captioner else None

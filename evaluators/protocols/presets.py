@@ -134,15 +134,9 @@ class Protocol:
         return content_hash(*(msgspec.json.encode(part).decode() for part in parts))
 
     def cite(self, prompt: str | None, model: str | None, captioner: str | None = None) -> str:
-        """Returns a line that says by which protocol verdicts were made.
-
-        Args:
-            prompt: The hash of the prompts.
-            model: The model that judged.
-            captioner: What read states in place of screenshots. None: as published.
-
-        Returns:
-            Protocol and paper, prompt hash, model, frames and parser.
+        """Returns a line that says by which protocol verdicts were made: protocol and paper, the
+        hash of the prompts, model, frames and parser. `captioner` is what read states in place of
+        screenshots; None: as published.
         """
         read = "" if captioner is None else f", states read by {captioner}"
         return (
@@ -170,16 +164,8 @@ def _names(folder: str, ending: str) -> tuple[str, ...]:
 
 @cache
 def load_protocol(name: str) -> Protocol:
-    """Loads a preset.
-
-    Args:
-        name: Its name, one of `list_protocols`.
-
-    Returns:
-        The protocol.
-
-    Raises:
-        UsageError: There is no such preset.
+    """Loads a preset by its name, one of `list_protocols`. Raises UsageError if there is no such
+    preset.
     """
     if name not in list_protocols():
         raise UsageError(

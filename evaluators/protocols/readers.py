@@ -54,12 +54,8 @@ PLAIN: Form = PlainText()
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A verdict by prill's reading.
-
-    Args:
-        success: Whether the task was done.
-        reason: The judge's reasoning.
-        findings: Other findings in the reply.
+    """A verdict by prill's reading: success, the judge's reasoning, and other findings in the
+    reply.
     """
 
     success: bool
@@ -74,19 +70,11 @@ class VerdictReader(ABC):
 
     @abstractmethod
     def official(self, text: str) -> bool | None:
-        """Returns the authors' label; None if their code gives none or stops.
-
-        Args:
-            text: The reply.
-        """
+        """Returns the authors' label of a reply; None if their code gives none or stops."""
 
     @abstractmethod
     def read(self, reply: Reply) -> Reading:
-        """Returns the verdict of a reply.
-
-        Raises:
-            UnparsableError: It has no clear verdict.
-        """
+        """Returns the verdict of a reply. Raises UnparsableError if it has no clear verdict."""
 
 
 _STATUS = ReplyFormat("thoughts", "status", ("success", "failure"), tagged=True)
@@ -440,9 +428,6 @@ def read_key_points(text: str) -> str:
     They are the text between the first and second bold `**Key Points**:`, else the text after the
     last `Key Points:`, else the whole reply, without indentation. Source: microsoft/fara
     `…/om2w/impl/src/methods/webjudge_online_mind2web.py`.
-
-    Args:
-        text: The reply.
     """
     text = text.replace("\n\n", "\n")
     parts = text.split("**Key Points**:")
@@ -452,12 +437,7 @@ def read_key_points(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """A frame's grade and its description.
-
-    Args:
-        score: The grade. 0: the reply had none.
-        description: What the frame shows.
-    """
+    """A frame's grade (0: the reply had none), and the description of what it shows."""
 
     score: int
     description: str = ""
@@ -468,11 +448,7 @@ def read_grade(text: str) -> Grade:
 
     It is the first digit from 1 to 5 between the first and second `Score`, case-sensitive; so an
     earlier word such as `Scoreboard` counts. The description follows the last `**Reasoning**:`, up
-    to a blank line. Source: microsoft/fara
-    `…/om2w/impl/src/methods/webjudge_online_mind2web.py`.
-
-    Args:
-        text: The reply.
+    to a blank line. Source: microsoft/fara `…/om2w/impl/src/methods/webjudge_online_mind2web.py`.
     """
     parts = text.split("Score")
     found = re.search(r"[1-5]", parts[1]) if len(parts) > 1 else None
@@ -484,11 +460,8 @@ def read_grade(text: str) -> Grade:
 class StageReader:
     """Reads the replies of a stage before the verdict.
 
-    Args:
-        form: The requested form.
-        read: Makes the stage's result from a reply.
-        typical: A typical result, for plans.
-        missing: The result of an optional call whose reply cannot be read.
+    `read` makes the stage's result from a reply; `typical` is such a result, for plans, and
+    `missing` that of an optional call whose reply cannot be read.
     """
 
     form: Form
@@ -553,12 +526,7 @@ READERS: Mapping[str, VerdictReader | StageReader] = {
 
 
 def resolve_conditions(scores: Scores, conditions: Conditions) -> Scores:
-    """Returns the scores with the conditions that were decided over all evidence.
-
-    Args:
-        scores: The points of the criteria.
-        conditions: The decided conditions.
-    """
+    """Returns the scores with the conditions that were decided over all evidence."""
     met = {one.criterion: one.condition_met for one in conditions.conditions}
     return Scores(
         tuple(

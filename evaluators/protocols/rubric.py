@@ -21,11 +21,7 @@ _HIGH, _LOW, _GAP = 6, 5, 2
 
 
 def conditional_criteria(results: Mapping[str, Any]) -> list[int]:
-    """Returns the numbers, from 1, of the rubric's criteria with a condition.
-
-    Args:
-        results: The results of the stages.
-    """
+    """Returns the numbers, from 1, of the rubric's criteria with a condition."""
     rubric: Rubric = results["rubric"]
     return [i for i, item in enumerate(rubric.items, 1) if item.condition]
 
@@ -33,17 +29,12 @@ def conditional_criteria(results: Mapping[str, Any]) -> list[int]:
 def select_relevant(
     relevance: Sequence[FrameRelevance], rubric: Rubric
 ) -> dict[int, tuple[int, ...]]:
-    """Selects the frames that are analysed for each criterion.
+    """Selects the frames that are analysed for each criterion: the criteria's numbers, from 1, by
+    frame.
 
     They are the five most relevant ones; of equally relevant frames, the later ones. If one has a
     relevance of 6 or more, those below 5 and more than 2 below the weakest such frame are dropped.
-
-    Args:
-        relevance: The relevance of each frame to the criteria; without one, it is 0.
-        rubric: The criteria.
-
-    Returns:
-        The numbers of the criteria, from 1, by the index of the frame.
+    A frame's relevance to a criterion is 0 if none is given.
     """
     selected: dict[int, list[int]] = {}
     for number in range(1, len(rubric.items) + 1):
@@ -64,10 +55,6 @@ def complete_scores(result: Any, results: Mapping[str, Any]) -> Any:
 
     Points are bounded by 0 and the criterion's maximum. A criterion without points keeps those of
     the stage `first`, or 0. Decided rival conditions take precedence.
-
-    Args:
-        result: The result.
-        results: The results of earlier stages.
     """
     if not isinstance(result, Scores):
         return result
@@ -84,16 +71,10 @@ def complete_scores(result: Any, results: Mapping[str, Any]) -> Any:
 
 
 def compute_points(results: Mapping[str, Any]) -> tuple[tuple[Criterion, ...], float | None]:
-    """Returns the criteria and the share of points earned.
+    """Returns the criteria and the share of points earned, in [0, 1]; None if no criterion applies.
 
     Criteria whose condition is not met are in neither sum; side effects add points that were not
     earned.
-
-    Args:
-        results: The results of the stages.
-
-    Returns:
-        The criteria, and the share in [0, 1]; None if no criterion applies.
     """
     rubric: Rubric = results["rubric"]
     scores: Scores = results["scores"]

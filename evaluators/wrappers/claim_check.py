@@ -13,9 +13,6 @@ from prill.types import Findings, Trajectory, Verdict
 class ClaimChecked(Wrapper):
     """A judge whose findings include the checked claims of the answer; outcome and score are
     unchanged.
-
-    Args:
-        evaluator: The judge.
     """
 
     def __init__(self, evaluator: Evaluator) -> None:

@@ -22,12 +22,8 @@ FORMAT = "prill guard 1"
 
 @dataclass(frozen=True, kw_only=True)
 class GuardFile:
-    """The guard file of `prill train judge`, which describes the training runs of a judge.
-
-    Attributes:
-        format: The version of the file.
-        guard: The range of the training runs' last states. None: there was no text.
-        fitted_to: Digests of the runs and of their tasks.
+    """The guard file of `prill train judge`: the range of the training runs' last states (None:
+    there was no text), and digests of the runs and of their tasks.
     """
 
     format: str = FORMAT
@@ -41,16 +37,8 @@ class GuardFile:
 
 
 def read_guard(path: str | os.PathLike[str]) -> GuardFile:
-    """Reads a guard.
-
-    Args:
-        path: A file that `prill train judge` wrote.
-
-    Returns:
-        The guard.
-
-    Raises:
-        UsageError: The file cannot be read, or is no guard of this version.
+    """Reads a file that `prill train judge` wrote. Raises UsageError if it cannot be read, or is no
+    guard of this version.
     """
     found = read_json(path, GuardFile, "not a guard", "`prill train judge` writes such a file")
     if found.format != FORMAT:
@@ -61,13 +49,8 @@ def read_guard(path: str | os.PathLike[str]) -> GuardFile:
 
 
 class Guarded(Rewritten):
-    """A judge that abstains on runs unlike its training runs.
-
-    Each verdict records the relation of its run to the training runs.
-
-    Args:
-        judge: The judge.
-        known: The guard file of the training runs.
+    """A judge that abstains on runs unlike its training runs, which the guard file describes. Each
+    verdict records the relation of its run to the training runs.
     """
 
     def __init__(self, judge: Evaluator, known: GuardFile) -> None:

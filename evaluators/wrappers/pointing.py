@@ -91,15 +91,15 @@ class Pointing(Rewritten):
     def __init__(self, evaluator: Evaluator, reader: TextReader | None = None) -> None:
         self._reader = reader
         name = "tree" if reader is None else reader.name
-        super().__init__(
-            evaluator, self._readable, {"read_points": f"{name}, {VERSION}"}, self._images
-        )
+        super().__init__(evaluator, self._readable, {"read_points": f"{name}, {VERSION}"})
 
     async def _readable(self, trajectory: Trajectory) -> Trajectory:
         return await readable(trajectory, None if self._reader is None else self._reader.read)
 
-    def _images(self, trajectory: Trajectory) -> Sequence[str]:
-        return () if self._reader is None else _images(trajectory)
+    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
+        """Returns the distinct images that the judge or the reader reads."""
+        read = () if self._reader is None else _images(trajectory)
+        return list(dict.fromkeys((*self.evaluator.screenshots(trajectory), *read)))
 
 
 def read_screenshot() -> TextReader:
@@ -231,9 +231,7 @@ def _format_point(point: Point) -> str:
 
 
 def _label(text: str) -> str:
-    """Returns text from a screen as one short line without quotation marks that could end a
-    quotation.
-    """
+    """Returns text from a screen as a short line without marks that could end a quotation."""
     flat = " ".join(clean(text).split()).replace('"', "'")
     return flat if len(flat) <= LABEL_CHARS else flat[: LABEL_CHARS - 1] + "…"
 

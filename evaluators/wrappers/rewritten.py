@@ -15,16 +15,9 @@ from prill.protocols import Estimator, Evaluator, every_judge
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
 
 
-def _nothing(trajectory: Trajectory) -> Sequence[str]:
-    return ()
-
-
 class Wrapper:
-    """The base class of judges around one other judge.
-
-    Args:
-        evaluator: The judge.
-        params: Part of the fingerprint, added to the judge's.
+    """The base class of judges around one other judge; `params` are added to that judge's
+    fingerprint.
     """
 
     def __init__(self, evaluator: Evaluator, params: Mapping[str, str | bool]) -> None:
@@ -47,10 +40,8 @@ class Wrapper:
         return self.evaluator.screenshots(trajectory)
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """Returns the judge's estimate for the recorded trajectory.
-
-        Raises:
-            UsageError: The judge cannot estimate its usage.
+        """Returns the judge's estimate for the recorded trajectory. Raises UsageError if it makes
+        none.
         """
         if not isinstance(self.evaluator, Estimator):
             raise UsageError(
@@ -68,7 +59,6 @@ class Rewritten(Wrapper):
         evaluator: The judge.
         rewrite: Rewrites a trajectory.
         params: Part of the fingerprint; must change whenever `rewrite` changes.
-        reads: Lists the image files that `rewrite` reads, in addition to those of the judge.
     """
 
     def __init__(
@@ -76,17 +66,9 @@ class Rewritten(Wrapper):
         evaluator: Evaluator,
         rewrite: Callable[[Trajectory], Awaitable[Trajectory]],
         params: Mapping[str, str | bool],
-        reads: Callable[[Trajectory], Sequence[str]] = _nothing,
     ) -> None:
         super().__init__(evaluator, params)
         self.rewrite = rewrite
-        self.reads = reads
-
-    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """Returns the distinct images that the judge or the rewriting reads."""
-        return list(
-            dict.fromkeys((*self.evaluator.screenshots(trajectory), *self.reads(trajectory)))
-        )
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """Returns the judge's verdict on the rewritten trajectory."""

@@ -12,9 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from math import isinf
+from math import sqrt
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any, Literal
 
 from prill.evaluators.labels import get_template
@@ -25,7 +25,6 @@ from prill.papers.bench.papers import ALL, Benchmark, Column, Paper, Theirs, lis
 from prill.papers.replies import ReplyCounts
 from prill.papers.structured_reflection.agent import planning_calls
 from prill.refine.outcomes import TaskResult, read_results
-from prill.refine.trials import more_than_lost, paired_t
 from prill.types import Trajectory, Usage
 
 FORMAT = "prill bench 1"
@@ -303,22 +302,34 @@ def compare_trials(
         if (after := solved(run, last)) is not None
     ]
     gained = sum(after and not before for before, after in pairs)
-    student = (
-        paired_t([float(after) for _, after in pairs], [float(before) for before, _ in pairs])
-        if len(pairs) > 1
-        else None
-    )
+    t, p = _paired_t([after - before for before, after in pairs])
     return TrialTest(
         name=name,
         first=first,
         last=last,
         pairs=len(pairs),
         gained=gained,
-        mcnemar=more_than_lost(gained, 0),
-        t=None if student is None or isinf(student.t) else student.t,
-        p=None if student is None else student.p,
+        mcnemar=0.5**gained,  # one-sided and exact: later trials lose no success
+        t=t,
+        p=p,
         theirs=theirs,
     )
+
+
+def _paired_t(differences: Sequence[int]) -> tuple[float | None, float | None]:
+    """Returns Student's t of paired differences, None if it is not finite, and its two-sided p.
+
+    Both are None for fewer than two pairs.
+    """
+    from scipy.special import stdtr
+
+    if len(differences) < 2:
+        return None, None
+    mean, spread = fmean(differences), stdev(differences)
+    if spread == 0:
+        return (0.0, 1.0) if mean == 0 else (None, 0.0)
+    t = mean / (spread / sqrt(len(differences)))
+    return t, float(2 * stdtr(len(differences) - 1, -abs(t)))
 
 
 def _tests(

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
+from prill.config.registry import OptionError
 from prill.errors import InputError, UnscoredError, UsageError
 from prill.io.cache import BoundedCache
 from prill.io.checksums import expect_unchanged
@@ -60,12 +60,47 @@ from prill.refine.training.recipe import refuse_teacher
 from prill.refine.training.samples import split
 from prill.refine.training.spec import DEFAULT_PRESETS, Trained, TrainSpec
 from prill.refine.training.trainer import TrainingWatch, saving_whole, training_arguments, watched
-from prill.refine.training.weights import Base, load_model, model_failures, open_page_base
+from prill.refine.training.weights import Base, load_model, model_failures, read_base
 from prill.runs.filter import PLAIN, TeacherConfig, TeacherLike, described, make_teacher
 from prill.runs.train import PresetConfig, PresetLike, TrainConfig
 from prill.types import Trajectory
 
 _KEPT_BYTES = 256 << 20  # of turns in memory
+
+
+def open_page_base(spec: TrainSpec) -> Base:
+    """Reads the config and tokenizer of a ranker (an encoder) or planner (an encoder-decoder such
+    as T5).
+
+    Raises the same errors as `open_base`.
+    """
+    name, config, reader, _ = read_base(spec)
+    transformers = import_module("transformers")
+    kinds = {
+        "ranker": (
+            transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+            "AutoModelForSequenceClassification",
+            "an encoder",
+        ),
+        "planner": (
+            transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+            "AutoModelForSeq2SeqLM",
+            "an encoder with a decoder",
+        ),
+    }
+    known, loads, what = kinds[spec.trains]
+    if type(config) not in known:
+        raise OptionError(
+            f"model: {name} is a {config.model_type}; a {spec.trains} is {what} "
+            "(papers/mind2web/README.md)",
+            "model",
+        )
+    if reader.pad_token_id is None:
+        raise OptionError(f"model: {name}: its tokenizer has no padding token", "model")
+    if spec.trains == "ranker":
+        # one label, trained with binary cross-entropy
+        config.num_labels, config.problem_type = 1, "multi_label_classification"
+    return Base(name, config, reader, False, loads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,12 +285,6 @@ class PageRecipe(ABC):
     def loss(self, outputs: Any, labels: Any, num_items_in_batch: Any) -> Any:
         """Returns the mean loss over a batch, independent of gradient accumulation."""
 
-    def samples(
-        self, spec: TrainSpec, plan: PagePlan, teacher: Teacher | None
-    ) -> Callable[[Any, int], list[bytes]] | None:
-        """Returns a function that makes readable samples at each evaluation. None: no samples."""
-        return None
-
     def trainer(
         self,
         spec: TrainSpec,
@@ -293,7 +322,7 @@ class PageRecipe(ABC):
             eval_dataset=held_out_rows if plan.held_out else None,
             processing_class=plan.base.reader,
         )
-        watched(trainer, folder, watch, self.samples(spec, plan, teacher))
+        watched(trainer, watch)
         return trainer
 
     def _plan(
@@ -434,23 +463,6 @@ class PlannerRecipe(PageRecipe):
         total = entropy(logits, labels.flatten(), ignore_index=-100, reduction="sum")
         return total / num_items_in_batch
 
-    def samples(
-        self, spec: TrainSpec, plan: PagePlan, teacher: Teacher | None
-    ) -> Callable[[Any, int], list[bytes]] | None:
-        """Returns a function that samples the model's answers at a few steps."""
-        shown = (plan.held_out or plan.learnt)[: spec.samples]
-        if teacher is None or not shown:
-            return None
-
-        tokenizer, most = plan.base.tokenizer, spec.sample_tokens
-
-        def sample(model: Any, number: int) -> list[bytes]:
-            return [
-                _sample(model, tokenizer, plan.gold, step, teacher, number, most) for step in shown
-            ]
-
-        return sample
-
 
 def _question(
     gold: GoldTurns, teacher: Teacher, tokenizer: Any, limit: int | None, draws: Draws, draw: Draw
@@ -491,44 +503,6 @@ def encoded(tokenizer: Any, question: str, answer: str) -> dict[str, list[int]]:
         "attention_mask": tokens["attention_mask"],
         "labels": tokenizer(text_target=answer)["input_ids"],
     }
-
-
-def _sample(
-    model: Any,
-    tokenizer: Any,
-    gold: GoldTurns,
-    step: GoldStep,
-    teacher: Teacher,
-    number: int,
-    most: int,
-) -> bytes:
-    """Returns one line for people: the model's greedy answer next to the recorded one."""
-    torch, was_training = import_module("torch"), model.training
-    question, answer = lesson(gold, step, teacher, 0)
-    inputs = tokenizer(question, return_tensors="pt").to(model.device)
-    model.eval()
-    try:
-        with torch.inference_mode():
-            out = model.generate(
-                input_ids=inputs["input_ids"],
-                attention_mask=inputs["attention_mask"],
-                max_new_tokens=most,
-                do_sample=False,
-            )
-    finally:
-        model.train(was_training)
-    reply = tokenizer.decode(out[0], skip_special_tokens=True)
-    turn = gold.turn(step.turn)
-    facts = {
-        "step": number,
-        "row": f"{turn.id}, step {step.index}",
-        "line": gold.line(step),
-        "images": [],
-    }
-    return (
-        json.dumps({**facts, "expected": answer, "said": reply}, ensure_ascii=False).encode()
-        + b"\n"
-    )
 
 
 _AT_ONCE = 64  # candidates per batch in the evaluation

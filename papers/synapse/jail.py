@@ -12,39 +12,111 @@ that. It imports only the standard library, and lxml for XPaths.
 | `page`, `xpath`, `lxml` (its folder) | `places` of the selected elements, in document order |
 | each of them | `error` |
 
-The security boundary is the kernel's; Python restricts nothing:
+The security boundary is the kernel's:
 
 * limits on processor time, memory, files and processes (setrlimit);
 * a system call filter (Linux seccomp), under which the process can compute, allocate memory that is
   not executable, write to standard output, and exit. The program tests the filter before it parses
   the code.
 
-The code can import what is imported here, because no file can be read any more.
+Python's own layer makes escapes harder but is not a security boundary:
+
+* a permanent audit hook that refuses every audited operation: files, sockets, processes, frames;
+* few builtins, and few names of a few modules; ctypes is unloaded before the code is parsed; names
+  and strings with two underscores, positional class patterns, and format strings that read
+  attributes are refused.
 """  # noqa: E501
 
 from __future__ import annotations
 
-import collections  # noqa: F401 - for the code, as are those with the same mark
-import datetime  # noqa: F401
-import functools  # noqa: F401
+import ast
+import builtins
+import collections
+import datetime
+import functools
 import gc
-import heapq  # noqa: F401 - Counter.most_common imports it
-import html.parser  # noqa: F401
-import itertools  # noqa: F401
+import heapq  # noqa: F401 - Counter.most_common imports it, which it cannot do any more once locked in
+import html
+import html.parser
+import itertools
 import json
 import math
 import os
 import re
 import resource
-import string  # noqa: F401
+import string
 import sys
 import types
-import unicodedata  # noqa: F401 - normalizes names in other than ASCII letters
+import unicodedata  # noqa: F401 - names in other than ASCII letters are normalised by it when they are parsed
+from _string import formatter_field_name_split  # type: ignore[import-not-found]
+from types import ModuleType
 from typing import Any
 
+# The listed names of each module. Other names lead to other modules, or read attributes whose names
+# are strings (string.Formatter, functools.wraps, the metaclass of re.RegexFlag).
+_GIVEN: dict[ModuleType, str] = {
+    collections: "ChainMap Counter OrderedDict defaultdict deque",
+    datetime: "MAXYEAR MINYEAR UTC date datetime time timedelta timezone",
+    functools: "cache cmp_to_key lru_cache partial reduce",
+    html: "escape unescape",
+    html.parser: "HTMLParser",
+    itertools: "accumulate chain combinations combinations_with_replacement compress count cycle "
+    "dropwhile filterfalse groupby islice pairwise permutations product repeat starmap "
+    "takewhile tee zip_longest",
+    json: "JSONDecodeError dumps loads",
+    math: " ".join(name for name in vars(math) if name[0] != "_"),
+    re: "compile error escape findall finditer fullmatch match search split sub subn Match Pattern "
+    "A ASCII DOTALL I IGNORECASE M MULTILINE S U UNICODE VERBOSE X",
+    string: "ascii_letters ascii_lowercase ascii_uppercase capwords digits hexdigits octdigits "
+    "printable punctuation whitespace",
+}
+
+
+def _given(module: ModuleType, names: str) -> types.SimpleNamespace:
+    """Returns a copy of a module with these names. Flags of re become integers."""
+    found = {name: getattr(module, name) for name in names.split()}
+    return types.SimpleNamespace(
+        **{name: int(one) if isinstance(one, re.RegexFlag) else one for name, one in found.items()}
+    )
+
+
+MODULES = {module.__name__: _given(module, names) for module, names in _GIVEN.items()}
+MODULES["html"].parser = MODULES["html.parser"]
+_ERRORS = (
+    ArithmeticError, AssertionError, AttributeError, Exception, IndexError, KeyError, LookupError, NameError, RuntimeError,  # noqa: E501
+    StopIteration, TypeError, ValueError, ZeroDivisionError,
+)  # fmt: skip
+_FUNCTIONS = (
+    abs, all, any, bool, bytes, chr, dict, divmod, enumerate, filter, float, format, frozenset, hash, hex, int, isinstance,  # noqa: E501
+    issubclass, iter, len, list, map, max, min, next, object, oct, ord, pow, range, repr, reversed, round, set, slice, sorted,  # noqa: E501
+    str, sum, super, tuple, zip, property, staticmethod, classmethod,
+)  # fmt: skip
 MAX_CHARS = 20_000  # of a result: a text, or the arguments of all calls together
 MAX_CALLS = 200
 MAX_PLACES = 1000  # elements that an XPath selects
+_PLAIN = (bool, bytes, dict, float, frozenset, int, list, range, set, slice, str, tuple, type(None))
+_METHODS = {
+    "__init__",
+    "__len__",
+    "__str__",
+    "__repr__",
+    "__iter__",
+    "__next__",
+    "__eq__",
+    "__lt__",
+    "__hash__",
+    "__name__",
+}
+_FORMATS = {"format", "format_map"}
+_DUNDER = re.compile(r"__\w+__")
+# many programs end with `if __name__ == "__main__":`
+_HARMLESS_TEXTS = {*_METHODS, "__main__"}
+_FRAMES = {  # attributes of frames, tracebacks and code that lead from one to the next
+    name
+    for kind in ("AsyncGenerator", "Code", "Coroutine", "Frame", "Generator", "Traceback")
+    for name in dir(getattr(types, f"{kind}Type"))
+    if "_" in name and not name.startswith("_")
+}
 
 # Kernel numbers (linux/arch/*/entry/syscalls): the machine; `write`, allowed to standard output;
 # mmap and mprotect, allowed without PROT_EXEC; and the calls that are always allowed: munmap, brk,
@@ -87,11 +159,14 @@ def main() -> None:
     os.write(1, b"ready\n")
     if etree is not None:
         return end({"places": places(read_page(request["page"], etree), request["xpath"], etree)})
-    sys.stdout = None  # `print` writes nothing  # type: ignore[assignment]
-    names = {**request["names"], "__name__": "abstraction"}
+    program = read(request["code"])  # exceptions from here on go to the hook above
+    names = {**request["names"], "__builtins__": allowed_builtins(), "__name__": "abstraction"}
     if "methods" in request:
         names["agent"] = make_agent(request["methods"], calls)
-    exec(request["code"], names)  # exceptions go to the hook above
+    # like `exec`, but without an audit event that the hook would have to allow
+    run = types.FunctionType(program, names)
+    sys.addaudithook(refuse)
+    run()
     found = names.get("obs")
     good = type(found) is str and found.encode("utf-8", "replace").decode() == found
     end(done or ({"obs": found} if good else {"error": "the code sets no text `obs`"}))
@@ -158,6 +233,98 @@ def places(page: Any, xpath: str, etree: Any) -> list[int]:
     return [index for index, element in enumerate(page.iter()) if element in chosen]
 
 
+def read(code: str) -> types.CodeType:
+    """Compiles the code. Raises ValueError for constructs that circumvent the allowed names."""
+    tree = ast.parse(code)
+    for node in ast.walk(tree):
+        # All names in any field of any node type. The contents of string constants are not names.
+        fields = (
+            [] if isinstance(node, ast.Constant) else [value for _, value in ast.iter_fields(node)]
+        )
+        for name in (
+            one for value in fields for one in (value if isinstance(value, list) else [value])
+        ):
+            if isinstance(name, str) and (
+                (name.startswith("__") and name not in _METHODS) or name in _FRAMES
+            ):
+                raise ValueError(f"{name} is not allowed")
+        text = node.value if isinstance(node, ast.Constant) else None
+        text = text.decode("latin-1") if isinstance(text, bytes) else text
+        if isinstance(text, str) and _DUNDER.fullmatch(text) and text not in _HARMLESS_TEXTS:
+            raise ValueError(f"the text {text} is not allowed")
+        if isinstance(node, ast.MatchClass) and node.patterns:
+            raise ValueError(
+                "a class pattern names its attributes: `case A(x=found)`, not `case A(found)`"
+            )
+        if _takes_format(node):
+            raise ValueError(
+                "format is for a text that stands before it and reads no attributes; f-strings do "
+                "the rest"
+            )
+        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        if unknown := [module for module in modules if module not in MODULES]:
+            raise ValueError(
+                f"import of {unknown[0]} is not allowed; there are {', '.join(MODULES)}"
+            )
+    return compile(tree, "<abstraction>", "exec")
+
+
+def _takes_format(node: ast.AST) -> bool:
+    """Returns whether a node formats by a text that is dynamic or reads an attribute."""
+    if isinstance(node, ast.MatchClass):
+        return bool(_FORMATS.intersection(node.kwd_attrs))
+    if not isinstance(node, ast.Attribute) or node.attr not in _FORMATS:
+        return False
+    text = node.value.value if isinstance(node.value, ast.Constant) else None
+    return not isinstance(text, str) or _reads_attributes(text)
+
+
+def _reads_attributes(text: str) -> bool:
+    # raises ValueError for an invalid format
+    for _, field, form, _ in string.Formatter().parse(text):
+        if field is not None and any(
+            by_name for by_name, _ in formatter_field_name_split(field)[1]
+        ):
+            return True
+        if form and _reads_attributes(form):
+            return True
+    return False
+
+
+def allowed_builtins() -> dict[str, Any]:
+    """Returns the builtins that the code may use."""
+    found = {one.__name__: one for one in (*_ERRORS, *_FUNCTIONS)}
+    own = {"print": lambda *values, **options: None, "type": plain_type}
+    return {**found, **own, "__import__": given_module, "__build_class__": builtins.__build_class__}
+
+
+def plain_type(value: object) -> type:
+    """Replaces `type` for the code, for plain values only: `type` itself creates classes."""
+    if type(value) not in _PLAIN:
+        raise TypeError("type is for texts, numbers, lists, tuples, sets and dictionaries")
+    return type(value)
+
+
+def given_module(
+    name: str, _globals: object = None, _locals: object = None, parts: Any = (), level: int = 0
+) -> object:
+    """Replaces `import` for the code. It imports only the allowed modules."""
+    if level or name not in MODULES:
+        raise ImportError(f"import of {name} is not allowed")
+    return MODULES[name] if parts else MODULES[name.partition(".")[0]]
+
+
+def refuse(
+    event: str,
+    values: object,
+    harmless: frozenset[str] = frozenset({"sys.excepthook", "builtins.id"}),
+) -> None:
+    """Refuses audit events (the audit hook)."""
+    if event not in harmless:
+        raise PermissionError(f"{event} is not allowed")
+
+
 def lock_in(cpu_seconds: int, memory_bytes: int) -> None:
     """Applies the limits and the filter. Raises an error if a part cannot be applied."""
     import ctypes
@@ -180,7 +347,7 @@ def prove() -> None:
 
 
 def forget(*packages: str) -> None:
-    """Empties and unloads these modules. The filter refuses to read their files again."""
+    """Empties and unloads these modules. The audit hook refuses to import them again."""
     for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
         vars(sys.modules.pop(name)).clear()
     gc.collect()  # ctypes structures are in reference cycles

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Protocol
 
 from msgspec import Meta
 
+from prill.actions.phone import DEVICE_NAMES
 from prill.errors import NoEvidenceError, UnparsableError, UsageError
 from prill.io.images import image_size
 from prill.models.options import MaxTokensOption
@@ -64,17 +65,11 @@ _GRAMMARS: dict[GrammarName, tuple[str, Grammar]] = {
     "openai": ("screen_openai", OpenAICalls()),
     "anthropic": ("screen_anthropic", AnthropicCalls()),
 }
-_PHONE_PROMPTS = (
-    "screen_qwen",
-    "screen_ui_tars",
-)  # prompts of models with different calls on phones
+# prompts of models with different calls on phones
+_PHONE_PROMPTS = ("screen_qwen", "screen_ui_tars")
 # share of a side: half a thousandth for most grammars, a pixel of a small screen for the others
 _NEAR = 0.004
-_DEVICES: dict[Platform, str] = {
-    "android": "an Android phone",
-    "ios": "an iPhone",
-    "desktop": "a computer",
-}
+_DEVICES = {**DEVICE_NAMES, "desktop": "a computer"}
 
 
 class Screen:
@@ -120,9 +115,7 @@ class Screen:
         self._task, self._past, self._queue = task, [], []
 
     async def act(self, observation: Observation) -> Step:
-        """Returns the next step. Raises NoEvidenceError without a screenshot, and the model's
-        `UnscoredError`.
-        """
+        """Returns the next step. Raises NoEvidenceError without a screenshot, and UnscoredError."""
         thought = ""
         if not self._queue:
             messages = self._messages(self._task, self._past, observation)

@@ -45,10 +45,8 @@ def text_before(text: str, begin: int) -> str:
 
 
 def get_text(arguments: Mapping[str, Any], name: str, *, empty: bool = False) -> str:
-    """Returns a text argument of a call.
-
-    Raises:
-        UnreadableReplyError: The argument is missing, not a text, or (unless `empty`) empty.
+    """Returns a text argument of a call. Raises UnreadableReplyError if it is missing, not a text,
+    or (unless `empty`) empty.
     """
     value = arguments.get(name)
     if not isinstance(value, str) or not (value or empty):
@@ -57,10 +55,8 @@ def get_text(arguments: Mapping[str, Any], name: str, *, empty: bool = False) ->
 
 
 def get_number(arguments: Mapping[str, Any], name: str, default: float | None = None) -> float:
-    """Returns a number argument of a call.
-
-    Raises:
-        UnreadableReplyError: The argument is missing without a default, or not a number.
+    """Returns a number argument of a call. Raises UnreadableReplyError if it is missing without a
+    default, or not a number.
     """
     value = arguments.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -69,10 +65,8 @@ def get_number(arguments: Mapping[str, Any], name: str, default: float | None = 
 
 
 def list_keys(value: Any) -> str:
-    """Converts keys pressed together, given as a list or text, to the key names of browsers.
-
-    Raises:
-        UnreadableReplyError: There are no keys.
+    """Converts keys pressed together, given as a list or text, to the key names of browsers. Raises
+    UnreadableReplyError if there are none.
     """
     parts = [value] if isinstance(value, str) else value
     if (
@@ -85,10 +79,8 @@ def list_keys(value: Any) -> str:
 
 
 def scroll(text: str, direction: str, point: Point | None) -> Action:
-    """Returns a scroll action in a direction: up, down, left or right.
-
-    Raises:
-        UnreadableReplyError: The direction is none of these.
+    """Returns a scroll action: up, down, left or right. Raises UnreadableReplyError for another
+    direction.
     """
     if direction not in ("up", "down", "left", "right"):
         raise UnreadableReplyError(

@@ -45,10 +45,8 @@ class CoordinateFrame:
         )
 
     def point(self, numbers: Any, sent: Size) -> Point:
-        """Returns the position as fractions of width and height, from the top left.
-
-        Raises:
-            UnreadableReplyError: The input is not two numbers, or is outside the screen.
+        """Returns the position as fractions of width and height, from the top left. Raises
+        UnreadableReplyError for other input than two numbers, or outside the screen.
         """
         if (
             not isinstance(numbers, Sequence)
@@ -71,15 +69,11 @@ class CoordinateFrame:
 
 
 def smart_resize(size: Size, factor: int, min_pixels: int, max_pixels: int) -> Size:
-    """Returns the size to which Qwen's image processors resize a picture.
+    """Returns the size to which Qwen's image processors resize a picture: both sides become
+    multiples of `factor`, and the area lies between `min_pixels` and `max_pixels`.
 
-    Source: QwenLM/Qwen3-VL, qwen-vl-utils, vision_process.py.
-
-    Both sides become multiples of `factor`, and the area lies between `min_pixels` and
-    `max_pixels`.
-
-    Raises:
-        UnreadableReplyError: One side is more than 200 times the other.
+    Source: QwenLM/Qwen3-VL, qwen-vl-utils, vision_process.py. Raises UnreadableReplyError if one
+    side is more than 200 times the other.
     """
     width, height = size
     if max(size) > 200 * min(size):

@@ -50,9 +50,7 @@ class QwenCalls:
         self.frame = frame
 
     def read(self, reply: str, size: Size, cursor: Point | None) -> tuple[str, list[Action]]:
-        """Returns the prose before the calls, and their actions in order. Raises
-        UnreadableReplyError.
-        """
+        """Returns the prose before the calls, and their actions. Raises UnreadableReplyError."""
         text = after_thinking(reply)
         calls = list(_calls(text))
         if not calls:

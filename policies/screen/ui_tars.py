@@ -50,9 +50,7 @@ class UITarsCalls:
         self.frame = frame
 
     def read(self, reply: str, size: Size, cursor: Point | None) -> tuple[str, list[Action]]:
-        """Returns the thought, and the actions after `Action:` in order. Raises
-        UnreadableReplyError.
-        """
+        """Returns the thought, and the actions after `Action:`. Raises UnreadableReplyError."""
         text = after_thinking(reply)
         parts = _ACTION.split(text)
         if len(parts) < 2:

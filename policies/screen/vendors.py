@@ -43,9 +43,7 @@ _NOTHING_DONE = ("screenshot", "cursor_position", "zoom")
 
 
 class OpenAICalls:
-    """OpenAI's `computer_call` items: the current version has a list of actions, the preview one
-    action.
-    """
+    """OpenAI's `computer_call` items: a list of actions, or one action in the preview."""
 
     frame = PIXELS
 

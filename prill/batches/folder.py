@@ -21,6 +21,7 @@ import msgspec
 
 from prill.errors import InputError, UsageError
 from prill.io.cache import scratch_database
+from prill.io.lines import read_json
 from prill.io.outputs import (
     LockedFolder,
     lock_or_raise,
@@ -305,10 +306,7 @@ def _shown(value: object) -> object:
 
 
 def _read_manifest(file: Path) -> Manifest:
-    try:
-        manifest = msgspec.json.decode(file.read_bytes(), type=Manifest)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{file}: not a valid batch description ({error})") from None
+    manifest = read_json(file, Manifest, "not a valid batch description", "write a new batch")
     if manifest.format != _FORMAT:
         raise UsageError(
             f"{file}: its format is {manifest.format!r}, but this version of prill reads "

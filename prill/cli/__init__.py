@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any, TextIO, cast
 
 from prill.cli.commands import COMMANDS, overview
+from prill.cli.layout import EXIT_INTERRUPTED
 from prill.errors import EndpointGoneError, EnvironmentFailedError, PrillError, UsageError
 
 # Control characters are printed as escapes.
@@ -162,6 +163,10 @@ def _run_command(name: str, argv: list[str]) -> int:
     except PrillError as error:
         print(f"prill {name}: {derived.explain(error) if derived else error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt as stop:
+        why = str(stop) or "interrupted; run the same command again to resume"
+        print(f"\nprill {name}: {why}", file=sys.stderr)
+        return EXIT_INTERRUPTED
     except BrokenPipeError:
         _drop(sys.stdout)
         return 1

@@ -23,14 +23,7 @@ _REGISTRIES = {
 
 
 def completion(shell: str) -> str:
-    """Returns the completion script for a shell.
-
-    Args:
-        shell: One of SHELLS.
-
-    Raises:
-        MissingExtraError: shtab is not installed.
-    """
+    """Returns the completion script for one of SHELLS. Raises MissingExtraError."""
     try:
         import shtab
     except ImportError:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 
-from prill.cli.layout import Switches
-from prill.cli.showing import progress_bar
-from prill.io.outputs import message_stream, write_output
+from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches
+from prill.cli.showing import print_problems, print_result, progress_bar
+from prill.io.outputs import write_output
 from prill.runs import data
 from prill.runs.export import ExportConfig
 from prill.runs.export import export as run_export
 
-EXIT_ALL, EXIT_NOTHING, EXIT_SOME = 0, 2, 3
-_MAX_PROBLEMS = 20
+EXIT_NOTHING = 2
 
 
 def convert(config: data.ConvertConfig, switches: Switches) -> int:
@@ -24,10 +22,7 @@ def convert(config: data.ConvertConfig, switches: Switches) -> int:
     with progress_bar(unit="record") as bar:
         result = data.convert(config, progress=bar.update)
     problems = result.report.problems
-    for problem in problems[:_MAX_PROBLEMS]:
-        print(f"prill convert: left out: {problem}", file=sys.stderr)
-    if len(problems) > _MAX_PROBLEMS:
-        print(f"prill convert: … and {len(problems) - _MAX_PROBLEMS} more", file=sys.stderr)
+    print_problems("convert", [f"left out: {problem}" for problem in problems], 20)
     print(result, file=sys.stderr)
     if switches.json:
         print(json.dumps(result.table()))
@@ -52,11 +47,9 @@ def check(config: data.CheckConfig, switches: Switches) -> int:
 def export(config: ExportConfig, switches: Switches) -> int:
     """Runs `prill export`; returns 0 if all verdicts are exported, 3 if some are skipped."""
     result = run_export(config)
-    for problem in result.problems():
-        print(f"prill export: {problem}", file=sys.stderr)
-    print(
-        json.dumps(result.table()) if switches.json else result, file=message_stream(config.output)
-    )
+    problems = list(result.problems())
+    print_problems("export", problems, len(problems))
+    print_result(result, result.table, switches, config.output)
     return EXIT_SOME if result.left_out else EXIT_ALL
 
 
@@ -65,14 +58,8 @@ def merge(config: data.MergeConfig, switches: Switches) -> int:
     line.
     """
     merged = data.merge(config)
-    print(
-        json.dumps(asdict(merged)) if switches.json else merged, file=message_stream(config.output)
-    )
-    for path in merged.cut:
-        print(
-            f"prill merge: {path}: left out the incomplete last line",
-            file=sys.stderr,
-        )
+    print_result(merged, lambda: merged, switches, config.output)
+    print_problems("merge", [f"{path}: left out the incomplete last line" for path in merged.cut])
     return EXIT_SOME if merged.cut else EXIT_ALL
 
 

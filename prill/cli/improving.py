@@ -7,21 +7,18 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from prill.cli.layout import Switches
-from prill.cli.showing import print_problems, progress_bar, show_plan
+from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches
+from prill.cli.showing import PhaseBar, print_problems, print_result, progress_bar, show_plan
 from prill.io.kinds import LABELS
-from prill.io.outputs import is_stdout, message_stream
 from prill.io.store import encode
-from prill.io.tables import printable
 from prill.refine.export import figures
 from prill.refine.filtered_bc import Audience
 from prill.refine.outcomes import RESULTS
@@ -42,13 +39,7 @@ from prill.runs.train import train as run_train
 from prill.runs.watch import WatchConfig
 from prill.runs.watch import watch as run_watch
 
-if TYPE_CHECKING:
-    from tqdm import tqdm
-
-    from prill.scoring.scorer import Tally
-
-EXIT_ALL, EXIT_ALARM, EXIT_SOME_WITHOUT, EXIT_INTERRUPTED = 0, 1, 3, 130
-_MAX_PROBLEMS = 10
+EXIT_ALARM = 1
 _MOVES = {"play": "playing", "judge": "judging", "reflect": "reflecting"}
 
 
@@ -69,12 +60,8 @@ def reflexion(config: ReflexionConfig, switches: Switches) -> int:
     if switches.dry_run:
         return show_plan("reflexion", plan_reflexion(config), as_json=switches.json)
     say = partial(print, file=sys.stderr)
-    try:
-        with stage_bar() as show:
-            result = asyncio.run(reflexion_async(config, progress=show))
-    except KeyboardInterrupt:
-        say("\ninterrupted; run the same command again to resume")
-        return EXIT_INTERRUPTED
+    with stage_bar() as show:
+        result = asyncio.run(reflexion_async(config, progress=show))
     results = result.results
     print(json.dumps(msgspec.to_builtins(results.table)) if switches.json else result)
     for warning in results.warnings:
@@ -90,26 +77,16 @@ def reflexion(config: ReflexionConfig, switches: Switches) -> int:
             f"{count} attempts are missing, so their true outcome is unknown; restore the "
             "file, and run the command again"
         )
-    return EXIT_ALL if result.complete else EXIT_SOME_WITHOUT
+    return EXIT_ALL if result.complete else EXIT_SOME
 
 
 @contextmanager
 def stage_bar() -> Iterator[Callable[[ReflexionProgress], None]]:
     """Shows one bar that restarts with each stage of each attempt."""
-    with progress_bar(unit="task") as bar:
-        shown = ""
-
-        def show(stage: ReflexionProgress) -> None:
-            nonlocal shown
-            text = f"attempt {stage.attempt}: {_MOVES[stage.move]}"
-            if text != shown:
-                shown = text
-                bar.reset(total=stage.total)
-                bar.set_description_str(text, refresh=False)
-            bar.n = stage.done
-            bar.update(0)
-
-        yield show
+    with closing(PhaseBar(unit="task")) as bar:
+        yield lambda stage: bar.show(
+            f"attempt {stage.attempt}: {_MOVES[stage.move]}", stage.done, stage.total
+        )
 
 
 def filtered_bc(config: FilteredBCConfig, switches: Switches) -> int:
@@ -119,60 +96,22 @@ def filtered_bc(config: FilteredBCConfig, switches: Switches) -> int:
     """
     if switches.dry_run:
         return show_plan("refine", plan_filtered_bc(config), as_json=switches.json)
-    try:
-        with _shown() as audience:
-            result = run_filtered_bc(config, audience=audience)
-    except KeyboardInterrupt:
-        print("\ninterrupted; run the same command again to resume", file=sys.stderr)
-        return EXIT_INTERRUPTED
+    with _quiet_libraries(), closing(PhaseBar()) as bar:
+        audience = Audience(
+            bar.say,
+            lambda tally: bar.show("judging", tally.made + tally.skipped, 0),
+            bar.show,
+            lambda now: bar.show("training", now.step, now.steps, _loss(now)),
+        )
+        result = run_filtered_bc(config, audience=audience)
     print(json.dumps(msgspec.to_builtins(result.results)) if switches.json else result)
     folder = Path(result.output)
     print(f"-> {folder / TABLES}, {folder / RESULTS}, {folder / BY_ROUND}", file=sys.stderr)
-    return EXIT_ALL if result.all_learnt else EXIT_SOME_WITHOUT
+    return EXIT_ALL if result.all_learnt else EXIT_SOME
 
 
-@contextmanager
-def _shown() -> Iterator[Audience]:
-    """Shows stages as text, and a bar for long ones, on standard error."""
-    from prill.refine.training.weights import silence_libraries
-
-    bars: dict[str, tqdm[NoReturn]] = {}
-
-    def make_bar(name: str, total: int | None) -> tqdm[NoReturn]:
-        if name not in bars:
-            close()
-            bars[name] = progress_bar(total=total, desc=name)
-        return bars[name]
-
-    def close() -> None:
-        for bar in bars.values():
-            bar.close()
-        bars.clear()
-
-    def say(text: str) -> None:
-        close()
-        print(text, file=sys.stderr)
-
-    def judged(tally: Tally) -> None:
-        bar = make_bar("judging", None)
-        bar.update(tally.made + tally.skipped - bar.n)
-
-    def read(phase: str, done: int, total: int) -> None:
-        bar = make_bar(phase, total)
-        bar.update(done - bar.n)
-
-    def trained(now: Progress) -> None:
-        bar = make_bar("training", now.steps)
-        bar.set_postfix_str("" if now.loss is None else f"loss {now.loss:.3f}", refresh=False)
-        bar.update(now.step - bar.n)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # failures raise errors
-        silence_libraries()
-        try:
-            yield Audience(say, judged, read, trained)
-        finally:
-            close()
+def _loss(now: Progress) -> str:
+    return "" if now.loss is None else f"loss {now.loss:.4f}"
 
 
 def watch(config: WatchConfig, switches: Switches) -> int:
@@ -188,29 +127,21 @@ def watch(config: WatchConfig, switches: Switches) -> int:
 
         result = run_watch(config, progress=show)
     print_problems("watch", result.problems)
-    out = (
-        message_stream(config.output) if config.output and is_stdout(config.output) else sys.stdout
-    )
-    print(json.dumps(result.table()) if switches.json else result, file=out)
+    print_result(result, result.table, switches, config.output)
     if result.alarms:
         return EXIT_ALARM
-    return EXIT_SOME_WITHOUT if result.problems else EXIT_ALL
+    return EXIT_SOME if result.problems else EXIT_ALL
 
 
 def filter(config: FilterConfig, switches: Switches) -> int:
     """Runs `prill filter`; returns 3 if broken lines or images reduced the rows."""
-    with show_phases() as make_bar:
-
-        def progress(phase: str, done: int, total: int) -> None:
-            bar = make_bar(phase, total)
-            bar.update(done - bar.n)
-
-        result = run_filter(config, progress=progress)
+    with closing(PhaseBar()) as bar:
+        result = run_filter(config, progress=bar.show)
     _print_filtered(result, as_json=switches.json)
-    for message in (*result.cautions, *_shortened([*result.broken, *result.exported.problems])):
-        print(f"prill filter: {printable(message)}", file=sys.stderr)
+    print_problems("filter", result.cautions, len(result.cautions))
+    print_problems("filter", [*result.broken, *result.exported.problems])
     images = any(why == "missing or broken image" for why in result.exported.lost)
-    return EXIT_SOME_WITHOUT if result.broken or images else EXIT_ALL
+    return EXIT_SOME if result.broken or images else EXIT_ALL
 
 
 def _print_filtered(result: FilterResult, *, as_json: bool) -> None:
@@ -241,59 +172,18 @@ def _print_filtered(result: FilterResult, *, as_json: bool) -> None:
     print(str(result).splitlines()[-1], file=sys.stderr)
 
 
-def _shortened(problems: Sequence[str]) -> Iterator[str]:
-    yield from problems[:_MAX_PROBLEMS]
-    if len(problems) > _MAX_PROBLEMS:
-        yield f"… and {len(problems) - _MAX_PROBLEMS} more"
-
-
-@contextmanager
-def show_phases(*, disable: bool = False) -> Iterator[Callable[[str, int], tqdm[NoReturn]]]:
-    """Shows a bar for each phase with its total, on standard error, one at a time."""
-    shown: dict[str, tqdm[NoReturn]] = {}
-
-    def make_bar(phase: str, total: int) -> tqdm[NoReturn]:
-        if phase not in shown:
-            for bar in shown.values():
-                bar.close()
-            shown[phase] = progress_bar(total=total or None, desc=phase, disable=disable)
-        return shown[phase]
-
-    try:
-        yield make_bar
-    finally:
-        for bar in shown.values():
-            bar.close()
-
-
 def train(config: TrainConfig, switches: Switches) -> int:
     """Runs `prill train …`; returns 130 if Ctrl-C stopped it with a checkpoint."""
     facts = None
-    with _quiet_libraries(), show_phases(disable=not _is_first()) as make_bar:
+    with _quiet_libraries(), closing(PhaseBar(disable=not _is_first())) as bar:
 
-        def say(phase: str, done: int, total: int) -> None:
-            bar = make_bar(phase, total)
-            bar.update(done - bar.n)
-
-        def progress(now: Progress) -> None:
-            bar = make_bar("steps", now.steps)
-            if not bar.n:
-                bar.initial = now.step - 1  # the rate covers this run only
-                bar.n = now.step - 1
-            bar.set_postfix_str("" if now.loss is None else f"loss {now.loss:.4f}", refresh=False)
-            bar.update(now.step - bar.n)
+        def progress(now: Progress) -> None:  # the rate covers this run only
+            bar.show("steps", now.step, now.steps, _loss(now), before=now.step - 1)
 
         if switches.dry_run:
-            facts = plan_train(config, say=say)
+            facts = plan_train(config, say=bar.show)
         else:
-            try:
-                result = run_train(config, progress=progress, say=say)
-            except KeyboardInterrupt as stop:
-                message = stop or (
-                    "interrupted; run the same command again to resume from the last checkpoint"
-                )
-                print(f"\nprill train: {message}", file=sys.stderr)
-                return EXIT_INTERRUPTED
+            result = run_train(config, progress=progress, say=bar.show)
     if not _is_first():
         return EXIT_ALL
     if facts is not None:
@@ -362,8 +252,6 @@ def _is_first() -> bool:
 @contextmanager
 def _quiet_libraries() -> Iterator[None]:
     """Silences the progress bars and notices of libraries; failures raise errors."""
-    import warnings
-
     from prill.refine.training.weights import silence_libraries
 
     with warnings.catch_warnings():

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
 from prill.batches import BatchFolder
 from prill.captioner.bulk import CaptionTally
-from prill.cli.layout import Switches
+from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches
 from prill.cli.showing import (
     figures,
     print_counts,
     progress_bar,
-    run_or_drop,
+    run_async,
     show_plan,
-    stop_on_ctrl_c,
+    stoppable,
 )
 from prill.evaluators.combine import Savings
 from prill.io.outputs import message_stream
@@ -48,14 +47,14 @@ from prill.runs.show import JudgesConfig, ShowConfig
 from prill.runs.show import judges as list_judges
 from prill.runs.show import show as find_verdicts
 from prill.scoring.scorer import Tally
+from prill.types import Usage
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
     from prill.runs.serve import ServeConfig
 
-_C = TypeVar("_C")
-EXIT_ALL, EXIT_SOME_UNSCORED, EXIT_ANSWERS_MISSING, EXIT_INTERRUPTED = 0, 3, 5, 130
+EXIT_ANSWERS_MISSING = 5
 _END_SECONDS = 5.0  # seconds that a judge's threads may take to stop after a service
 # Hints beyond retrying; for other reasons the message itself suffices.
 _HINTS = {
@@ -75,27 +74,20 @@ def score(config: ScoreConfig, switches: Switches) -> int:
     """Runs `prill score`; returns 0 if all is scored, 3 if some is unscored, 130 if interrupted."""
     if switches.dry_run:
         return show_plan("score", plan_score(config), as_json=switches.json)
-    if (result := run_or_drop("score", _score(config))) is None:
-        return EXIT_INTERRUPTED
+    result = run_async(_score(config))
     _report(result, as_json=switches.json)
-    if result.tally.stopped:
-        return EXIT_INTERRUPTED
-    return EXIT_SOME_UNSCORED if result.tally.unscored else EXIT_ALL
+    return EXIT_SOME if result.tally.unscored else EXIT_ALL
 
 
 async def _score(config: ScoreConfig) -> ScoreResult:
-    stop = asyncio.Event()
-    total = _expected(config)
     # The rate and the remaining time count what this run judges, not what it skips.
-    with (
-        stop_on_ctrl_c("score", stop),
-        progress_bar(total=total, unit="traj") as bar,
-    ):
+    with stoppable("score", total=_expected(config), unit="traj") as (stop, bar):
 
         def show(tally: Tally) -> None:
             bar.initial = tally.skipped
             bar.n = tally.skipped + tally.made
-            bar.set_postfix_str(_costs(tally), refresh=False)
+            unscored = f"{sum(tally.unscored.values())} unscored"
+            bar.set_postfix_str(f"{_costs(tally.usage)}, {unscored}", refresh=False)
             bar.update(0)
 
         return await score_async(config, stop=stop, progress=show)
@@ -107,12 +99,9 @@ def _expected(config: ScoreConfig) -> int:
     return total if shard is None else round(total / shard.count)  # approximate
 
 
-def _costs(tally: Tally) -> str:
-    usage = tally.usage
-    parts = [f"{(usage.prompt_tokens + usage.completion_tokens) / 1000:.1f}k tokens"]
-    parts.append("cost unknown" if usage.usd is None else f"${usage.usd:.4f}")
-    parts.append(f"{sum(tally.unscored.values())} unscored")
-    return ", ".join(parts)
+def _costs(usage: Usage) -> str:
+    cost = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
+    return f"{(usage.prompt_tokens + usage.completion_tokens) / 1000:.1f}k tokens, {cost}"
 
 
 def _report(result: ScoreResult, *, as_json: bool) -> None:
@@ -142,8 +131,8 @@ def _report(result: ScoreResult, *, as_json: bool) -> None:
     for caution in result.cautions:
         say(f"prill score: {caution}")
     if tally.stopped:
-        say("interrupted; run the same command again to resume")
-    elif tally.unscored.keys() - {*RETRIED, "no_evidence"}:
+        raise KeyboardInterrupt
+    if tally.unscored.keys() - {*RETRIED, "no_evidence"}:
         say("run the same command with --retry-unscored to retry them")
 
 
@@ -209,20 +198,13 @@ def caption(config: CaptionConfig, switches: Switches) -> int:
     """
     if switches.dry_run:
         return show_plan("caption", plan_caption(config), as_json=switches.json)
-    if (result := run_or_drop("caption", _caption(config))) is None:
-        return EXIT_INTERRUPTED
+    result = run_async(_caption(config))
     _report_captions(result, as_json=switches.json)
-    if result.tally.stopped:
-        return EXIT_INTERRUPTED
-    return EXIT_SOME_UNSCORED if result.tally.unscored or result.tally.broken else EXIT_ALL
+    return EXIT_SOME if result.tally.unscored or result.tally.broken else EXIT_ALL
 
 
 async def _caption(config: CaptionConfig) -> CaptionResult:
-    stop = asyncio.Event()
-    with (
-        stop_on_ctrl_c("caption", stop),
-        progress_bar(unit="picture") as bar,
-    ):
+    with stoppable("caption", unit="picture") as (stop, bar):
 
         def show(tally: CaptionTally) -> None:
             # The rate and the remaining time count what this run requests, not what was already
@@ -230,14 +212,8 @@ async def _caption(config: CaptionConfig) -> CaptionResult:
             bar.total = tally.files
             bar.initial = tally.kept + tally.equal + tally.passed
             bar.n = tally.seen
-            usage = tally.usage
-            cost = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
-            tokens = (
-                f"{(usage.prompt_tokens + usage.completion_tokens) / 1000:.1f}k tokens, {cost}, "
-                if usage.calls
-                else ""
-            )
-            bar.set_postfix_str(f"{tokens}{sum(tally.unscored.values())} without", refresh=False)
+            costs = f"{_costs(tally.usage)}, " if tally.usage.calls else ""
+            bar.set_postfix_str(f"{costs}{sum(tally.unscored.values())} without", refresh=False)
             bar.update(0)
 
         return await caption_async(config, stop=stop, progress=show)
@@ -278,27 +254,11 @@ def _report_captions(result: CaptionResult, *, as_json: bool) -> None:
     if without + tally.broken > 10:
         say(f"  … and {without + tally.broken - 10} more")
     if tally.stopped:
-        say("interrupted; run the same command again to resume")
-    elif tally.unscored.keys() - set(RETRIED):
+        raise KeyboardInterrupt
+    if tally.unscored.keys() - set(RETRIED):
         say("run the same command with --retry-unscored to retry them")
 
 
-def _stoppable(work: Callable[[_C, Switches], int]) -> Callable[[_C, Switches], int]:
-    """Wraps a command so that Ctrl-C ends it with a message and the exit code of an interrupted
-    run.
-    """
-
-    def carried_out(config: _C, switches: Switches) -> int:
-        try:
-            return work(config, switches)
-        except KeyboardInterrupt:
-            print("\ninterrupted; run the same command again to resume", file=sys.stderr)
-            return EXIT_INTERRUPTED
-
-    return carried_out
-
-
-@_stoppable
 def batch_write(config: BatchWriteConfig, switches: Switches) -> int:
     """Runs `prill batch write`; returns 130 if interrupted, and the same command resumes."""
     if switches.dry_run:
@@ -327,7 +287,6 @@ def batch_write(config: BatchWriteConfig, switches: Switches) -> int:
     return EXIT_ALL
 
 
-@_stoppable
 def batch_submit(config: BatchSubmitConfig, switches: Switches) -> int:
     """Runs `prill batch submit`; returns 130 if interrupted, and submitted batches continue."""
     if switches.dry_run:
@@ -338,7 +297,6 @@ def batch_submit(config: BatchSubmitConfig, switches: Switches) -> int:
     return EXIT_ALL
 
 
-@_stoppable
 def batch_collect(config: BatchCollectConfig, switches: Switches) -> int:
     """Runs `prill batch collect`.
 
@@ -358,7 +316,7 @@ def batch_collect(config: BatchCollectConfig, switches: Switches) -> int:
         raise result.problem
     if result.tally.pending:
         return EXIT_ANSWERS_MISSING
-    return EXIT_SOME_UNSCORED if result.tally.unscored else EXIT_ALL
+    return EXIT_SOME if result.tally.unscored else EXIT_ALL
 
 
 def _report_collected(result: BatchCollectResult, *, as_json: bool) -> None:

@@ -5,25 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-_METAVARS = {
-    "api_key_env": "VAR",
-    "base_url": "URL",
-    "cache": "DIR",
-    "calibration": "FILE",
-    "captions": "FILE",
-    "gguf": "FILE",
-    "host": "ADDRESS",
-    "labels": "FILE",
-    "media_root": "DIR",
-    "prices": "FILE",
-    "prompt": "FILE.md",
-    "rubrics": "FILE",
-    "shard": "I/N",
-    "token_env": "VAR",
-    "token_file": "FILE",
-    "trajectories": "TRAJ",
-    "transcripts": "DIR",
+EXIT_ALL, EXIT_SOME, EXIT_INTERRUPTED = 0, 3, 130
+
+# Placeholders for the values of options, with the names of these options.
+_PLACEHOLDERS = {
+    "ADDRESS": "host",
+    "DIR": "baseline cache folder media_root recorded transcripts",
+    "FILE": (
+        "against agreeing calibration canaries canary_labels captions compare configs "
+        "disagreements files gguf junit learning_curve markdown observations out_of_fold "
+        "output plot prices reference rubrics scores student suspects teacher_verdicts "
+        "token_file"
+    ),
+    "FILE.md": "prompt",
+    "I/N": "shard",
+    "ID": "id",
+    "KEY,…": "by",
+    "LABELS": "earlier labels",
+    "N": "attempts clusters",
+    "NAME": "annotator corrections",
+    "NxNAME": "gpus",
+    "PAGE": "report",
+    "RULE|NAME": "truth",
+    "S": "source",
+    "TRAJ": "trajectories",
+    "URL": "appium_url base_url",
+    "VAR": "api_key_env token_env",
+    "VERDICTS": "a a_again b b_again verdicts with_verdicts",
 }
+_METAVARS = {name: text for text, names in _PLACEHOLDERS.items() for name in names.split()}
 
 
 @dataclass(frozen=True)

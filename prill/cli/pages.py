@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 import sys
 
-from prill.cli.layout import Switches
-from prill.io.store import encode
-from prill.io.tables import printable
+from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches
+from prill.cli.showing import print_problems, print_result
 from prill.runs.annotate import AnnotateConfig, Opened
 from prill.runs.annotate import annotate as serve_annotation
 from prill.runs.view import OpenedView, ViewConfig
 from prill.runs.view import view as show_runs
-
-EXIT_ALL, EXIT_SOME = 0, 3
-_MAX_PROBLEMS = 10
 
 
 def view(config: ViewConfig, switches: Switches) -> int:
@@ -32,8 +28,7 @@ def view(config: ViewConfig, switches: Switches) -> int:
         print(json.dumps(result.table()))
     else:
         print(result, file=sys.stderr)
-    for problem in result.problems[:_MAX_PROBLEMS]:
-        print(f"prill view: {printable(problem)}", file=sys.stderr)
+    print_problems("view", result.problems)
     return EXIT_SOME if result.problems else EXIT_ALL
 
 
@@ -45,18 +40,13 @@ def annotate(config: AnnotateConfig, switches: Switches) -> int:
         if switches.json:
             print(json.dumps({"url": page.url, "done": page.done, "left": left}), flush=True)
             return
-        decided, item = (
-            ("labelled", "trajectory") if page.items == "trajectories" else ("decided", "caption")
-        )
         print(
-            f"{page.total} {page.items}, {page.done} {decided} by {config.annotator}, {left} left"
-        )
-        print(
+            f"{page.total} trajectories, {page.done} labelled by {config.annotator}, {left} left\n"
             f"Open {page.url}\n"
-            f"Press Ctrl-C to stop. Every decision is saved before the next {item} is shown.",
+            "Press Ctrl-C to stop. Every decision is saved before the next trajectory is shown.",
             flush=True,
         )
 
     result = serve_annotation(config, opened=announce)
-    print(encode(result.table()).decode().rstrip() if switches.json else f"\n{result}")
+    print_result(f"\n{result}", result.table, switches)
     return EXIT_SOME if result.broken else EXIT_ALL

@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 from prill.cli.improving import stage_bar
-from prill.cli.layout import Switches
-from prill.cli.showing import print_problems, progress_bar, show_plan, stop_on_ctrl_c
-from prill.io.tables import printable
+from prill.cli.layout import EXIT_ALL, EXIT_INTERRUPTED, EXIT_SOME, Switches
+from prill.cli.showing import print_problems, progress_bar, run_async, show_plan, stoppable
 from prill.models.ledger import usage_text
 from prill.papers.bench.run import (
     EPISODES,
@@ -33,8 +32,6 @@ from prill.papers.synapse import runs as on_exemplars
 from prill.papers.synapse.runs import ExemplarsConfig
 from prill.runs.base import count_lines
 
-_EXIT_DONE, _EXIT_SOME, _EXIT_INTERRUPTED = 0, 3, 130
-
 
 def bench(config: BenchConfig, switches: Switches) -> int:
     """Runs `prill papers bench`.
@@ -45,17 +42,13 @@ def bench(config: BenchConfig, switches: Switches) -> int:
     if switches.dry_run:
         for one in several or [config]:
             show_plan("papers bench", plan_bench(one), as_json=switches.json)
-        return _EXIT_DONE
+        return EXIT_ALL
     result: BenchResult | AblationResult
-    try:
-        with stage_bar() as show:
-            if several:
-                result = asyncio.run(ablation_async(config, progress=show))
-            else:
-                result = asyncio.run(bench_async(config, progress=show))
-    except KeyboardInterrupt:
-        print("\ninterrupted; run the same command again to resume", file=sys.stderr)
-        return _EXIT_INTERRUPTED
+    with stage_bar() as show:
+        if several:
+            result = asyncio.run(ablation_async(config, progress=show))
+        else:
+            result = asyncio.run(bench_async(config, progress=show))
     print(json.dumps(result.table()) if switches.json else result)
     print(
         f"-> {', '.join(result.files)}; the episodes are in "
@@ -70,7 +63,7 @@ def bench(config: BenchConfig, switches: Switches) -> int:
             "are always retried",
             file=sys.stderr,
         )
-    return _EXIT_DONE if result.complete else _EXIT_SOME
+    return EXIT_ALL if result.complete else EXIT_SOME
 
 
 def rank(config: RankConfig, switches: Switches) -> int:
@@ -78,24 +71,18 @@ def rank(config: RankConfig, switches: Switches) -> int:
 
     Returns 0 if all is ranked, 3 if unreadable turns were skipped, 130 if interrupted.
     """
-    result = asyncio.run(_rank(config))
+    result = run_async(_rank(config))
     if result.stopped:
-        print(
-            "prill papers rank: interrupted; run the same command again to resume", file=sys.stderr
-        )
-        return _EXIT_INTERRUPTED
+        raise KeyboardInterrupt
     print(json.dumps(result.table()) if switches.json else result)
     print(f"{result.figures.steps:,} steps -> {result.output}", file=sys.stderr)
-    print_problems("papers rank", tuple(map(printable, result.problems)))
-    return _EXIT_SOME if result.problems else _EXIT_DONE
+    print_problems("papers rank", result.problems)
+    return EXIT_SOME if result.problems else EXIT_ALL
 
 
 async def _rank(config: RankConfig) -> RankResult:
-    stop = asyncio.Event()
-    with (
-        stop_on_ctrl_c("papers rank", stop),
-        progress_bar(total=count_lines([str(config.trajectories)]), unit="turn") as bar,
-    ):
+    total = count_lines([str(config.trajectories)])
+    with stoppable("papers rank", total=total, unit="turn") as (stop, bar):
 
         def show(tally: RankTally) -> None:
             bar.update(tally.turns - bar.n)
@@ -109,8 +96,8 @@ def exemplars(config: ExemplarsConfig, switches: Switches) -> int:
     with progress_bar(total=total, unit="traj") as bar:
         result = on_exemplars.exemplars(config, progress=bar.update)
     print(json.dumps(result.table(), indent=2) if switches.json else result)
-    print_problems("papers exemplars", tuple(map(printable, result.problems)))
-    return _EXIT_SOME if result.broken else _EXIT_DONE
+    print_problems("papers exemplars", result.problems)
+    return EXIT_SOME if result.broken else EXIT_ALL
 
 
 def conversations(config: ConversationsConfig, switches: Switches) -> int:
@@ -118,7 +105,7 @@ def conversations(config: ConversationsConfig, switches: Switches) -> int:
 
     Returns 0 if all are made, 3 with problems or failed calls, 130 if interrupted.
     """
-    result = asyncio.run(_conversations(config))
+    result = run_async(_conversations(config))
     tally = result.tally
     print_problems("papers conversations", tally.problems, most=20)
     if result.by_model:
@@ -130,7 +117,7 @@ def conversations(config: ConversationsConfig, switches: Switches) -> int:
             "prill papers conversations: interrupted; run the same command again to resume",
             file=sys.stderr,
         )
-        return _EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED
     if tally.unanswered:
         print(
             f"prill papers conversations: {tally.unanswered} of {tally.conversations} "
@@ -138,17 +125,13 @@ def conversations(config: ConversationsConfig, switches: Switches) -> int:
             "command again to retry them",
             file=sys.stderr,
         )
-        return _EXIT_SOME
+        return EXIT_SOME
     print(result, file=sys.stderr)
-    return _EXIT_SOME if tally.problems else _EXIT_DONE
+    return EXIT_SOME if tally.problems else EXIT_ALL
 
 
 async def _conversations(config: ConversationsConfig) -> ConversationsResult:
-    stop = asyncio.Event()
-    with (
-        stop_on_ctrl_c("papers conversations", stop),
-        progress_bar(unit="conversation") as bar,
-    ):
+    with stoppable("papers conversations", unit="conversation") as (stop, bar):
 
         def show(tally: ConversationTally) -> None:
             bar.total = tally.conversations

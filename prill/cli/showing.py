@@ -10,11 +10,16 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 
+from prill.cli.layout import Switches
 from prill.errors import UsageError
+from prill.io.outputs import message_stream
+from prill.io.store import encode
+from prill.io.tables import printable
 
 if TYPE_CHECKING:
     import asyncio
@@ -35,8 +40,7 @@ def show_plan(command: str, plan: RunPlan, *, as_json: bool) -> int:
     else:
         for line in plan.lines():
             print(line)
-    for problem in plan.problems[:_MAX_PROBLEMS]:
-        print(f"prill {command}: {problem}", file=sys.stderr)
+    print_problems(command, plan.problems, _MAX_PROBLEMS)
     return 0
 
 
@@ -121,10 +125,18 @@ def print_counts(tally: Tally, output: str) -> None:
         print(line, file=sys.stderr)
 
 
+def print_result(
+    result: object, table: Callable[[], object], switches: Switches, *outputs: str | Path | None
+) -> None:
+    """Prints a result, or its `table()` as JSON: on stderr if an output goes to stdout."""
+    text = encode(table()).decode().rstrip() if switches.json else result
+    print(text, file=message_stream(*outputs))
+
+
 def print_problems(command: str, problems: Sequence[str], most: int = 10) -> None:
     """Prints the first problems on stderr, and the number of further ones."""
     for problem in problems[:most]:
-        print(f"prill {command}: {problem}", file=sys.stderr)
+        print(f"prill {command}: {printable(problem)}", file=sys.stderr)
     if len(problems) > most:
         print(f"prill {command}: … and {len(problems) - most} more", file=sys.stderr)
 
@@ -157,29 +169,61 @@ def _kind() -> Any:
     return Bar
 
 
-def run_or_drop(command: str, run: Coroutine[Any, Any, T]) -> T | None:
-    """Runs a command's coroutine; None, with a message, if its calls in progress were cancelled."""
+class PhaseBar:
+    """A bar for the current phase of a run, on standard error."""
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+        self._phase: str | None = None
+        self._bar: tqdm[NoReturn] | None = None
+
+    def show(self, phase: str, done: int, total: int, note: str = "", before: int = 0) -> None:
+        """Shows the state of a phase. Its rate does not count the first `before` items."""
+        if self._bar is None or phase != self._phase:
+            self.close()
+            self._phase = phase
+            options = {**self._options, "total": total or None, "initial": before, "desc": phase}
+            self._bar = progress_bar(**options)
+        self._bar.set_postfix_str(note, refresh=False)
+        self._bar.update(done - self._bar.n)
+
+    def say(self, text: str) -> None:
+        """Prints a line on standard error, below the bar."""
+        self.close()
+        print(text, file=sys.stderr)
+
+    def close(self) -> None:
+        """Ends the bar."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def run_async(run: Coroutine[Any, Any, T]) -> T:
+    """Runs a command's coroutine.
+
+    Raises KeyboardInterrupt if its calls in progress were cancelled.
+    """
     import asyncio
 
     try:
         return asyncio.run(run)
     except asyncio.CancelledError:
-        print(
-            f"prill {command}: cancelled the calls in progress; the same command resumes the run",
-            file=sys.stderr,
-        )
-        return None
+        raise KeyboardInterrupt(
+            "cancelled the calls in progress; the same command resumes the run"
+        ) from None
 
 
 @contextlib.contextmanager
-def stop_on_ctrl_c(command: str, stop: asyncio.Event) -> Iterator[None]:
-    """Sets `stop` on the first Ctrl-C (or TERM), so that calls in flight finish.
+def stoppable(command: str, **options: Any) -> Iterator[tuple[asyncio.Event, tqdm[NoReturn]]]:
+    """Shows a progress bar with these options, and yields it with an event for the run.
 
-    The second one cancels them.
+    The first Ctrl-C (or TERM) sets the event, so that calls in flight finish; the second one
+    cancels them.
     """
     import asyncio
 
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    stop, loop, task = asyncio.Event(), asyncio.get_running_loop(), asyncio.current_task()
 
     def interrupt() -> None:
         if stop.is_set() and task is not None:
@@ -195,7 +239,8 @@ def stop_on_ctrl_c(command: str, stop: asyncio.Event) -> Iterator[None]:
     for number in signals:
         loop.add_signal_handler(number, interrupt)
     try:
-        yield
+        with progress_bar(**options) as bar:
+            yield stop, bar
     finally:
         for number in signals:
             loop.remove_signal_handler(number)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
 
-from prill.cli.layout import Switches
-from prill.cli.showing import progress_bar, run_or_drop, show_plan, stop_on_ctrl_c
+from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches
+from prill.cli.showing import print_result, progress_bar, run_async, show_plan, stoppable
 from prill.evaluators.fitted.overlap import fitted_caution
-from prill.io.outputs import message_stream
-from prill.io.store import encode
 from prill.runs.trust import agree as agreeing
 from prill.runs.trust import fitting
 from prill.runs.trust.agree import AgreeConfig
@@ -29,27 +29,24 @@ from prill.runs.trust.rate import RateConfig
 from prill.runs.trust.rate import rate as estimate_rate
 from prill.runs.trust.redteam import RedteamConfig, plan_redteam, redteam_async
 
-EXIT_ALL, EXIT_TURNED, EXIT_SOME, EXIT_INTERRUPTED = 0, 1, 3, 130
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+EXIT_SHIFTED = 1
 _EXIT_DECISION = {None: 0, "pass": 0, "fail": 1, "inconclusive": 6}
 
 
 def agree(config: AgreeConfig, switches: Switches) -> int:
     """Runs `prill agree`; returns 0."""
     result = agreeing.agree(config)
-    print(
-        encode(result.to_dict()).decode().rstrip() if switches.json else result,
-        file=message_stream(config.disagreements, config.suspects),
-    )
+    print_result(result, result.to_dict, switches, config.disagreements, config.suspects)
     return EXIT_ALL
 
 
 def rate(config: RateConfig, switches: Switches) -> int:
     """Runs `prill rate`; returns 0."""
     result = estimate_rate(config)
-    print(
-        encode(result.to_dict()).decode().rstrip() if switches.json else result,
-        file=message_stream(config.plot),
-    )
+    print_result(result, result.to_dict, switches, config.plot)
     return EXIT_ALL
 
 
@@ -57,23 +54,17 @@ def best(config: BestConfig, switches: Switches) -> int:
     """Runs `prill best`; returns 0, 3 if compared tasks are unscored, 130 if interrupted."""
     if switches.dry_run:
         return show_plan("best", plan_best(config), as_json=switches.json)
-    if (result := run_or_drop("best", _best(config))) is None:
-        return EXIT_INTERRUPTED
-    print(
-        encode(result.to_dict()).decode().rstrip() if switches.json else result,
-        file=message_stream(config.output, config.plot),
-    )
+    result = run_async(_best(config))
+    print_result(result, result.to_dict, switches, config.output, config.plot)
     if result.stopped:
-        print("interrupted; run the same command again to resume", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        raise KeyboardInterrupt
     return EXIT_SOME if result.unscored else EXIT_ALL
 
 
 async def _best(config: BestConfig) -> BestResult:
     if config.compare is None:
         return await best_async(config)
-    stop = asyncio.Event()
-    with stop_on_ctrl_c("best", stop), progress_bar(unit="task") as bar:
+    with stoppable("best", unit="task") as (stop, bar):
 
         def show(done: int, expected: int) -> None:
             bar.total, bar.n = expected, done
@@ -86,34 +77,33 @@ def protocols(config: ProtocolsConfig, switches: Switches) -> int:
     """Runs `prill protocols`; returns 0, 3 if verdicts are unscored, 130 if interrupted."""
     if switches.dry_run:
         return show_plan("protocols", plan_protocols(config), as_json=switches.json)
-    if (result := run_or_drop("protocols", _protocols(config))) is None:
-        return EXIT_INTERRUPTED
-    print(encode(result.to_dict()).decode().rstrip() if switches.json else result)
+    result = run_async(_protocols(config))
+    print_result(result, result.to_dict, switches)
     if result.stopped:
-        print("interrupted; run the same command again to resume", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        raise KeyboardInterrupt
     return EXIT_SOME if result.unscored else EXIT_ALL
 
 
 async def _protocols(config: ProtocolsConfig) -> ProtocolsResult:
-    stop = asyncio.Event()
-    with (
-        stop_on_ctrl_c("protocols", stop),
-        progress_bar(unit="verdict") as bar,
-    ):
+    with stoppable("protocols", unit="verdict") as (stop, bar):
+        return await compare_protocols_async(config, stop=stop, progress=_by_name(bar))
 
-        def show(protocol: str, done: int, expected: int) -> None:
-            bar.total, bar.n = expected, done
-            bar.set_postfix_str(protocol, refresh=False)
-            bar.update(0)
 
-        return await compare_protocols_async(config, stop=stop, progress=show)
+def _by_name(bar: tqdm[NoReturn]) -> Callable[[str, int, int], None]:
+    """Returns a callback that shows the name of what is judged, and the count, on the bar."""
+
+    def show(name: str, done: int, expected: int) -> None:
+        bar.total, bar.n = expected, done
+        bar.set_postfix_str(name, refresh=False)
+        bar.update(0)
+
+    return show
 
 
 def failures(config: FailuresConfig, switches: Switches) -> int:
     """Runs `prill failures`; returns 0."""
     result = find_failures(config)
-    print(encode(result.to_dict()).decode().rstrip() if switches.json else result)
+    print_result(result, result.to_dict, switches)
     return EXIT_ALL
 
 
@@ -123,27 +113,23 @@ def compare(config: CompareConfig, switches: Switches) -> int:
     With a requirement, returns 0 if B meets it, 1 if not, 6 if it is inconclusive.
     """
     result = compare_runs(config)
-    print(
-        encode(result.to_dict()).decode().rstrip() if switches.json else result,
-        file=message_stream(config.junit, config.markdown, config.plot),
-    )
+    print_result(result, result.to_dict, switches, config.junit, config.markdown, config.plot)
     return _EXIT_DECISION[result.decision]
 
 
 def fit(config: FitConfig, switches: Switches) -> int:
     """Runs `prill fit`; returns 0 if all was read, 3 if some lines are broken."""
     result = fitting.fit(config)
-    messages = message_stream(config.output, config.out_of_fold, config.learning_curve)
     card = result.stack.card if result.stack else result.model.card
-    print(encode(card).decode().rstrip() if switches.json else result, file=messages)
+    outputs = (config.output, config.out_of_fold, config.learning_curve)
+    print_result(result, lambda: card, switches, *outputs)
     return EXIT_SOME if result.broken else EXIT_ALL
 
 
 def calibrate(config: CalibrateConfig, switches: Switches) -> int:
     """Runs `prill calibrate`; returns 0."""
     result = fitting.calibrate(config)
-    messages = message_stream(config.output, config.plot)
-    print(encode(result.figures).decode().rstrip() if switches.json else result, file=messages)
+    print_result(result, lambda: result.figures, switches, config.output, config.plot)
     if switches.json and (
         caution := fitted_caution(result.calibration.evaluator.name, result.figures.fitted)
     ):
@@ -158,27 +144,14 @@ def redteam(config: RedteamConfig, switches: Switches) -> int:
     """
     if switches.dry_run:
         return show_plan("redteam", plan_redteam(config), as_json=switches.json)
-    try:
-        with progress_bar(unit="verdict") as bar:
-
-            def show(attack: str, done: int, expected: int) -> None:
-                bar.total, bar.n = expected, done
-                bar.set_postfix_str(attack, refresh=False)
-                bar.update(0)
-
-            result = asyncio.run(redteam_async(config, progress=show))
-    except KeyboardInterrupt:
-        print(
-            "prill redteam: interrupted; run the same command again to resume",
-            file=sys.stderr,
-        )
-        return EXIT_INTERRUPTED
-    print(encode(result.figures).decode().rstrip() if switches.json else result)
+    with progress_bar(unit="verdict") as bar:
+        result = asyncio.run(redteam_async(config, progress=_by_name(bar)))
+    print_result(result, lambda: result.figures, switches)
     if result.too_far is not None:
         print(
             f"prill redteam: {result.too_far} moves this judge by more than {config.max_shift:g} "
             "points",
             file=sys.stderr,
         )
-        return EXIT_TURNED
+        return EXIT_SHIFTED
     return EXIT_SOME if result.unscored else EXIT_ALL

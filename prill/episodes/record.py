@@ -210,46 +210,34 @@ async def record(
     if not checked:
         await asyncio.to_thread(Checksums(out).check)
     with RunFolder(out, again=ids if retry_broken else (), unpaid=ids, checked=True) as folder:
-        settings = _Settings(oracle, max_steps, timeout, early_stop, patience, progress)
-        return await _Run(pool, listed, folder, settings).all()
+        todo: deque[tuple[Episode[E], E | None]] = deque((episode, None) for episode in listed)
+        run = _Run(pool, todo, folder, oracle, max_steps, timeout, early_stop, patience, progress)
+        return await run.all()
 
 
-@dataclass(frozen=True)
-class _Settings(Generic[E]):
-    """The settings of all episodes of a run."""
+@dataclass
+class _Run(Generic[E]):
+    """Workers that run one episode after another, each in an environment of the pool."""
 
+    pool: Pool[E]
+    episodes: deque[tuple[Episode[E], E | None]]
+    folder: RunFolder
     oracle: Callable[[E, Trajectory], Awaitable[LabelRecord]] | None
     max_steps: int
     timeout: float | None
     early_stop: Callable[[Sequence[Step]], str | None] | None
     patience: float
     progress: Callable[[RecordTally], None]
-
-
-class _Run(Generic[E]):
-    """Workers that run one episode after another, each in an environment of the pool."""
-
-    def __init__(
-        self,
-        pool: Pool[E],
-        episodes: Iterable[Episode[E]],
-        folder: RunFolder,
-        settings: _Settings[E],
-    ) -> None:
-        self._pool, self._folder, self._settings = pool, folder, settings
-        self._episodes: deque[tuple[Episode[E], E | None]] = deque(
-            (episode, None) for episode in episodes
-        )
-        self._again: deque[tuple[Episode[E], E | None]] = deque()
-        self._in_use: set[str] = set()
-        self._change = asyncio.Condition()
-        self._counts = RecordTally()
-        self._not_begun: set[str] = set()
-        self._since = 0.0
+    _again: deque[tuple[Episode[E], E | None]] = field(default_factory=deque)
+    _in_use: set[str] = field(default_factory=set)
+    _change: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _counts: RecordTally = RecordTally()
+    _not_begun: set[str] = field(default_factory=set)
+    _since: float = 0.0
 
     async def all(self) -> RecordTally:
         """Runs all episodes; an exception in one worker cancels the others."""
-        workers = [asyncio.create_task(self._work()) for _ in range(self._pool.size)]
+        workers = [asyncio.create_task(self._work()) for _ in range(self.pool.size)]
         try:
             await asyncio.gather(*workers)
         finally:
@@ -262,12 +250,12 @@ class _Run(Generic[E]):
         while (item := await self._take()) is not None:
             episode, tried = item
             try:
-                if episode.id in self._folder:
+                if episode.id in self.folder:
                     self._count(skipped=1)
                 elif self._counts.budget is not None:
                     self._count(self._counts.budget, lost=1)
                 else:
-                    async with self._pool.lend(but=tried) as environment:
+                    async with self.pool.lend(but=tried) as environment:
                         await self._attempt(episode, environment, retried=tried is not None)
             finally:
                 async with self._change:
@@ -281,8 +269,8 @@ class _Run(Generic[E]):
         Returns None if no episode is left.
         """
         async with self._change:
-            while self._again or self._episodes:
-                for waiting in (self._again, self._episodes):
+            while self._again or self.episodes:
+                for waiting in (self._again, self.episodes):
                     for index, (episode, tried) in enumerate(waiting):
                         if self._in_use.isdisjoint(episode.needs):
                             del waiting[index]
@@ -293,11 +281,11 @@ class _Run(Generic[E]):
 
     async def _attempt(self, episode: Episode[E], environment: E, *, retried: bool) -> None:
         try:
-            async with asyncio.timeout(self._settings.timeout):
+            async with asyncio.timeout(self.timeout):
                 task = await episode.task(environment)
         except (EnvironmentFailedError, TimeoutError) as failure:
-            problem = str(failure) or f"no task within {self._settings.timeout:g} s"
-            await self._pool.report(environment, problem)
+            problem = str(failure) or f"no task within {self.timeout:g} s"
+            await self.pool.report(environment, problem)
             if retried:
                 self._count(problem, lost=1)
             else:
@@ -305,7 +293,7 @@ class _Run(Generic[E]):
             self._note_beginning(episode.id, problem)
             return
         trajectory, begun = await self._play(episode, environment, task)
-        await self._pool.report(environment, None if begun else trajectory.error)
+        await self.pool.report(environment, None if begun else trajectory.error)
         if not begun and not retried:
             self._again.append((episode, environment))
             self._note_beginning(episode.id, trajectory.error)
@@ -316,11 +304,11 @@ class _Run(Generic[E]):
             label = await self._grade(episode, environment, trajectory)
         # the episode does not count as run until its calls can be paid for
         except BudgetSpentError as spent:
-            self._folder.drop(trajectory)
+            self.folder.drop(trajectory)
             self._counts = replace(self._counts, budget=str(spent))
             self._count(str(spent), lost=1)
             return
-        self._folder.keep(trajectory, label)
+        self.folder.keep(trajectory, label)
         self._count_played(trajectory, label)
         self._note_beginning(episode.id, None if begun else trajectory.error)
 
@@ -336,7 +324,7 @@ class _Run(Generic[E]):
         self._since = self._since if self._not_begun else now
         self._not_begun.add(id)
         count = len(self._not_begun)
-        if count >= _MIN_FAILED_STARTS and (spent := now - self._since) >= self._settings.patience:
+        if count >= _MIN_FAILED_STARTS and (spent := now - self._since) >= self.patience:
             raise EnvironmentFailedError(
                 f"no episode could start for {spent:.3g} s, {count} in a row; last error: {problem}"
             )
@@ -348,7 +336,7 @@ class _Run(Generic[E]):
         observed.
         """
         with metered() as meter:
-            watch = _Watch(self._folder, episode, environment, task, meter)
+            watch = _Watch(self.folder, episode, environment, task, meter)
             trajectory = await self._rollout(episode, environment, task, watch)
         trajectory = _abridge(environment, trajectory)
         return replace(
@@ -365,9 +353,9 @@ class _Run(Generic[E]):
                 task,
                 id=episode.id,
                 agent=episode.agent,
-                max_steps=self._settings.max_steps,
-                timeout=self._settings.timeout,
-                early_stop=self._settings.early_stop,
+                max_steps=self.max_steps,
+                timeout=self.timeout,
+                early_stop=self.early_stop,
                 watch=watch,
             )
         except PrillError:
@@ -379,7 +367,7 @@ class _Run(Generic[E]):
             # traceback.
             error = f"a bug ended the episode: {type(bug).__name__}"
             metadata = {**watch.so_far.metadata, **watch.spent(), "ended_by": "error"}
-            self._folder.keep(replace(watch.so_far, error=error, metadata=metadata), None)
+            self.folder.keep(replace(watch.so_far, error=error, metadata=metadata), None)
             bug.add_note(
                 f"This happened in episode {episode.id}, which is recorded as broken; the "
                 "next run continues after it."
@@ -389,18 +377,18 @@ class _Run(Generic[E]):
     async def _grade(
         self, episode: Episode[E], environment: E, trajectory: Trajectory
     ) -> LabelRecord | None:
-        if self._settings.oracle is None:
+        if self.oracle is None:
             return None
-        self._folder.note(trajectory)
+        self.folder.note(trajectory)
         try:
-            async with asyncio.timeout(self._settings.timeout):
-                label = await self._settings.oracle(environment, trajectory)
+            async with asyncio.timeout(self.timeout):
+                label = await self.oracle(environment, trajectory)
         except BudgetSpentError:
             raise
         except (EnvironmentFailedError, UnscoredError) as failure:
             label = _undecided(trajectory, str(failure))
         except TimeoutError:
-            label = _undecided(trajectory, f"no response within {self._settings.timeout:g} s")
+            label = _undecided(trajectory, f"no response within {self.timeout:g} s")
         return replace(
             label, note="; ".join(part for part in (episode.note, label.note) if part) or None
         )
@@ -418,7 +406,7 @@ class _Run(Generic[E]):
         self._counts = replace(
             self._counts, last_problem=problem or self._counts.last_problem, **counts
         )
-        self._settings.progress(self._counts)
+        self.progress(self._counts)
 
 
 class _Watch:

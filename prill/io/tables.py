@@ -65,17 +65,9 @@ def import_pandas() -> Any:
 def data_frame(
     rows: Sequence[Mapping[str, Any] | tuple[Any, ...]], columns: Sequence[str] | None = None
 ) -> pandas.DataFrame:
-    """Makes a data frame from rows.
+    """Makes a pandas data frame from rows, mappings from column to cell or tuples.
 
-    Args:
-        rows: A mapping from column to cell for each row.
-        columns: The columns. None: those of the rows. They are kept even if there are no rows.
-
-    Returns:
-        A pandas data frame.
-
-    Raises:
-        MissingExtraError: pandas is not installed.
+    `columns` are kept even if there are no rows. Raises MissingExtraError.
     """
     return import_pandas().DataFrame(rows, columns=columns)
 

@@ -143,7 +143,8 @@ class VerdictLog(AppendLog[Any]):
         if self._database.total_changes == before:
             self._replaced = True
             self._database.execute(
-                "UPDATE verdicts SET key = ?2, unscored = ?3, start = ?4 WHERE id = ?1", row
+                "UPDATE verdicts SET key = ?, unscored = ?, start = ? WHERE id = ?",
+                (*row[1:], record.id),
             )
 
 

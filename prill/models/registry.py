@@ -221,6 +221,24 @@ def _is_own(model: str) -> bool:
     )
 
 
+def make_run_model(model: ModelLike, usual: Mapping[str, Any]) -> LanguageModel:
+    """Makes the model of a run; a described one gets the `usual` options that it has and does not
+    set.
+    """
+    described = ModelConfig.read(model, "model")
+    if not isinstance(described, ModelConfig):
+        return make_model(model)
+    options = dict(described.mapping())
+    return make_model({key: usual[key] for key in model_options(options) if key in usual} | options)
+
+
+def price_table(model: ModelLike | None) -> str | None:
+    """Returns the path of a described model's price table; None without one."""
+    described = None if model is None else ModelConfig.read(model, "model")
+    prices = described.options.get("prices") if isinstance(described, ModelConfig) else None
+    return prices if isinstance(prices, str) else None
+
+
 def model_options(model: object) -> tuple[str, ...]:
     """Returns the option names of a model name or description; none for a model object."""
     if isinstance(model, ModelConfig):

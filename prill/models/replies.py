@@ -343,13 +343,8 @@ def _word(value: object) -> str | None:
 
 
 def strict_schema(type_: type) -> dict[str, Any]:
-    """The JSON Schema of a type with every field required and nothing else allowed.
-
-    Args:
-        type_: A dataclass.
-
-    Returns:
-        The schema, without references.
+    """Returns the JSON Schema of a dataclass with every field required and nothing else allowed,
+    without references.
     """
     (schema,), parts = msgspec.json.schema_components([type_])
     return _strict(schema, parts)
@@ -401,14 +396,9 @@ def repeats(text: str) -> bool:
 
 
 def read_objects(text: str, *, from_the_start: bool) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Finds every outermost JSON object of a text.
+    """Yields the place of every outermost JSON object of a text, and the object.
 
-    Args:
-        text: The text.
-        from_the_start: Do not search inside an invalid object.
-
-    Yields:
-        The places of the objects and the objects.
+    `from_the_start`: it does not search inside an invalid object.
     """
     at = text.find("{")
     while at >= 0:

@@ -1,4 +1,4 @@
-"""Serves the annotation UI in a browser, where a person labels trajectories or reviews captions."""
+"""Serves the annotation UI in a browser, where a person labels trajectories."""
 
 from __future__ import annotations
 
@@ -6,19 +6,14 @@ import asyncio
 import contextlib
 import logging
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from prill.captioner.files import Choice
-from prill.captioner.training import DECISIONS
 from prill.config.registry import OptionError
-from prill.config.values import Config
-from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
 from prill.evaluators.combine import as_score
 from prill.evaluators.labels import latest_verdicts
@@ -30,15 +25,11 @@ from prill.io.outputs import check_output, expect_file
 from prill.io.store import read_labels, read_verdicts
 from prill.io.tables import printable
 from prill.runs.base import (
-    FormatOption,
-    GoalOption,
-    GoalsOption,
-    Recordings,
+    RecordingsConfig,
     opened_folders,
     until_interrupted,
 )
 from prill.ui.serving import serving
-from prill.ui.view.captions import CaptionSite, open_site
 from prill.ui.view.label_log import SOURCE, LabelLog
 from prill.ui.view.library import Library
 from prill.ui.view.questions import PairAgreement
@@ -49,21 +40,6 @@ from prill.ui.view.site import Reveal, ViewSite
 log = logging.getLogger("prill.runs")
 _MAX_PROBLEMS = 20
 _MAX_NAME = 200  # characters; the name is written on every line of the label file
-# Fields that apply to trajectories only, not to captions.
-_OF_TRAJECTORIES = (
-    "trajectories",
-    "format",
-    "goal",
-    "goals",
-    "earlier",
-    "verdicts",
-    "seed",
-    "limit",
-    "blind",
-    "show_verdicts",
-    "order",
-    "judge",
-)
 AskedOption = Annotated[
     JudgeLike | None,
     Meta(
@@ -77,30 +53,13 @@ PortOption = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnnotateConfig(Config):
-    """Configuration of `prill annotate`: serve a page on which a person labels trajectories, or
-    decides about captions.
-    """
+class AnnotateConfig(RecordingsConfig):
+    """Configuration of `prill annotate`: serve a page on which a person labels trajectories."""
 
-    trajectories: Recordings = ()
     annotator: Annotated[str, Meta(description="Name of the annotator, stored with each label.")]
     output: Annotated[
-        str | Path | None,
-        Meta(
-            description="Label file. Labels by other annotators are kept. With captions: "
-            "decisions.jsonl next to the caption file."
-        ),
-    ] = None
-    format: FormatOption = None
-    goal: GoalOption = None
-    goals: GoalsOption = None
-    captions: Annotated[
-        str | Path | None,
-        Meta(
-            description="Caption file from `prill caption`. Accept, edit or reject its "
-            "captions instead of labelling trajectories."
-        ),
-    ] = None
+        str | Path, Meta(description="Label file. Labels by other annotators are kept.")
+    ]
     port: PortOption = 0
     earlier: Annotated[
         Sequence[str | Path],
@@ -152,29 +111,8 @@ class AnnotateConfig(Config):
                 "trajectories by the scores of the verdicts",
                 parameters=("verdicts" if self.limit else "limit", "order"),
             )
-        if self.captions is None:
-            if not self.trajectories or self.output is None:
-                missing = ("trajectories",) if not self.trajectories else ("output",)
-                raise UsageError(
-                    "give trajectories and a label file (output), or a caption file (captions)",
-                    parameters=(*missing, "captions"),
-                )
-        elif given := [
-            name
-            for name in _OF_TRAJECTORIES
-            if getattr(self, name) not in ((), 0, None, False, "file")
-        ]:
-            raise UsageError(
-                f"{', '.join(given)}: only for trajectories, not with captions",
-                parameters=("captions",),
-            )
-
-    @property
-    def decisions(self) -> str:
-        """Returns the file that labels or decisions are written to."""
-        if self.output is not None:
-            return str(self.output)
-        return str(Path(str(self.captions)).parent / DECISIONS)
+        if not self.trajectories:
+            raise UsageError("give trajectories", parameters=("trajectories",))
 
 
 @dataclass(frozen=True)
@@ -183,13 +121,11 @@ class Opened:
 
     Attributes:
         url: The page's address.
-        items: The type of item that is labelled: `trajectories` or `captions`.
-        total: The number of items.
-        done: The number of items that this annotator has labelled or decided.
+        total: The number of trajectories.
+        done: The number of trajectories that this annotator has labelled.
     """
 
     url: str
-    items: Literal["trajectories", "captions"]
     total: int
     done: int
 
@@ -199,15 +135,14 @@ class AnnotateResult:
     """Result of an annotation session.
 
     Attributes:
-        file: The file with the labels or decisions.
+        file: The file with the labels.
         annotator: The annotator who made them.
         written: The number of decisions made in this session.
-        done: The number of this annotator's decisions about these trajectories or captions.
-        left: The number of items without a decision.
+        done: The number of this annotator's decisions about these trajectories.
+        left: The number of trajectories without a decision.
         revised: Decisions that the annotator changed after seeing those of others.
         pairs: The agreement with each other annotator.
         broken: Broken lines, which were skipped.
-        choices: For captions: the number of decisions of each type.
     """
 
     file: str
@@ -218,14 +153,11 @@ class AnnotateResult:
     revised: int = 0
     pairs: tuple[PairAgreement, ...] = ()
     broken: int = 0
-    choices: dict[str, int] = field(default_factory=dict)
 
     def table(self) -> dict[str, Any]:
         """Returns the result as a JSON object."""
-        if self.choices:
-            return {"file": self.file, "written": self.written, "left": self.left, **self.choices}
         table = asdict(self)
-        del table["broken"], table["choices"]
+        del table["broken"]
         return table
 
     def __str__(self) -> str:
@@ -233,13 +165,6 @@ class AnnotateResult:
 
     def _lines(self) -> Iterator[str]:
         total = self.done + self.left
-        if self.choices:
-            choices = ", ".join(f"{count} {name}" for name, count in self.choices.items())
-            yield (
-                f"{self.file}: {self.written} captions reviewed now; of {total} captions "
-                f"{choices}, {self.left} left"
-            )
-            return
         yield (
             f"{self.file}: {self.written} trajectories labelled now, {self.done} of {total} "
             f"in total, {self.left} left"
@@ -263,7 +188,7 @@ class AnnotateResult:
 
 
 def _log_address(page: Opened) -> None:
-    log.info("open %s (%d %s, %d left)", page.url, page.total, page.items, page.total - page.done)
+    log.info("open %s (%d trajectories, %d left)", page.url, page.total, page.total - page.done)
 
 
 async def annotate_async(
@@ -287,13 +212,8 @@ async def annotate_async(
     Raises:
         UsageError: A file cannot be read or written, or the port is in use.
     """
-    if config.captions is not None:
-        return await _captions(config, stop, opened)
-    check_output(config.decisions, "labels", config.trajectories, continued=True)
-    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (
-        paths,
-        _,
-    ):
+    check_output(config.output, "labels", config.trajectories, continued=True)
+    with config.opened() as (paths, _):
         return await _labelled(config.copy_with(trajectories=paths), stop, opened)
 
 
@@ -322,7 +242,7 @@ async def _labelled(
     config: AnnotateConfig, stop: asyncio.Event, opened: Callable[[Opened], object]
 ) -> AnnotateResult:
     trajectories = opened_folders(config.trajectories)
-    output = config.decisions
+    output = str(config.output)
     questions = () if config.judge is None else judge_questions(config.judge)
     expect_file(output, "labels")
     check_output(output, "labels", [*trajectories, *config.verdicts], continued=True)
@@ -350,7 +270,7 @@ async def _labelled(
                 library, session, reveal=reveal, title="prill annotate", command="prill annotate"
             )
             async with site.following(), serving(site, config.port) as url:
-                opened(Opened(url, "trajectories", len(library), session.done))
+                opened(Opened(url, len(library), session.done))
                 await stop.wait()
             return AnnotateResult(
                 file=output,
@@ -408,54 +328,6 @@ def _expect_same_draw(output: str, inclusion: Mapping[str, float], labels: Label
                 "the same inputs as before, or choose another output",
                 parameters=("output", "order"),
             )
-
-
-async def _captions(
-    config: AnnotateConfig, stop: asyncio.Event, opened: Callable[[Opened], object]
-) -> AnnotateResult:
-    output, captions = config.decisions, str(config.captions)
-    with opened_captions(captions, output, config.annotator, "prill annotate") as site:
-        async with serving(site, config.port) as url:
-            opened(Opened(url, "captions", len(site.captions), site.done))
-            await stop.wait()
-        return captions_result(site)
-
-
-@contextlib.contextmanager
-def opened_captions(
-    captions: str, output: str, annotator: str, command: str
-) -> Iterator[CaptionSite]:
-    """Opens the page for a caption file; decisions go to the file `output`.
-
-    Raises:
-        UsageError: A file cannot be read or written.
-    """
-    expect_file(output, "decisions")
-    check_output(output, "captions", [captions], continued=True)
-    site, decisions = open_site(captions, output, annotator, command)
-    with decisions:
-        yield site
-
-
-def captions_result(site: CaptionSite) -> AnnotateResult:
-    """Returns the decisions of a session about captions."""
-    return AnnotateResult(
-        file=str(site.log.path),
-        annotator=str(site.log.evaluator),
-        written=site.written,
-        done=site.done,
-        left=len(site.captions) - site.done,
-        choices=_choices(site),
-    )
-
-
-def _choices(site: CaptionSite) -> dict[str, int]:
-    choices = Counter(
-        site.decisions[caption.id].choice
-        for caption in site.captions
-        if caption.id in site.decisions
-    )
-    return {name: choices[name] for name in get_args(Choice)}
 
 
 def annotator_name(text: str) -> str:

@@ -7,16 +7,18 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import wraps
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import msgspec
 from msgspec import Meta
 
+from prill.config.values import Config
 from prill.datasets.formats import FormatLike
-from prill.datasets.recordings import is_native, opened_recordings
+from prill.datasets.recordings import Recording, is_native, opened_recordings
 from prill.errors import InputError, UsageError
 from prill.io.kinds import trajectory_files, transcript_folder
 from prill.io.lines import is_stream, read_lines
@@ -106,14 +108,7 @@ def run_outside_loop(run: Callable[[], R]) -> R:
 
 
 def until_interrupted(serve: Callable[[asyncio.Event], Coroutine[Any, Any, R]]) -> R:
-    """Runs a page until Ctrl-C or SIGTERM, which set the event that `serve` is called with.
-
-    Args:
-        serve: The coroutine function that serves until the event is set.
-
-    Returns:
-        Its result.
-    """
+    """Runs a page until Ctrl-C or SIGTERM, which set the event that `serve` is called with."""
     import asyncio
 
     from prill.scoring.scorer import wait_for
@@ -129,14 +124,7 @@ def until_interrupted(serve: Callable[[asyncio.Event], Coroutine[Any, Any, R]]) 
 
 
 def synchronous(run: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
-    """Wraps an async run for scripts and notebooks.
-
-    Args:
-        run: The coroutine function of the run, named `…_async`.
-
-    Returns:
-        A function with the run's parameters and documentation.
-    """
+    """Wraps an async run, named `…_async`, for scripts and notebooks."""
 
     @wraps(run)
     def synchronously(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -149,14 +137,7 @@ def synchronous(run: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
 
 
 def asynchronous(run: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Wraps a synchronous run as a coroutine that runs it in a thread.
-
-    Args:
-        run: The run. Its callbacks, such as `progress`, are called in that thread.
-
-    Returns:
-        A coroutine function with the run's parameters and documentation, named `…_async`.
-    """
+    """Wraps a run as a coroutine, named `…_async`, that runs it and its callbacks in a thread."""
 
     @wraps(run)
     async def asynchronously(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -175,39 +156,34 @@ def opened_folders(paths: Iterable[str | Path]) -> list[str]:
     return [str(path) for path in trajectory_files(list(map(str, paths)), log.warning)]
 
 
-class _ReadsRecordings(Protocol):
-    """A configuration with trajectory files or recordings."""
+@dataclass(frozen=True, kw_only=True)
+class RecordingsConfig(Config):
+    """Configuration of a run that reads recordings: the files, and what they do not say."""
 
-    @property
-    def trajectories(self) -> Sequence[str | Path]: ...
+    trajectories: Recordings
+    format: FormatOption = None
+    goal: GoalOption = None
+    goals: GoalsOption = None
 
-    @property
-    def format(self) -> FormatLike | None: ...
+    def opened(self) -> contextlib.AbstractContextManager[tuple[list[str], list[Recording]]]:
+        """Opens the trajectory files, and other tools' recordings as temporary ones.
 
-    @property
-    def goal(self) -> str | None: ...
+        Returns:
+            A context manager that yields the trajectory files, and the recordings among them.
 
-    @property
-    def goals(self) -> str | Path | None: ...
+        Raises:
+            UsageError: A file is missing, or nothing could be read.
+            InputError: The file of goals is broken.
+        """
+        return opened_recordings(self.trajectories, self.format, self.goal, self.goals)
 
 
 @contextlib.contextmanager
-def opened_trajectories(config: _ReadsRecordings) -> Iterator[list[str]]:
-    """Opens the trajectory files of a run.
-
-    Recordings in other formats are converted to temporary files, which exist inside the block only.
-
-    Args:
-        config: The run's configuration.
-
-    Raises:
-        UsageError: A file is missing, or nothing could be read.
-        InputError: The file of goals is broken.
+def opened_trajectories(config: RecordingsConfig) -> Iterator[list[str]]:
+    """Opens the trajectory files of a run, as `RecordingsConfig.opened`, without those of folders
+    that hold something else.
     """
-    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (
-        paths,
-        _,
-    ):
+    with config.opened() as (paths, _):
         yield opened_folders(paths)
 
 
@@ -225,13 +201,33 @@ class VerdictFile:
         return self.verdicts().to_pandas()
 
 
-def preformatted(text: str) -> str:
-    """Returns text as HTML for a notebook, escaped because names in it may come from others'
-    files.
-    """
-    from html import escape
+class Printed:
+    """A result that a notebook shows as it is printed, below its chart if it has one."""
 
-    return f"<pre>{escape(chr(10).join(map(printable, text.splitlines())))}</pre>"
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the result as a JSON object."""
+        return result_dict(self)
+
+    def svg(self) -> str:
+        """Returns its chart as SVG text; empty without one."""
+        return ""
+
+    def _repr_html_(self) -> str:
+        # names in it may come from others' files
+        text = "\n".join(map(printable, str(self).splitlines()))
+        return f"<div>{self.svg()}<pre>{escape(text)}</pre></div>"
+
+
+class UncalledModel:
+    """A stub model, for building prompts and policies without calling a model."""
+
+    name = "none"
+
+    async def complete(
+        self, messages: Any, *, form: Any = None, max_tokens: int = 1024, prompt: str = ""
+    ) -> NoReturn:
+        """Raises UsageError."""
+        raise UsageError("no model is called here")
 
 
 def count_lines(paths: Iterable[str], limit: int | None = None) -> int:

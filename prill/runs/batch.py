@@ -219,16 +219,8 @@ batch_write = synchronous(batch_write_async)
 
 
 def plan_batch_write(config: BatchWriteConfig) -> RunPlan:
-    """Plans the requests and their cost at the batch API, without making a call.
-
-    Args:
-        config: The run.
-
-    Returns:
-        The plan.
-
-    Raises:
-        UsageError: The configuration cannot be carried out.
+    """Plans the requests and their cost at the batch API, without making a call. Raises
+    UsageError.
     """
     trajectories, judge, _ = _to_write(config)
     if not expect_free(Path(config.output)):
@@ -281,17 +273,7 @@ batch_submit = synchronous(batch_submit_async)
 
 
 def plan_batch_submit(config: BatchSubmitConfig) -> RunPlan:
-    """Plans the submission.
-
-    Args:
-        config: The run.
-
-    Returns:
-        The plan.
-
-    Raises:
-        UsageError: The folder is not a batch folder.
-    """
+    """Plans the submission. Raises UsageError if the folder is not a batch folder."""
     with BatchFolder(config.folder) as folder:
         files = [file for file in folder.manifest.files if file.batch is None and not file.fetched]
     return RunPlan(

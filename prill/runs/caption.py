@@ -16,8 +16,8 @@ from prill.captioner.files import read_captions
 from prill.captioner.planning import plan_captions
 from prill.captioner.registry import CaptionerConfig, CaptionerLike, make_captioner
 from prill.captioner.training import CAPTIONS, ROWS, TrainingSpec, training_data
-from prill.config.values import Config, get_name
-from prill.datasets.recordings import Recording, opened_recordings
+from prill.config.values import get_name
+from prill.datasets.recordings import Recording
 from prill.errors import UsageError
 from prill.io.outputs import expect_file
 from prill.io.store import copy_image
@@ -26,10 +26,7 @@ from prill.models.options import BudgetOption, ConcurrencyOption
 from prill.models.registry import ModelConfig, model_options
 from prill.protocols import Captioner, Engine
 from prill.runs.base import (
-    FormatOption,
-    GoalOption,
-    GoalsOption,
-    Recordings,
+    RecordingsConfig,
     opened_folders,
     opened_trajectories,
     run_budget,
@@ -42,12 +39,11 @@ _VLM, _TRAINING = CaptionerConfig("vlm"), TrainingSpec()
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaptionConfig(Config):
+class CaptionConfig(RecordingsConfig):
     """Configuration of `prill caption`: caption each screenshot once, for judges or to train a
     captioner.
     """
 
-    trajectories: Recordings
     output: Annotated[
         str | Path,
         Meta(
@@ -69,9 +65,6 @@ class CaptionConfig(Config):
     training: Annotated[
         TrainingSpec | Mapping[str, Any], Meta(description="Captions that become rows.")
     ] = _TRAINING
-    format: FormatOption = None
-    goal: GoalOption = None
-    goals: GoalsOption = None
     last: Annotated[
         int | None,
         Meta(ge=1, description="Use only the last N states of each trajectory (default: all)."),
@@ -203,10 +196,7 @@ async def caption_async(
         "progress": progress,
     }
     with (
-        opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (
-            paths,
-            recordings,
-        ),
+        config.opened() as (paths, recordings),
         run_budget(config.budget_usd, **_spending_location(config), begin_again=not config.resume),
     ):
         trajectories, captioner = opened_folders(paths), _captioner(config, engine)
@@ -229,17 +219,7 @@ caption = synchronous(caption_async)
 
 
 def plan_caption(config: CaptionConfig) -> RunPlan:
-    """Plans the run: its work and model calls, without making any.
-
-    Args:
-        config: The run.
-
-    Returns:
-        The plan.
-
-    Raises:
-        UsageError: The configuration is invalid, or nothing could be read.
-    """
+    """Plans the run: its work and model calls, without making any. Raises UsageError."""
     engine = make_engine(config.engine) if config.engine is not None else None
     with (
         opened_trajectories(config) as trajectories,

@@ -50,12 +50,8 @@ def unknown_keys(counts: Counter[str]) -> list[str]:
     if len(counts) > _KEYS:
         names.append(f"and {len(counts) - _KEYS} more")
     keys = "1 unknown key" if len(counts) == 1 else f"{len(counts)} unknown keys"
-    return [
-        (
-            f"{keys} in the trajectories; kept as metadata, which judges do not see: "
-            f"{', '.join(names)}"
-        )
-    ]
+    seen = "kept as metadata, which judges do not see"
+    return [f"{keys} in the trajectories; {seen}: {', '.join(names)}"]
 
 
 def hard_scores(judge: Evaluator, tally: Tally) -> list[str]:
@@ -66,10 +62,8 @@ def hard_scores(judge: Evaluator, tally: Tally) -> list[str]:
     if tally.soft or not tally.succeeded + tally.failed or not reading:
         return []
     return [
-        (
-            "all scores are 0 or 1: the model returns no log-probabilities, or is always "
-            "certain (for vlm and modular, try probability = stated)"
-        )
+        "all scores are 0 or 1: the model returns no log-probabilities, or is always "
+        "certain (for vlm and modular, try probability = stated)"
     ]
 
 
@@ -129,11 +123,7 @@ def _students(judge: Evaluator) -> list[Student]:
 
 
 def _unknown(name: str, sites: Counter[str]) -> str:
-    # Site names come from others' files; remove control sequences before they reach the terminal.
-    shown = [
-        "".join(c if c.isprintable() else "?" for c in site) + f" {count}"
-        for site, count in sites.most_common(_SITES)
-    ]
+    shown = [f"{printable(site)} {count}" for site, count in sites.most_common(_SITES)]
     if len(sites) > _SITES:
         shown.append(f"{len(sites) - _SITES} more")
     runs = f"{sites.total()} runs are" if sites.total() > 1 else "1 run is"

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -41,7 +40,7 @@ from prill.io.store import UniqueIds, encode
 from prill.io.tables import Table, answers_table, printable, table
 from prill.io.truth import SourceOption, TruthOption
 from prill.io.verdict_log import Merged, merge_verdicts
-from prill.runs.base import FormatOption, GoalOption, GoalsOption, asynchronous
+from prill.runs.base import FormatOption, GoalOption, GoalsOption, Printed, asynchronous
 
 _SHOWN = 20
 _MAX_NAMES = 5
@@ -126,12 +125,7 @@ write_table_async = asynchronous(write_table)
 
 
 def table_text(verdicts: Table, form: TableForm) -> str:
-    """Returns the table as text.
-
-    Args:
-        verdicts: The table.
-        form: The output format.
-    """
+    """Returns the table as text."""
     if form == "json":
         # Escape to ASCII: terminals interpret some characters that JSON leaves unescaped.
         return json.dumps(verdicts.to_rows(), indent=1) + "\n"
@@ -264,7 +258,7 @@ class CheckConfig(Config):
 
 
 @dataclass(frozen=True)
-class CheckResult:
+class CheckResult(Printed):
     """Result of checking files.
 
     Attributes:
@@ -303,9 +297,6 @@ class CheckResult:
         return self.schema or "\n".join(
             line for report in self.files for line in _report_lines(report)
         )
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
 
 
 def check(config: CheckConfig, *, progress: Callable[[], object] = lambda: None) -> CheckResult:

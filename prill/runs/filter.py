@@ -22,7 +22,7 @@ from prill.io.tables import data_frame
 from prill.io.truth import SourceOption, TruthOption, gold_labels
 from prill.models.registry import asks_a_model
 from prill.policies.registry import POLICIES, Fingerprinted, PolicyConfig, make_policy
-from prill.protocols import Demonstrator, Form, Message, Reply
+from prill.protocols import Demonstrator
 from prill.refine.demonstration import PlainTeacher, Teacher
 from prill.refine.export import Exported, ExportSpec, check_folder, export_rows
 from prill.refine.filter import Filtered, FilterSpec, filter_steps, require_steps
@@ -32,6 +32,7 @@ from prill.runs.base import (
     GoalOption,
     GoalsOption,
     Recordings,
+    UncalledModel,
     asynchronous,
     count_lines,
     opened_folders,
@@ -277,7 +278,7 @@ def make_teacher(policy: TeacherLike) -> Teacher | None:
         )
     model = list_options(POLICIES.maker(name)).get("model")
     silent = (
-        {"model": _Silent()}
+        {"model": UncalledModel()}
         if model is not None and model.required and "model" not in settings
         else {}
     )
@@ -293,23 +294,6 @@ def _teacher(policy: Any, name: str) -> Teacher:
         f"index); policies with this method: {', '.join(able)}",
         parameters=("policy",),
     )
-
-
-class _Silent:
-    """A stub model for policies that require one but never call it."""
-
-    name = "none"
-
-    async def complete(
-        self,
-        messages: Sequence[Message],
-        *,
-        form: Form | None = None,
-        max_tokens: int = 1024,
-        prompt: str = "",
-    ) -> Reply:
-        """Raises UsageError."""
-        raise UsageError("filtering does not call models")
 
 
 def described(policy: TeacherLike) -> dict[str, Any]:

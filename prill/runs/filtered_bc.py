@@ -96,9 +96,6 @@ class FilteredBCConfig(Study):
     def training_seeds(self) -> list[int]:
         """Returns the training seeds, in order.
 
-        Returns:
-            The seeds, in order.
-
         Raises:
             UsageError: A seed is neither a number nor a range.
         """
@@ -271,15 +268,9 @@ def prepare(
 ) -> tuple[Rollouts, tuple[Evaluator, ...], dict[str, EpisodePlan]]:
     """Makes every part of a study that plays or judges, so that errors appear before any episode.
 
-    Args:
-        study: The study.
-        out: The study's folder; nothing is written.
-
-    Returns:
-        The episode player, the judge of each arm, and the plan of each episode table.
-
-    Raises:
-        UsageError: A part cannot be made; the message names its key.
+    Returns the episode player, the judge of each arm, and the plan of each episode table; nothing
+    is written to the study's folder. Raises UsageError that names the key of a part that cannot be
+    made.
     """
     world = Rollouts(study)
     judges = check_parts(study)
@@ -454,13 +445,9 @@ class Rollouts:
         return self._teacher
 
     def play(self, out: Path, episodes: Table, adapter: Path | None, earlier: int) -> None:
-        """Records the episodes; those that ended with an error are played once more.
+        """Records the episodes in a folder; those that ended with an error are played once more.
 
-        Args:
-            out: The folder.
-            episodes: The table of episodes.
-            adapter: The trained adapter; None: the untrained policy.
-            earlier: The number of earlier rounds that played this table for training data.
+        `adapter`: as for `episodes`.
         """
         if earlier and _uses_other_policy(self._study, episodes):
             return  # nothing was trained since: the episodes would be the same

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from prill.io.store import read_trajectories, read_verdicts
 from prill.models.ledger import Price, find_price
 from prill.protocols import Estimator, Evaluator, every_judge
 from prill.scoring.scorer import plan_files
-from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
+from prill.types import Trajectory, Usage
 
 _SAMPLE = 200  # recorded attempts that an estimate is based on
 NOTHING_RECORDED = "nothing is recorded there yet to estimate from"
@@ -141,7 +141,7 @@ class EarlierAttempts:
         """Returns the mean model usage of an attempt; None without recorded attempts."""
         return times(sum(self.usages, start=Usage()), 1 / len(self.usages)) if self.usages else None
 
-    def judging(self, judge: Evaluator | None, price_table: str | None = None) -> Usage | None:
+    def judging(self, judge: Evaluator | None) -> Usage | None:
         """Returns the mean model usage of a verdict over the sample; None if unknown."""
         if judge is None or not asks_models(judge):
             return Usage()
@@ -151,7 +151,7 @@ class EarlierAttempts:
             total = sum((judge.estimate(trajectory) for trajectory in self.sample), start=Usage())
         except (InputError, UsageError):
             return None
-        usd = compute_cost(total, judge.info.model, price_table)
+        usd = compute_cost(total, judge.info.model)
         return times(replace(total, usd=usd), 1 / len(self.sample))
 
 
@@ -187,16 +187,14 @@ class JudgingPlan:
     most: bool
     problems: tuple[str, ...]
 
-    def run_plan(
-        self, *work: str, seconds: float | None = None, usage_times: float = 1.0, **counts: int
-    ) -> RunPlan:
+    def run_plan(self, *work: str, seconds: float | None = None, **counts: int) -> RunPlan:
         """Returns the plan of a run that judges these files and does further `work`."""
         broken = len(self.problems)
         line = f"{self.todo} trajectories to judge, {self.done} done, {broken} that cannot be used"
         return RunPlan(
             work=(line, *work),
             counts={"trajectories": self.todo, "done": self.done, "broken": broken, **counts},
-            usage=times(self.usage, usage_times),
+            usage=self.usage,
             unknown="this judge cannot estimate its usage",
             most=self.most,
             seconds=seconds,
@@ -208,6 +206,7 @@ def plan_judging(
     judge: Evaluator,
     trajectories: Sequence[str],
     *,
+    estimate: Callable[[Trajectory], Usage] | None = None,
     limit: int | None = None,
     keys: Mapping[str, str] | None = None,
     shard: Shard | None = None,
@@ -219,14 +218,16 @@ def plan_judging(
     Args:
         judge: The judge.
         trajectories: The trajectory files.
+        estimate: Returns the usage of a verdict; None: as the judge estimates it, if it can.
         limit: Only read this many trajectories.
         keys: As in `prill.scoring.scorer.plan_files`.
         shard: The shard for this machine.
         model: The model name for the price lookup; None: the judge's model if it has exactly one.
         prices: The path of a price table.
     """
-    estimator: Estimator = judge if isinstance(judge, Estimator) else _Unknown(judge)
-    plan = plan_files(estimator, trajectories, limit, keys, shard)
+    if estimate is None and isinstance(judge, Estimator):
+        estimate = judge.estimate
+    plan = plan_files(judge, trajectories, estimate, limit, keys, shard)
     # A cascade cannot tell in advance which trajectories its first judge will decide.
     most = any(isinstance(part, Cascade) for part in every_judge(judge))
     usage, price = plan.usage, _price(judge, model, prices)
@@ -237,28 +238,8 @@ def plan_judging(
         if usage.calls
         else 0.0
     )
-    known = replace(usage, usd=usd) if estimator is judge or not asks_models(judge) else None
+    known = replace(usage, usd=usd) if estimate or not asks_models(judge) else None
     return JudgingPlan(plan.trajectories, plan.done, known, most, plan.problems)
-
-
-@dataclass(frozen=True)
-class _Unknown:
-    """A judge that cannot estimate usage; its trajectories are still counted."""
-
-    judge: Evaluator
-
-    @property
-    def info(self) -> EvaluatorInfo:
-        return self.judge.info
-
-    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        return self.judge.screenshots(trajectory)
-
-    def estimate(self, trajectory: Trajectory) -> Usage:
-        return Usage()
-
-    async def __call__(self, trajectory: Trajectory) -> Verdict:
-        return await self.judge(trajectory)
 
 
 def _price(judge: Evaluator, model: str | None, prices: str | None) -> Price | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -41,7 +41,7 @@ from prill.refine.reflexion import (
     run_reflexion,
 )
 from prill.refine.retries import RetrySpec, with_second_opinion
-from prill.runs.base import RunFolderOption, synchronous
+from prill.runs.base import RunFolderOption, UncalledModel, synchronous
 from prill.runs.plan import NOTHING_RECORDED, RunPlan, times, total_usage
 from prill.runs.rollout.cases import Case
 from prill.runs.rollout.episodes import (
@@ -301,7 +301,7 @@ class _Run:
             "lessons": {
                 **lessons.settings(),
                 "model": _model_name(first, model),
-                "prompt": Reflector(_Nobody()).prompt,
+                "prompt": Reflector(UncalledModel()).prompt,
             },
         }
         challenges = [challenge_from_case(made, make, row) for row in made.rows]
@@ -446,15 +446,3 @@ def _model_name(learner: Learner, model: LanguageModel | None) -> str:
         if isinstance(learner, Reflective)
         else "the policy's own"
     )
-
-
-class _Nobody:
-    """A stub model for building prompts without calling a model."""
-
-    name = "none"
-
-    async def complete(
-        self, messages: Any, *, form: Any = None, max_tokens: int = 1024, prompt: str = ""
-    ) -> NoReturn:
-        """Raises UsageError."""
-        raise UsageError("no model is called here")

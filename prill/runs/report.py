@@ -11,8 +11,6 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from prill.config.values import Config
-from prill.datasets.recordings import opened_recordings
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.io.checksums import Checksums
 from prill.io.kinds import LABELS, TRAJECTORIES
@@ -21,10 +19,7 @@ from prill.io.outputs import check_output, is_stdout
 from prill.io.store import BadLine, TrajectoryReader, read_labels
 from prill.io.truth import SourceOption, TruthOption
 from prill.runs.base import (
-    FormatOption,
-    GoalOption,
-    GoalsOption,
-    Recordings,
+    RecordingsConfig,
     asynchronous,
     opened_folders,
 )
@@ -44,12 +39,11 @@ FiltersOption = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportConfig(Config):
+class ReportConfig(RecordingsConfig):
     """Configuration of `prill report`: write one HTML page with screenshots, verdicts and
     labels.
     """
 
-    trajectories: Recordings
     output: Annotated[
         str | Path,
         Meta(description="HTML file to write, for example report.html, or - for stdout."),
@@ -61,9 +55,6 @@ class ReportConfig(Config):
     labels: Annotated[Sequence[str | Path], Meta(description="Label files.")] = ()
     source: SourceOption = None
     truth: TruthOption = "majority"
-    format: FormatOption = None
-    goal: GoalOption = None
-    goals: GoalsOption = None
     embed: Annotated[
         bool,
         Meta(
@@ -189,10 +180,7 @@ def report(
         "a report",
         [*config.trajectories, *config.verdicts, *config.labels, *config.calibration],
     )
-    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (
-        paths,
-        recordings,
-    ):
+    with config.opened() as (paths, recordings):
         config = config.copy_with(trajectories=paths, embed=config.embed or bool(recordings))
         return _written(config, retries, progress)
 

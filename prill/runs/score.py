@@ -13,7 +13,7 @@ from typing import Annotated, Any, overload
 
 from msgspec import Meta
 
-from prill.config.values import Config, get_name
+from prill.config.values import get_name
 from prill.errors import UsageError
 from prill.evaluators.combine import Savings, cascade_inside, savings
 from prill.evaluators.registry import (
@@ -32,12 +32,9 @@ from prill.models.options import BudgetOption, ConcurrencyOption
 from prill.models.registry import ModelConfig, ModelLike
 from prill.protocols import Evaluator
 from prill.runs.base import (
-    FormatOption,
-    GoalOption,
-    GoalsOption,
     JudgeLimitOption,
     JudgeModelOption,
-    Recordings,
+    RecordingsConfig,
     RetryUnscoredOption,
     TranscriptsOption,
     VerdictFile,
@@ -62,12 +59,11 @@ from prill.types import EvaluatorInfo
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreConfig(Config):
+class ScoreConfig(RecordingsConfig):
     """Configuration of `prill score`: judge trajectory files into a verdict file, which a later run
     continues.
     """
 
-    trajectories: Recordings
     output: Annotated[
         str | Path,
         Meta(description="Verdict file, or - for stdout. An interrupted run resumes there."),
@@ -75,9 +71,6 @@ class ScoreConfig(Config):
     judge: JudgeOption
     model: JudgeModelOption = None
     budget_usd: BudgetOption = None
-    format: FormatOption = None
-    goal: GoalOption = None
-    goals: GoalsOption = None
     concurrency: ConcurrencyOption = 16
     processes: Annotated[
         int, Meta(ge=1, description="Number of processes. Each one judges a shard.")
@@ -139,20 +132,7 @@ async def _score_files(
     stop: asyncio.Event | None = None,
     progress: Callable[[Tally], None] = lambda tally: None,
 ) -> ScoreResult:
-    """Judges trajectory files into a verdict file, skipping trajectories already judged.
-
-    Args:
-        config: The trajectories, the judge, and the verdict file.
-        stop: An event; once it is set, no further trajectory is started.
-        progress: Called after every trajectory.
-
-    Returns:
-        The counts; `verdicts()` reads the file.
-
-    Raises:
-        UsageError: The configuration is invalid, or nothing could be read.
-        EndpointError: The model's endpoint accepts no call.
-    """
+    """Judges trajectory files into a verdict file, skipping trajectories already judged."""
     engine = make_engine(config.engine) if config.engine is not None else None
     with (
         _opened(config) as trajectories,
@@ -217,7 +197,9 @@ async def score_async(
         judge: The judge, if `what` is trajectories.
         **options: With a configuration `stop` (an `asyncio.Event`: once it is set no new trajectory
             is begun) and `progress` (called with the tally after every trajectory); with
-            trajectories `concurrency` and `transcripts` as in `prill.scoring.scorer.score_async`.
+            trajectories `concurrency` (how many are judged at the same time; default: the
+            concurrency of the judge's model) and `transcripts` (the folder for transcripts of the
+            model calls; default: none).
 
     Returns:
         A `ScoreResult` for a configuration; for trajectories, their verdicts in the same order.

@@ -46,17 +46,7 @@ class ServeConfig(ServiceSpec):
 
 
 def make_served_reward(config: ServeConfig) -> Reward:
-    """Makes the reward that a service returns.
-
-    Args:
-        config: The service's configuration.
-
-    Returns:
-        The reward, with its monitors.
-
-    Raises:
-        UsageError: The configuration does not describe a reward.
-    """
+    """Makes the reward that a service returns, with its monitors. Raises UsageError."""
     reward = config.reward
     with run_budget(config.budget_usd):
         judge = make_run_judge(
@@ -71,7 +61,7 @@ def make_served_reward(config: ServeConfig) -> Reward:
 def serve(
     config: ServeConfig,
     *,
-    announce: Callable[[str], None] = server.say,
+    announce: Callable[[str], None] = server.log_address,
     ending: Callable[[], None] = lambda: None,
 ) -> None:
     """Serves until SIGINT or SIGTERM, and answers accepted requests before it returns.
@@ -99,7 +89,7 @@ async def serve_async(
     config: ServeConfig,
     *,
     stop: asyncio.Event | None = None,
-    announce: Callable[[str], None] = server.say,
+    announce: Callable[[str], None] = server.log_address,
     ending: Callable[[], None] = lambda: None,
 ) -> None:
     """Serves in a running event loop until `stop` is set or a signal arrives.

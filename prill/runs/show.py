@@ -6,7 +6,6 @@ import difflib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +24,7 @@ from prill.io.store import read_trajectories, read_verdicts
 from prill.io.tables import printable
 from prill.models.prompts import load_prompt
 from prill.models.registry import MODELS, asks_a_model
-from prill.runs.base import asynchronous
+from prill.runs.base import Printed, asynchronous
 from prill.transcripts import Call, Transcript, read_transcript, transcript_folder
 from prill.types import CheckedClaim, Findings, Trajectory, Verdict
 
@@ -67,7 +66,7 @@ class VerdictEntry:
 
 
 @dataclass(frozen=True)
-class ShowResult:
+class ShowResult(Printed):
     """The verdicts on one trajectory; printing them shows text without control characters.
 
     Attributes:
@@ -90,9 +89,6 @@ class ShowResult:
         for entry in self.verdicts:
             lines += _entry_lines(entry, self.trajectory)
         return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
 
 
 def show(config: ShowConfig) -> ShowResult:
@@ -161,7 +157,7 @@ class JudgesConfig(Config):
 
 
 @dataclass(frozen=True)
-class JudgesResult:
+class JudgesResult(Printed):
     """The requested listing; printing it shows it as text.
 
     Attributes:
@@ -174,9 +170,6 @@ class JudgesResult:
 
     def __str__(self) -> str:
         return self.text
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(self.text)}</pre>"
 
 
 def judges(config: JudgesConfig | None = None) -> JudgesResult:

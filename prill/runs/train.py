@@ -97,13 +97,9 @@ class TrainConfig(Config):
     ] = None
 
     def spec(self) -> TrainSpec:
-        """Returns all settings of the training.
+        """Returns the preset's settings with the overrides applied.
 
-        Returns:
-            The preset's settings with the overrides applied.
-
-        Raises:
-            UsageError: A setting is unknown, or conflicts with another one.
+        Raises UsageError if a setting is unknown, or conflicts with another one.
         """
         if isinstance(self.preset, TrainSpec):
             if self.preset.trains != self.trains:
@@ -159,10 +155,8 @@ class TrainConfig(Config):
         return 0
 
     def teacher(self) -> tuple[Teacher | None, dict[str, Any] | None]:
-        """Returns the policy whose prompts the trained model answers; only a planner has one.
-
-        Returns:
-            The policy, and its description for the record.
+        """Returns the policy whose prompts the trained model answers, and its description for the
+        record; only a planner has one.
         """
         return None, None
 

@@ -326,14 +326,10 @@ class JudgeRows:
     lost: Mapping[str, int]
 
     def export(self, folder: str | Path, format: str = "trl") -> Path:
-        """Writes the rows for a trainer.
+        """Writes the rows for a trainer to a folder, which is created.
 
-        Args:
-            folder: The folder, which is created.
-            format: trl, llama-factory, ms-swift, axolotl, or `module:Object`.
-
-        Returns:
-            The file of rows, next to the trainer's configuration for loading it.
+        `format` is trl, llama-factory, ms-swift, axolotl, or `module:Object`. Returns the file of
+        rows, next to the trainer's configuration for loading it.
         """
         target, written = Path(folder), make_format(format)
         path = target / "sft.jsonl"

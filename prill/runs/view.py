@@ -5,40 +5,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from msgspec import Meta
 
+from prill.captioner.files import Choice
 from prill.captioner.training import DECISIONS
-from prill.config.values import Config
-from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
 from prill.evaluators.questions import judge_questions
 from prill.io.outputs import check_output, expect_file
 from prill.io.truth import SourceOption, TruthOption
 from prill.refine.rewards.watch.site import WatchSite, find_watch_files
-from prill.runs.annotate import (
-    AnnotateResult,
-    AskedOption,
-    PortOption,
-    annotator_name,
-    captions_result,
-    opened_captions,
-)
+from prill.runs.annotate import AskedOption, PortOption, annotator_name
 from prill.runs.base import (
-    FormatOption,
-    GoalOption,
-    GoalsOption,
     Recordings,
+    RecordingsConfig,
     opened_folders,
     until_interrupted,
 )
 from prill.runs.report import FiltersOption, ReportConfig, with_retries
 from prill.ui.report.entries import Retry
 from prill.ui.serving import Site, serving
+from prill.ui.view.captions import CaptionSite, open_site
 from prill.ui.view.label_log import LabelLog
 from prill.ui.view.library import Library
 from prill.ui.view.session import LabelSession
@@ -49,7 +41,7 @@ _OF_RUNS = ("verdicts", "labels", "output", "blind", "by")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViewConfig(Config):
+class ViewConfig(RecordingsConfig):
     """Configuration of `prill view`: serve a page to read, search, compare and label many runs."""
 
     trajectories: Recordings = ()
@@ -93,9 +85,6 @@ class ViewConfig(Config):
     judge: AskedOption = None
     source: SourceOption = None
     truth: TruthOption = "majority"
-    format: FormatOption = None
-    goal: GoalOption = None
-    goals: GoalsOption = None
     transcripts: Annotated[bool, Meta(description="Show prompts and replies of models.")] = True
     by: FiltersOption = ()
     port: PortOption = 0
@@ -150,6 +139,39 @@ class OpenedView:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CaptionReview:
+    """The decisions of a session about captions.
+
+    Args:
+        file: The file with the decisions.
+        written: The number of decisions of this session.
+        total: The number of captions.
+        choices: The number of decisions of each type, also of earlier sessions.
+    """
+
+    file: str
+    written: int
+    total: int
+    choices: Mapping[str, int]
+
+    @property
+    def left(self) -> int:
+        """The number of captions without a decision."""
+        return self.total - sum(self.choices.values())
+
+    def table(self) -> dict[str, Any]:
+        """Returns the result as a JSON object."""
+        return {"file": self.file, "written": self.written, "left": self.left, **self.choices}
+
+    def __str__(self) -> str:
+        choices = ", ".join(f"{count} {name}" for name, count in self.choices.items())
+        return (
+            f"{self.file}: {self.written} captions reviewed now; of {self.total} captions "
+            f"{choices}, {self.left} left"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ViewResult:
     """Result of a session.
 
@@ -167,7 +189,7 @@ class ViewResult:
     output: str | None = None
     written: int = 0
     done: int = 0
-    captions: AnnotateResult | None = None
+    captions: CaptionReview | None = None
 
     def table(self) -> dict[str, Any]:
         """Returns the result as a JSON object."""
@@ -232,10 +254,7 @@ async def view_async(
     for path in map(Path, config.verdicts):
         if not path.exists() and not path.parent.is_dir():
             raise UsageError(f"{path}: no such file", parameters=("verdicts",))
-    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (
-        paths,
-        _,
-    ):
+    with config.opened() as (paths, _):
         return await _served(config.copy_with(trajectories=paths), retries, stop, opened)
 
 
@@ -277,11 +296,12 @@ async def _served(
             sites.append(watch)
         if config.captions is not None:
             decisions = str(Path(config.captions).parent / DECISIONS)
-            captions = stack.enter_context(
-                opened_captions(
-                    str(config.captions), decisions, config.annotator or "", "prill view"
-                )
+            expect_file(decisions, "decisions")
+            check_output(decisions, "captions", [config.captions], continued=True)
+            captions, log_of_captions = open_site(
+                str(config.captions), decisions, config.annotator or ""
             )
+            stack.enter_context(log_of_captions)
             sites.append(captions)
         if runs is not None:
             await stack.enter_async_context(runs.following())
@@ -298,8 +318,22 @@ async def _served(
             output=None if config.output is None else str(config.output),
             written=0 if session is None else session.written,
             done=0 if session is None else session.done,
-            captions=None if captions is None else captions_result(captions),
+            captions=None if captions is None else _reviewed(captions),
         )
+
+
+def _reviewed(site: CaptionSite) -> CaptionReview:
+    choices = Counter(
+        site.decisions[caption.id].choice
+        for caption in site.captions
+        if caption.id in site.decisions
+    )
+    return CaptionReview(
+        file=str(site.log.path),
+        written=site.written,
+        total=len(site.captions),
+        choices={name: choices[name] for name in get_args(Choice)},
+    )
 
 
 def _opened_runs(

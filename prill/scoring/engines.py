@@ -47,12 +47,12 @@ EngineOption = Annotated[
 ]
 
 
-def make_engine(engine: EngineLike, *, lax: bool = False, **options: Any) -> Engine:
+def make_engine(engine: EngineLike, **options: Any) -> Engine:
     """Makes an engine.
 
     `engine` is a name (or `module:Object`, `file.py:Object`), a table `{name = "ray", …}`, a .toml
-    or .json file with such a table, or an engine, which is returned unchanged. `lax` is as in
-    `prill.config.registry.read_options`. Raises UsageError.
+    or .json file with such a table, or an engine, which is returned unchanged. Raises
+    UsageError.
     """
     place = ""
     if isinstance(engine, str) and engine.endswith((".toml", ".json")):
@@ -60,4 +60,4 @@ def make_engine(engine: EngineLike, *, lax: bool = False, **options: Any) -> Eng
     named, options = EngineConfig.described(engine, options, f"{place}engine")
     if not isinstance(named, str):
         return named  # type: ignore[no-any-return]
-    return ENGINES.make(named, options, place=place, prefix=place, lax=lax)  # type: ignore[no-any-return]
+    return ENGINES.make(named, options, place=place, prefix=place)  # type: ignore[no-any-return]

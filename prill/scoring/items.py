@@ -6,11 +6,11 @@ import asyncio
 import hashlib
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -22,6 +22,7 @@ from prill.protocols import Evaluator
 from prill.transcripts.files import TranscriptLog
 from prill.types import EvaluatorInfo, Trajectory, Verdict
 
+_T = TypeVar("_T")
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _encode, _read = msgspec.json.Encoder().encode, msgspec.json.Decoder(Verdict).decode
 _log = logging.getLogger("prill.judges")
@@ -84,34 +85,49 @@ async def judge_items(
 
     The model calls of a verdict are written to `log` just before, so that every verdict has its
     transcript. `judge` makes the verdicts and their keys, if given. Items for which `is_done`
-    returns True are skipped. `later` is called for each item whose answers are pending. After the
-    first error, or when `stop` is set, no further item is started; running items are finished, and
-    then the error is raised.
+    returns True are skipped. `later` is called for each item whose answers are pending.
+    `stop` and errors: see `work_through`.
     """
-    items, judge = iter(source), judge or partial(keyed_verdict, evaluator, faults=JudgeFaults())
+    judge = judge or partial(keyed_verdict, evaluator, faults=JudgeFaults())
 
-    async def work() -> None:
+    async def work(entry: tuple[Any, Item]) -> None:
+        place, item = entry
+        if isinstance(item, BadLine):
+            key = partial(bad_key, evaluator.info, item)
+            if not is_done(place, item.id, key):
+                record(place, bad_verdict(evaluator.info, item, key()))
+            return
+        if is_done(place, item.id, partial(make_key, evaluator, item)):
+            await asyncio.sleep(0)
+            return
+        try:
+            verdict = await _transcribed(judge, item, log)
+        except AnswerPendingError:
+            later()
+        else:
+            record(place, verdict)
+
+    await work_through(iter(source), workers, stop, work)
+
+
+async def work_through(
+    items: Iterator[_T], workers: int, stop: Stop, work: Callable[[_T], Awaitable[None]]
+) -> None:
+    """Passes items to `work`, several at a time.
+
+    After the first error, or when `stop` is set, no further item is started; running items are
+    finished, and then the error is raised.
+    """
+
+    async def one_after_another() -> None:
         with ExitStack() as on_failure:
             on_failure.callback(stop.set)
-            while not stop.is_set() and (entry := next(items, None)) is not None:
-                place, item = entry
-                if isinstance(item, BadLine):
-                    key = partial(bad_key, evaluator.info, item)
-                    if not is_done(place, item.id, key):
-                        record(place, bad_verdict(evaluator.info, item, key()))
-                    continue
-                if is_done(place, item.id, partial(make_key, evaluator, item)):
-                    await asyncio.sleep(0)
-                    continue
-                try:
-                    verdict = await _transcribed(judge, item, log)
-                except AnswerPendingError:
-                    later()
-                else:
-                    record(place, verdict)
+            while not stop.is_set() and (item := next(items, None)) is not None:
+                await work(item)
             on_failure.pop_all()
 
-    for result in await asyncio.gather(*(work() for _ in range(workers)), return_exceptions=True):
+    workers_ended = (one_after_another() for _ in range(workers))
+    for result in await asyncio.gather(*workers_ended, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
 

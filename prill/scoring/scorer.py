@@ -28,7 +28,7 @@ from prill.io.shards import Shard
 from prill.io.store import BadLine, Item, TrajectoryReader, read_trajectories, read_verdicts
 from prill.io.tables import Verdicts
 from prill.io.verdict_log import RETRIED, VerdictLog, VerdictStream, open_log
-from prill.protocols import Engine, Estimator, Evaluator, get_concurrency
+from prill.protocols import Engine, Evaluator, get_concurrency
 from prill.scoring.engines import make_engine
 from prill.scoring.items import (
     JudgeFaults,
@@ -116,26 +116,11 @@ async def score_async(
     concurrency: int | None = None,
     transcripts: str | os.PathLike[str] | None = None,
 ) -> Verdicts:
-    """Judges trajectories in memory, or those of one file.
+    """Judges trajectories in memory, or those of one file, as `prill.score_async` documents.
 
-    Args:
-        trajectories: A list or another iterable of `Trajectory`, or the path of a trajectory file.
-            All items of a list are checked before the first is judged. Invalid lines (`BadLine`)
-            become verdicts unscored with `input`.
-        judge: A judge from `prill.judge(name, …)` or `prill.as_judge`.
-        concurrency: The number of trajectories judged at the same time. None: the concurrency of
-            the judge's model.
-        transcripts: The folder for transcripts of the model calls. None: no transcripts.
-
-    Returns:
-        The verdicts in the order of the trajectories or of the lines. Trajectories that could not
-        be judged are unscored, with a reason. If the judge raised an exception, the reason contains
-        its name, and its traceback is logged once.
-
-    Raises:
-        InputError: A trajectory has a value of the wrong type; the message names the field.
-        UsageError: An argument is not a judge, or not trajectories.
-        EndpointError: The judge's model cannot be used at all.
+    The default of `concurrency` is that of the judge's model. All items of a list are checked
+    before the first is judged. Invalid lines (`BadLine`) become verdicts unscored with `input`. If
+    the judge raised an exception, the reason contains its name, and its traceback is logged once.
     """
     expect_judge(judge)
     at_once = concurrency or _concurrency(judge)
@@ -143,22 +128,6 @@ async def score_async(
         source = enumerate(_items(trajectories))
         verdicts = {index: verdict async for index, verdict in _stream(judge, source, at_once, log)}
     return Verdicts(verdicts[index] for index in sorted(verdicts))
-
-
-def score(
-    trajectories: Iterable[Item] | str | os.PathLike[str],
-    judge: Evaluator,
-    *,
-    concurrency: int | None = None,
-    transcripts: str | os.PathLike[str] | None = None,
-) -> Verdicts:
-    """Judges trajectories in memory, or those of one file; the synchronous form of
-    `score_async`.
-    """
-    expect_judge(judge)
-    return wait_for(
-        lambda: score_async(trajectories, judge, concurrency=concurrency, transcripts=transcripts)
-    )
 
 
 def wait_for(run: Callable[[], Coroutine[Any, Any, R]]) -> R:
@@ -508,15 +477,17 @@ class Plan:
 
 
 def plan_files(
-    evaluator: Estimator,
+    evaluator: Evaluator,
     paths: Sequence[str | os.PathLike[str]],
+    estimate: Callable[[Trajectory], Usage] | None,
     limit: int | None = None,
     keys: Mapping[str, str] | None = None,
     shard: Shard | None = None,
 ) -> Plan:
     """Plans a run on trajectory files, or on a shard of them.
 
-    `keys` maps ids to keys of existing verdicts that stay valid.
+    `estimate` returns the usage of a verdict; None: unknown, counted as none. `keys` maps ids to
+    keys of existing verdicts that stay valid.
     """
     count, done, problems, usage = 0, 0, [], Usage()
     with closing(TrajectoryReader(paths, limit, shard)) as reader:
@@ -527,7 +498,7 @@ def plan_files(
                 if keys and keys.get(item.id) == make_key(evaluator, item):
                     done += 1
                     continue
-                usage += evaluator.estimate(item)
+                usage += estimate(item) if estimate else Usage()
                 count += 1
             except InputError as error:
                 problems.append(f"{place}: {error}")

@@ -6,23 +6,23 @@ import asyncio
 import gc
 import logging
 import signal
-import socket
 import traceback
 from collections.abc import Callable
 from typing import Any
 
-from prill.errors import MissingExtraError, UsageError
+from prill.errors import MissingExtraError
 from prill.logs import FOR_USERS
 from prill.refine.rewards import Reward
+from prill.served import listen
 from prill.service.app import Service, make_service
 from prill.service.last_resort import LastResort
 from prill.service.spec import ServiceSpec
 
 _log = logging.getLogger("prill.service")
-_LEFT_SECONDS = 2.0  # from the last response to the exit
+_EXIT_SECONDS = 2.0  # from the last response to the exit
 
 
-def say(url: str) -> None:
+def log_address(url: str) -> None:
     """Logs the address of a service."""
     _log.info("serving on %s", url, extra=FOR_USERS)
 
@@ -32,7 +32,7 @@ def serve(
     spec: ServiceSpec | None = None,
     *,
     concurrency: int | None = None,
-    announce: Callable[[str], None] = say,
+    announce: Callable[[str], None] = log_address,
     ending: Callable[[], None] = lambda: None,
 ) -> None:
     """Serves a reward until SIGINT or SIGTERM.
@@ -65,7 +65,7 @@ async def serve_async(
     spec: ServiceSpec | None = None,
     *,
     concurrency: int | None = None,
-    announce: Callable[[str], None] = say,
+    announce: Callable[[str], None] = log_address,
     ending: Callable[[], None] = lambda: None,
     stop: asyncio.Event | None = None,
 ) -> None:
@@ -101,8 +101,7 @@ async def _serve(
     service = make_service(reward, spec, concurrency=concurrency)
     if last is not None:  # in a dedicated process, modules loaded so far stay loaded
         gc.freeze()  # so that collections, which pause everything, scan only objects of requests
-    listening = _listen(spec)
-    with listening:
+    with listen(spec.host, spec.port) as listening:
         host, port = listening.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         server = make_server(service, spec, ending, lambda: announce(address), last)
@@ -119,7 +118,7 @@ async def _serve(
                 waiting.cancel()
     if last is not None:
         # all requests are answered: only judgements that ignore their cancellation are left
-        last.exit_after(_LEFT_SECONDS, 0)
+        last.exit_after(_EXIT_SECONDS, 0)
 
 
 def make_server(
@@ -155,20 +154,3 @@ def _redact(record: logging.LogRecord) -> bool:
         )
         record.args, record.exc_info, record.exc_text = (), None, None
     return True
-
-
-def _listen(spec: ServiceSpec) -> socket.socket:
-    family = socket.AF_INET6 if ":" in spec.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((spec.host, spec.port))
-        listening.listen(4096)  # a client that connects before the server runs waits here
-    except OSError as error:
-        listening.close()
-        raise UsageError(
-            f"{spec.host}:{spec.port} cannot be used ({error.strerror}); use port 0 for any "
-            "free port",
-            parameters=("port",),
-        ) from None
-    return listening

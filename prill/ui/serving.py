@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import hmac
 import secrets
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -20,6 +19,7 @@ import msgspec
 
 from prill.errors import InputError, UsageError
 from prill.io.images import read_image
+from prill.served import listen
 from prill.ui.history import ConflictError
 
 if TYPE_CHECKING:
@@ -106,17 +106,7 @@ async def serving(site: Site, port: int = 0, others: Sequence[Site] = ()) -> Asy
     """
     from aiohttp import web
 
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((_LOOPBACK, port))
-    except (OSError, OverflowError) as error:
-        listening.close()
-        raise UsageError(
-            f"port {port} cannot be used ({error}); 0 takes any that is free, or choose another "
-            "port",
-            parameters=("port",),
-        ) from None
+    listening = listen(_LOOPBACK, port)
     token = secrets.token_urlsafe(32)
     bound: int = listening.getsockname()[1]
     # Paths contain the token, so requests are not logged.

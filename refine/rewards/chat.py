@@ -120,9 +120,7 @@ def _state(texts: Sequence[str], shown: Sequence[Any]) -> Observation:
 
 
 def _call(call: Mapping[str, Any]) -> str:
-    """Formats a tool call as `name(arguments)`. Both fields are in the call itself or below
-    `function`.
-    """
+    """Formats a tool call as `name(arguments)`; both are in the call or below `function`."""
     inner = call.get("function")
     source = inner if isinstance(inner, Mapping) else call
     name = inner if isinstance(inner, str) else source.get("name")

@@ -92,9 +92,7 @@ async def _score(
 
 
 async def _awaited(function: Any, *given: Any, **named: Any) -> Any:
-    """Awaits an async function. If Inspect runs on trio, the function runs on prill's own asyncio
-    loop.
-    """
+    """Awaits an async function, on prill's own asyncio loop if Inspect runs on trio."""
     import anyio
     import sniffio
 

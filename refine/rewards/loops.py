@@ -42,19 +42,23 @@ def run_blocking(work: Coroutine[Any, Any, _T]) -> _T:
 
 
 class LoopThread:
-    """An event loop in a thread, until it is stopped or the process ends. Its connections are then
-    closed.
-    """
+    """An event loop in a thread; when it or the process ends, its connections are closed."""
 
     def __init__(self, name: str) -> None:
         ready = threading.Event()
 
         def run() -> None:
-            # closing the runner cancels all tasks and closes async generators
-            with asyncio.Runner() as runner:
-                self.loop = runner.get_loop()
-                ready.set()
-                self.loop.run_forever()
+            try:
+                # closing the runner cancels all tasks and closes async generators
+                with asyncio.Runner() as runner:
+                    self.loop = runner.get_loop()
+                    ready.set()
+                    self.loop.run_forever()
+            except RuntimeError:
+                # At exit, Python 3.12 starts no thread, as the runner does at last, to wait for
+                # those of `to_thread`. They have ended by then.
+                if threading.main_thread().is_alive():
+                    raise
 
         self.thread = threading.Thread(target=run, name=name, daemon=True)
         self.thread.start()

@@ -159,9 +159,7 @@ class RewardResult:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """The reward's numbers for a trainer's logs, with constant keys. If `unscored` is 1, ignore
-        the others.
-        """
+        """The reward's numbers for logs, with constant keys; all count only if `unscored` is 0."""
         verdict = self.verdict
         known = {"success": float(verdict.success or False), "judge_score": verdict.score or 0.0}
         return {**self.parts, **known, "unscored": float(bool(self.problem))}

@@ -432,9 +432,7 @@ def _data_url(path: str) -> str:
 
 
 def _picture(image: Any) -> Picture:
-    """Reads an image of a column. An image that the data set did not decode is a mapping of bytes
-    and path.
-    """
+    """Reads an image of a column; one that is not decoded is a mapping of bytes and path."""
     if not isinstance(image, Mapping):
         return image  # type: ignore[no-any-return]
     picture = image.get("bytes") or image.get("path")

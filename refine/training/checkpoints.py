@@ -15,7 +15,7 @@ from prill.errors import UsageError
 from prill.io.outputs import write_errors, write_output
 from prill.models.replies import excerpt
 
-CHECKPOINTS, SAMPLES = "checkpoints", "samples.jsonl"
+CHECKPOINTS = "checkpoints"
 _STATE = "trainer_state.json"  # the last file that transformers writes to a checkpoint
 _FILES = "files.json"  # written last: the size of each other file in bytes
 _NAME = re.compile(r"checkpoint-(\d+)")
@@ -27,18 +27,13 @@ def last_checkpoint(output: Path) -> Path | None:
 
 
 def drop_torn(output: Path) -> None:
-    """Removes incomplete checkpoints and files, and samples taken after the last checkpoint."""
+    """Removes incomplete checkpoints and files."""
     for path in _checkpoints(output):
         if not _is_whole(path):
             shutil.rmtree(path, ignore_errors=True)
     for part in output.glob(".*.part"):
         shutil.rmtree(part, ignore_errors=True)
         part.unlink(missing_ok=True)
-    last = last_checkpoint(output)
-    step = int(last.name.partition("-")[2]) if last else 0
-    if (output / SAMPLES).is_file():
-        lines = (output / SAMPLES).read_bytes().splitlines(keepends=True)
-        write_output(output / SAMPLES, b"".join(line for line in lines if _step(line) <= step))
 
 
 @contextmanager
@@ -128,11 +123,3 @@ def _is_whole(folder: Path) -> bool:
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
     except (OSError, ValueError, RecursionError, AttributeError):
         return False
-
-
-def _step(line: bytes) -> float:
-    """Returns the step of a sample; infinite for a damaged line."""
-    try:
-        return float(json.loads(line)["step"]) if line.endswith(b"\n") else float("inf")
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return float("inf")

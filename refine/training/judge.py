@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import quality
-from prill.evaluators.metrics import FIGURES, auc, auc_interval, figures, intervals
+from prill.evaluators.metrics import FIGURES, auc, auc_interval, count_outcomes, figures, intervals
 from prill.evaluators.outcome import OUTCOMES
 from prill.evaluators.steps import LABELS
 from prill.refine.training.preflight import Say, TrainingPlan
-from prill.refine.training.recipe import RowRecipe
+from prill.refine.training.recipe import Recipe
 from prill.refine.training.samples import Sample, first_difference
 from prill.refine.training.spec import TrainSpec
 
@@ -23,7 +23,7 @@ _SHOWN = ("accuracy", "balanced accuracy", "kappa")
 _UNMEASURED = "not measured: a probability can be read without a reply only of bare verdicts"
 
 
-class JudgeRecipe(RowRecipe):
+class JudgeRecipe(Recipe):
     """The recipe for a judge: rows of `prill.refine.judge_rows`, trained by TRL."""
 
     caution: ClassVar[str] = (
@@ -31,9 +31,7 @@ class JudgeRecipe(RowRecipe):
     )
 
     def plan(self, spec: TrainSpec, *args: Any, **rest: Any) -> TrainingPlan:
-        """Reads and measures the rows. Raises UsageError for rows without a verdict that are not
-        `given`.
-        """
+        """Reads and measures the rows. Raises UsageError if a row not `given` has no verdict."""
         plan = super().plan(spec, *args, **rest)
         for sample in plan.rows.samples:
             if not sample.given and (sample.verdict is None or sample.verdict not in sample.answer):
@@ -84,20 +82,15 @@ class JudgeRecipe(RowRecipe):
 def measure(
     scores: Sequence[float], truths: Sequence[bool], groups: Sequence[str]
 ) -> dict[str, Any]:
-    """Computes the figures of scores in [0, 1] at threshold 0.5, with intervals from a bootstrap
-    over groups.
-    """
+    """Computes the figures of scores at threshold 0.5, with bootstrap intervals over groups."""
     import numpy as np
 
-    rows = {group: i for i, group in enumerate(dict.fromkeys(groups))}
-    tables = np.zeros((len(rows), 5), dtype=np.int64)
-    for score, truth, group in zip(scores, truths, groups, strict=True):
-        tables[rows[group], (0 if truth else 1) if score >= 0.5 else (3 if truth else 2)] += 1
+    tables = count_outcomes(groups, [score >= 0.5 for score in scores], truths)
     value = figures(tables.sum(axis=0, keepdims=True))[0]
     low, high = intervals(tables)
     found: dict[str, Any] = {
         "rows": len(scores),
-        "groups": len(rows),
+        "groups": len(tables),
         "successes": sum(truths),
         "intervals": {},
     }

@@ -352,16 +352,10 @@ def estimate_run(
 
 
 def check_memory(spec: TrainSpec, needed: int, capacity: int, *, shards: int = 1) -> None:
-    """Raises UsageError for a training that does not fit the memory.
+    """Raises UsageError for a training that needs more than the memory of the device, in bytes.
 
-    Args:
-        spec: The training settings.
-        needed: Bytes of a training that is not sharded.
-        capacity: Bytes of the device's memory.
-        shards: Devices that share weights, gradients and moments (FSDP, DeepSpeed ZeRO 3).
-
-    Raises:
-        UsageError: It needs more than the device has.
+    `needed` is without sharding; `shards` devices share weights, gradients and moments (FSDP,
+    DeepSpeed ZeRO 3).
     """
     if needed / shards <= capacity:
         return

@@ -37,61 +37,10 @@ class RecipePlan(Protocol):
         ...
 
 
-class Recipe(Protocol):
-    """The training procedure for one kind of model. Plans come from the recipe's own `plan`."""
-
-    caution: ClassVar[str]
-
-    def plan(
-        self,
-        spec: TrainSpec,
-        rows: str | os.PathLike[str],
-        folder: Path,
-        say: Say,
-        *,
-        teacher: Teacher | None,
-        taught: Mapping[str, Any] | None,
-        devices: Devices | None,
-    ) -> RecipePlan:
-        """Reads and measures the data. Raises UsageError if the training would fail."""
-        ...
-
-    def trainer(
-        self,
-        spec: TrainSpec,
-        plan: Any,
-        folder: Path,
-        watch: TrainingWatch,
-        *,
-        on_gpu: bool,
-        teacher: Teacher | None,
-    ) -> Any:
-        """Makes a transformers trainer for the plan, with the model loaded."""
-        ...
-
-    def figures(self, trainer: Any, plan: Any, say: Say) -> dict[str, Any]:
-        """Measures figures besides losses after the training; every process runs it."""
-        ...
-
-    def title(self, spec: TrainSpec) -> str:
-        """Returns the heading of the model card."""
-        ...
-
-    def tags(self, spec: TrainSpec) -> str:
-        """Returns the tags of the model card."""
-        ...
-
-    def learnt_from(self, plan: Any) -> str:
-        """Describes the training data and the rows left out."""
-        ...
-
-    def table(self, figures: Mapping[str, Any]) -> str:
-        """Formats further figures as a table of the model card; empty without any."""
-        ...
-
-
-class RowRecipe:
-    """The recipe for a policy or captioner: rows of prompt and completion, trained by TRL."""
+class Recipe:
+    """The training procedure for one kind of model; this one is for a policy or captioner: rows of
+    prompt and completion, trained by TRL. Plans come from the recipe's own `plan`.
+    """
 
     caution: ClassVar[str] = "Rows that a judge let through carry that judge's errors."
 
@@ -106,25 +55,25 @@ class RowRecipe:
         taught: Mapping[str, Any] | None,
         devices: Devices | None,
     ) -> TrainingPlan:
-        """Reads and measures the rows. Raises UsageError if the training would fail."""
+        """Reads and measures the data. Raises UsageError if the training would fail."""
         refuse_teacher(spec, teacher)
         return plan_training(spec, rows, folder, say, devices)
 
     def trainer(
         self,
         spec: TrainSpec,
-        plan: TrainingPlan,
+        plan: Any,
         folder: Path,
         watch: TrainingWatch,
         *,
         on_gpu: bool,
         teacher: Teacher | None,
     ) -> Any:
-        """Makes TRL's trainer for the rows."""
+        """Makes a transformers trainer for the plan, with the model loaded."""
         return make_trainer(spec, plan, folder, watch, on_gpu=on_gpu)
 
-    def figures(self, trainer: Any, plan: TrainingPlan, say: Say) -> dict[str, Any]:
-        """Returns no figures."""
+    def figures(self, trainer: Any, plan: Any, say: Say) -> dict[str, Any]:
+        """Measures figures besides losses after the training; every process runs it."""
         return {}
 
     def title(self, spec: TrainSpec) -> str:
@@ -136,11 +85,11 @@ class RowRecipe:
         )
 
     def tags(self, spec: TrainSpec) -> str:
-        """Returns the method and the library."""
+        """Returns the tags of the model card."""
         return "prill, sft, trl" + ", lora" * (spec.method != "full")
 
-    def learnt_from(self, plan: TrainingPlan) -> str:
-        """Describes the numbers of rows and images."""
+    def learnt_from(self, plan: Any) -> str:
+        """Describes the training data and the rows left out."""
         facts = plan.facts
         return (
             f"on {facts.learnt:,} rows ({facts.pictures:,} pictures), with the loss on the "
@@ -150,20 +99,13 @@ class RowRecipe:
         )
 
     def table(self, figures: Mapping[str, Any]) -> str:
-        """Returns no table."""
+        """Formats further figures as a table of the model card; empty without any."""
         return ""
 
 
 def recipe_for(trains: Trained) -> Recipe:
-    """Returns the recipe for a kind of model.
-
-    Args:
-        trains: The kind of model.
-
-    Returns:
-        Its recipe.
-    """
-    return load_object(_RECIPES[trains])() if trains in _RECIPES else RowRecipe()
+    """Returns the recipe for a kind of model."""
+    return load_object(_RECIPES[trains])() if trains in _RECIPES else Recipe()
 
 
 def refuse_teacher(spec: TrainSpec, teacher: Teacher | None) -> None:

@@ -216,9 +216,7 @@ def turns(sample: Sample, *, sees: bool) -> tuple[list[dict[str, Any]], list[dic
 
 
 def encode(sample: Sample, reader: Any, *, sees: bool) -> Encoded:
-    """Tokenizes a row without images: the prompt, and the answer up to the token that ends the
-    turn.
-    """
+    """Tokenizes a row without images: the prompt, and the answer up to the end of its turn."""
     tokenizer = getattr(reader, "tokenizer", reader)
     asked, said = (
         tokenizer(text, add_special_tokens=False)["input_ids"]

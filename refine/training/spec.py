@@ -35,8 +35,6 @@ _HARMLESS = frozenset(
         "checkpoint_every",
         "keep_checkpoints",
         "log_every",
-        "samples",
-        "sample_tokens",
         "report_to",
         "workers",
         "device",
@@ -179,12 +177,6 @@ class TrainSpec:
         int, Meta(ge=1, description="Number of checkpoints to keep on disk.")
     ] = 2
     log_every: Annotated[int, Meta(ge=1, description="Steps between two logged losses.")] = 10
-    samples: Annotated[
-        int, Meta(ge=0, description="Number of rows answered at each checkpoint, for inspection.")
-    ] = 4
-    sample_tokens: Annotated[
-        int, Meta(ge=1, description="Maximum number of tokens in such an answer.")
-    ] = 128
     gradient_checkpointing: Annotated[
         bool | None,
         Meta(

@@ -264,9 +264,7 @@ def _interpreter(python: str | None) -> str:
 
 
 def _versions(python: str) -> dict[str, str]:
-    """Reads the versions of the packages in that environment. Raises OptionError if ms-swift is
-    not installed.
-    """
+    """Reads the packages' versions there. Raises OptionError without ms-swift."""
     code = (
         "import json\nfrom importlib.metadata import PackageNotFoundError, version\nfound = {}\n"
         f"for name in {_PACKAGES!r}:\n    try:\n        found[name] = version(name)\n"

@@ -31,7 +31,7 @@ from prill.refine.training.checkpoints import (
     last_checkpoint,
 )
 from prill.refine.training.preflight import Devices, Preflight, Say, check_settings
-from prill.refine.training.recipe import Recipe, RecipePlan, RowRecipe, recipe_for
+from prill.refine.training.recipe import Recipe, RecipePlan, recipe_for
 from prill.refine.training.spec import OF_PAGES, TrainSpec
 from prill.refine.training.swift import ENGINE_LOG, SwiftPlan, fit_swift, plan_swift
 from prill.refine.training.trainer import Progress, TrainingWatch, stop_on_ctrl_c
@@ -120,17 +120,30 @@ def train(
     finally:
         gc.collect()  # trainers are in reference cycles, which also hold the model
     if is_first:
-        _finish(
-            folder,
-            model_card(spec, recipe, plan, about, figures),
-            {**about, "done": True, "figures": figures},
+        facts = plan.facts
+        card = _card(
+            spec,
+            recipe,
+            f"`prill train {spec.trains}`\n{recipe.learnt_from(plan)}",
+            recipe.tags(spec),
+            plan,
+            {
+                "parameters": f"{facts.trained:,} trained of {facts.parameters:,}",
+                "steps": f"{figures['steps']:,} of {spec.batch} rows, {facts.epochs:.1f} times "
+                "each row",
+                "time of the last run": f"{figures['seconds']:,} s on {facts.processes} x "
+                f"{facts.device}",
+            },
+            about["versions"],
+            figures,
         )
+        _finish(folder, card, {**about, "done": True, "figures": figures})
     return folder
 
 
-def _finish(folder: Path, card: str, record: Mapping[str, Any]) -> None:
+def _finish(folder: Path, card: bytes, record: Mapping[str, Any]) -> None:
     """Writes the model card, the record of the finished training, and checksums."""
-    write_output(folder / _CARD, card.encode())
+    write_output(folder / _CARD, card)
     write_output(folder / RECORD, _json(record))
     written = sorted(
         path.name
@@ -172,7 +185,18 @@ def _by_swift(
         return folder
     with stop_on_ctrl_c(watch.stop):
         figures = fit_swift(spec, plan, folder, watch)
-    _finish(folder, _swift_card(spec, plan, figures), {**about, "done": True, "figures": figures})
+    by = (
+        f"ms-swift for `prill train {spec.trains}`\non {len(plan.learnt):,} rows "
+        f"({len(plan.rows.seen):,} pictures), with the loss on the answers only; ms-swift leaves "
+        f"out rows\nthat are too long. {len(plan.held_out):,} rows of other tasks were kept apart."
+    )
+    facts = {
+        "steps": f"{figures['steps']:,} of {spec.batch} rows",
+        "time of the last run": f"{figures['seconds']:,} s in {plan.processes} processes",
+    }
+    tags = f"prill, sft, ms-swift{', lora' * (spec.method != 'full')}"
+    card = _card(spec, Recipe(), by, tags, plan, facts, plan.versions, figures)
+    _finish(folder, card, {**about, "done": True, "figures": figures})
     return folder
 
 
@@ -307,9 +331,7 @@ def _about(spec: TrainSpec, plan: RecipePlan) -> dict[str, Any]:
 
 
 def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
-    """Prepares the folder to start or to resume. Raises UsageError if it holds other files or a
-    damaged file.
-    """
+    """Prepares the folder to start or resume. Raises UsageError for other or damaged files."""
     if folder.exists() and (
         not folder.is_dir()
         or not (_is_there(folder / RECORD) or all(map(_is_part, folder.iterdir())))
@@ -381,50 +403,47 @@ def _figures(trainer: Any, seconds: float) -> dict[str, Any]:
     }
 
 
-def model_card(
+def _card(
     spec: TrainSpec,
     recipe: Recipe,
-    plan: RecipePlan,
-    about: Mapping[str, Any],
+    by: str,
+    tags: str,
+    plan: RecipePlan | SwiftPlan,
+    rows: Mapping[str, str],
+    versions: Mapping[str, str],
     figures: Mapping[str, Any],
-) -> str:
-    """Builds the model card: data, settings and losses."""
-    facts, adapter = plan.facts, spec.method != "full"
-    settings = "\n".join(f"| {name} | {value} |" for name, value in spec.settings().items())
-    versions = ", ".join(f"{package} {number}" for package, number in about["versions"].items())
-    losses = "\n".join(f"| {step} | {loss:.4f} |" for step, loss in _thinned(figures["losses"]))
-    kept = (
-        "\n".join(f"| {step} | {loss:.4f} |" for step, loss in figures["held_out_losses"])
-        or "| - | none kept apart |"
+) -> bytes:
+    """Builds the model card: data, settings and losses.
+
+    `by` says what trained the model, and on which rows; `rows` are further rows of its first table.
+    """
+    adapter = spec.method != "full"
+    rows = {
+        **{f"{name}{', SHA-256' * (name != 'policy')}": f"`{value}`"
+           for name, value in plan.digests.items()},
+        **rows,
+        "versions": ", ".join(f"{package} {number}" for package, number in versions.items()),
+    }  # fmt: skip
+    losses, held_out = (
+        "\n".join(f"| {step} | {loss:.4f} |" for step, loss in several)
+        for several in (_thinned(figures["losses"]), figures["held_out_losses"])
     )
-    data = "\n".join(
-        f"| {name}{', SHA-256' * (name != 'policy')} | `{value}` |"
-        for name, value in plan.digests.items()
-    )
-    front = [
-        f"base_model: {spec.model}",
-        "library_name: peft" if adapter else "library_name: transformers",
-    ]
     what = f"An adapter (LoRA, rank {spec.rank}, on {spec.targets})" if adapter else "All weights"
     return f"""---
-{chr(10).join(front)}
-tags: [{recipe.tags(spec)}]
+base_model: {spec.model}
+library_name: {"peft" if adapter else "transformers"}
+tags: [{tags}]
 ---
 
 # {recipe.title(spec)}
 
-{what} of `{spec.model}`, trained by `prill train {spec.trains}`
-{recipe.learnt_from(plan)}
+{what} of `{spec.model}`, trained by {by}
 
 It does what its rows did, mistakes included. {recipe.caution}
 
 | | |
 |---|---|
-{data}
-| parameters | {facts.trained:,} trained of {facts.parameters:,} |
-| steps | {figures["steps"]:,} of {spec.batch} rows, {facts.epochs:.1f} times each row |
-| time of the last run | {figures["seconds"]:,} s on {facts.processes} x {facts.device} |
-| versions | {versions} |
+{_table(rows)}
 
 | step | loss |
 |---|---|
@@ -432,58 +451,23 @@ It does what its rows did, mistakes included. {recipe.caution}
 
 | step | loss on what was kept apart |
 |---|---|
-{kept}
+{held_out or "| - | none kept apart |"}
 {recipe.table(figures)}
 | setting | |
 |---|---|
-{settings}
-"""
+{_table(spec.settings())}
+""".encode()
 
 
-def _swift_card(spec: TrainSpec, plan: SwiftPlan, figures: Mapping[str, Any]) -> str:
-    """Builds the model card of a training by ms-swift."""
-    adapter = spec.method != "full"
-    what = f"An adapter (LoRA, rank {spec.rank}, on {spec.targets})" if adapter else "All weights"
-    versions = ", ".join(f"{package} {number}" for package, number in plan.versions.items())
-    data = "\n".join(f"| {name}, SHA-256 | `{value}` |" for name, value in plan.digests.items())
-    losses = "\n".join(f"| {step} | {loss:.4f} |" for step, loss in _thinned(figures["losses"]))
-    settings = "\n".join(f"| {name} | {value} |" for name, value in spec.settings().items())
-    return f"""---
-base_model: {spec.model}
-library_name: {"peft" if adapter else "transformers"}
-tags: [prill, sft, ms-swift{", lora" * adapter}]
----
-
-# {RowRecipe().title(spec)}
-
-{what} of `{spec.model}`, trained by ms-swift for `prill train {spec.trains}`
-on {len(plan.learnt):,} rows ({len(plan.rows.seen):,} pictures), with the loss on the answers only; ms-swift leaves out rows
-that are too long. {len(plan.held_out):,} rows of other tasks were kept apart.
-
-It does what its rows did, mistakes included. {RowRecipe.caution}
-
-| | |
-|---|---|
-{data}
-| steps | {figures["steps"]:,} of {spec.batch} rows |
-| time of the last run | {figures["seconds"]:,} s in {plan.processes} processes |
-| versions | {versions} |
-
-| step | loss |
-|---|---|
-{losses}
-
-| setting | |
-|---|---|
-{settings}
-"""  # noqa: E501
+def _table(rows: Mapping[str, Any]) -> str:
+    return "\n".join(f"| {name} | {value} |" for name, value in rows.items())
 
 
-def _thinned(losses: list[tuple[int, float]], most: int = 20) -> list[tuple[int, float]]:
-    """Returns at most `most` of the losses, including the first and the last."""
-    if len(losses) <= most:
+def _thinned(losses: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Returns at most 20 of the losses, including the first and the last."""
+    if len(losses) <= 20:
         return losses
-    return [losses[round(i * (len(losses) - 1) / (most - 1))] for i in range(most)]
+    return [losses[round(i * (len(losses) - 1) / 19)] for i in range(20)]
 
 
 def _json(value: Any) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -19,15 +18,13 @@ from prill.evaluators.outcome import OUTCOMES
 from prill.io.images import open_checked
 from prill.refine.training.checkpoints import (
     CHECKPOINTS,
-    SAMPLES,
-    expect_room,
     keep_newest,
     saving_checkpoint,
 )
 from prill.refine.training.preflight import Preflight, TrainingPlan
 from prill.refine.training.samples import Sample, encode, ended, first_difference, turns
 from prill.refine.training.spec import TrainSpec
-from prill.refine.training.weights import Base, adapter_config, load_model
+from prill.refine.training.weights import adapter_config, load_model
 
 _IGNORED = -100  # the label that the loss ignores, in torch and TRL
 _SOFT = "soft_label"
@@ -85,13 +82,7 @@ def make_trainer(
     )
     if soft:
         _soften(trainer, plan)
-    shown = (plan.held_out or plan.learnt)[: spec.samples]
-
-    def sample(model: Any, step: int) -> list[bytes]:
-        answers = _answers(model, plan.base, shown, spec.sample_tokens)
-        return [_sample_line(step, *pair) for pair in zip(shown, answers, strict=True)]
-
-    watched(trainer, output, watch, sample if shown else None)
+    watched(trainer, watch)
     return trainer
 
 
@@ -107,15 +98,11 @@ def saving_whole(trainer: Any, keep: int) -> Any:
             args._n_gpu = min(args.n_gpu, 1)
             super().__init__(args=args, **rest)
 
-            # Called before each checkpoint. Its output is removed if the checkpoint fails.
-            self.before_checkpoint: Callable[[], object] = lambda: None
-
         def create_model_card(self, *args: Any, **kwargs: Any) -> None:
             """Does nothing: prill writes its own card at the end."""
 
         def _save_checkpoint(self, model: Any, trial: Any) -> None:
             folder = Path(self.args.output_dir, f"checkpoint-{self.state.global_step}")
-            self.before_checkpoint()
             with saving_checkpoint(folder, first=self.is_world_process_zero()):
                 super()._save_checkpoint(model, trial)
                 self.accelerator.wait_for_everyone()
@@ -196,11 +183,8 @@ def _soften(trainer: Any, plan: TrainingPlan) -> None:
 def _with_soft_labels(losses: Any, logits: Any, wanted: Any, soft: Any) -> Any:
     """Replaces the loss of each row's verdict token by the cross-entropy with its soft label.
 
-    Args:
-        losses: Losses, rows x places.
-        logits: Logits, rows x places x tokens.
-        wanted: Labels, rows x places.
-        soft: Soft labels, rows x 4 (`_soften`).
+    `losses` and `wanted` are rows x places, `logits` rows x places x tokens, `soft` rows x 4
+    (`_soften`).
     """
     torch = import_module("torch")
     row = torch.arange(len(wanted), device=wanted.device)
@@ -321,15 +305,8 @@ def _pictured(sample: Sample) -> dict[str, Any]:
     }
 
 
-def watched(
-    trainer: Any,
-    output: Path,
-    watch: TrainingWatch,
-    generate: Callable[[Any, int], list[bytes]] | None,
-) -> None:
-    """Adds callbacks to a trainer: it reports its steps, ends on `stop`, and writes the answers of
-    `generate` at each checkpoint.
-    """
+def watched(trainer: Any, watch: TrainingWatch) -> None:
+    """Adds callbacks to a trainer: it reports its steps and ends on `stop`."""
     torch, transformers = import_module("torch"), import_module("transformers")
     trainer.remove_callback(transformers.PrinterCallback)  # it prints to standard output
     callback: Any = transformers.TrainerCallback
@@ -355,81 +332,4 @@ def watched(
             flag = torch.tensor(float(watch.stop.is_set()), device=trainer.args.device)
             return bool(trainer.accelerator.reduce(flag, "sum").item())
 
-    def sample() -> None:
-        # A sharded model cannot generate in one process alone.
-        if (
-            generate
-            and trainer.is_world_process_zero()
-            and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled)
-        ):
-            lines = generate(
-                trainer.accelerator.unwrap_model(trainer.model), trainer.state.global_step
-            )
-            with expect_room(output / SAMPLES, output), (output / SAMPLES).open("ab") as file:
-                file.write(b"".join(lines))
-
     trainer.add_callback(Callback())
-    trainer.before_checkpoint = sample
-
-
-def _answers(model: Any, base: Base, samples: Sequence[Sample], most: int) -> list[str]:
-    """Generates the model's current answers greedily, one row at a time."""
-    torch, found, was_training = import_module("torch"), [], model.training
-    model.eval()
-    try:
-        for sample in samples:
-            asked = turns(sample, sees=base.sees)[0]
-            if sample.images:
-                asked = _filled(asked, sample.images)
-            inputs = base.reader.apply_chat_template(
-                asked,
-                add_generation_prompt=True,
-                tokenize=True,
-                return_dict=True,
-                return_tensors="pt",
-            ).to(model.device)
-            with torch.inference_mode():
-                out = model.generate(
-                    **inputs,
-                    max_new_tokens=most,
-                    do_sample=False,
-                    temperature=None,
-                    top_p=None,
-                    top_k=None,
-                )
-            found.append(
-                base.tokenizer.decode(
-                    out[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True
-                )
-            )
-    finally:
-        model.train(was_training)
-    return found
-
-
-def _filled(prompt: Sequence[dict[str, Any]], images: Sequence[str]) -> list[dict[str, Any]]:
-    """Returns the messages with the images inserted."""
-    left = iter(images)
-    return [
-        {
-            **turn,
-            "content": [
-                {**p, "image": open_checked(next(left))} if p["type"] == "image" else p
-                for p in turn["content"]
-            ],
-        }
-        for turn in prompt
-    ]
-
-
-def _sample_line(step: int, sample: Sample, said: str) -> bytes:
-    facts = {
-        "step": step,
-        "row": sample.origin,
-        "line": sample.line,
-        "images": [Path(i).name for i in sample.images],
-    }
-    return (
-        json.dumps({**facts, "expected": sample.answer, "said": said}, ensure_ascii=False).encode()
-        + b"\n"
-    )

@@ -102,7 +102,7 @@ def open_base(spec: TrainSpec) -> Base:
     Raises UsageError for a model that cannot be trained here, EndpointError for one that cannot be
     read.
     """
-    name, config, reader, sees = _read(spec)
+    name, config, reader, sees = read_base(spec)
     if not getattr(reader, "chat_template", None):
         raise OptionError(
             f"model: {name}: has no chat template; use an instruct model",
@@ -132,45 +132,8 @@ def bounded_size(size: Mapping[str, int], max_pixels: int) -> dict[str, int]:
     return {edge: min(size[edge], max_pixels) for edge in ("longest_edge", "shortest_edge")}
 
 
-def open_page_base(spec: TrainSpec) -> Base:
-    """Reads the config and tokenizer of a ranker (an encoder) or planner (an encoder-decoder such
-    as T5).
-
-    Raises the same errors as `open_base`.
-    """
-    name, config, reader, _ = _read(spec)
-    transformers = importlib.import_module("transformers")
-    kinds = {
-        "ranker": (
-            transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-            "AutoModelForSequenceClassification",
-            "an encoder",
-        ),
-        "planner": (
-            transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
-            "AutoModelForSeq2SeqLM",
-            "an encoder with a decoder",
-        ),
-    }
-    known, loads, what = kinds[spec.trains]
-    if type(config) not in known:
-        raise OptionError(
-            f"model: {name} is a {config.model_type}; a {spec.trains} is {what} "
-            "(papers/mind2web/README.md)",
-            "model",
-        )
-    if reader.pad_token_id is None:
-        raise OptionError(f"model: {name}: its tokenizer has no padding token", "model")
-    if spec.trains == "ranker":
-        # one label, trained with binary cross-entropy
-        config.num_labels, config.problem_type = 1, "multi_label_classification"
-    return Base(name, config, reader, False, loads)
-
-
-def _read(spec: TrainSpec) -> tuple[str, Any, Any, bool]:
-    """Reads the model's folder or name, config, processor or tokenizer, and whether it accepts
-    images.
-    """
+def read_base(spec: TrainSpec) -> tuple[str, Any, Any, bool]:
+    """Reads the model's name, config, processor or tokenizer, and whether it takes images."""
     name = _ready(spec)
     transformers = importlib.import_module("transformers")
     with model_failures(name):
@@ -230,9 +193,7 @@ def load_model(base: Base, spec: TrainSpec, *, on_gpu: bool) -> Any:
 
 
 def weights_dtype(spec: TrainSpec, *, on_gpu: bool) -> Any:
-    """Returns the dtype of the weights. Full training uses float32, since updates of 1e-5 vanish in
-    bfloat16.
-    """
+    """Returns the weights' dtype: float32 in full training, as bfloat16 loses updates of 1e-5."""
     torch = importlib.import_module("torch")
     if spec.dtype != "auto":
         return getattr(torch, spec.dtype)
@@ -275,9 +236,7 @@ def _kind_from_name(name: str) -> str:
 
 
 def adapted(model: Any, targets: str) -> dict[str, Any]:
-    """Returns the layers that get an adapter, by name, without the head. Raises OptionError if
-    there are none.
-    """
+    """Returns the layers with an adapter, by name, without the head. Raises OptionError: none."""
     torch = importlib.import_module("torch")
     head = model.get_output_embeddings()
     linear = {

@@ -32,8 +32,8 @@ from prill.errors import UsageError, install_command
 from prill.evaluators import JUDGES
 from prill.evaluators.attacks import FAMILIES, attack_families
 from prill.policies.registry import POLICIES
-from prill.testing import MockServer
 from tests.support.caches import own_cache
+from tests.support.models.batch_server import BatchServer
 from tests.support.paths import ROOT
 from tests.support.warm import warm_commands
 
@@ -202,7 +202,7 @@ def test_document_blocks_run(document: Path, commands: Path, tmp_path: Path) -> 
     need(document)
     for name in ("datasets", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
-    with MockServer() as server:
+    with BatchServer() as server:
         environment = {
             **os.environ,
             "PATH": f"{commands}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",  # noqa: E501

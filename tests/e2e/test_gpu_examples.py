@@ -166,7 +166,7 @@ def test_term_reaches_every_process_once(write_job: Callable[..., Path], tmp_pat
     """Two processes train together; a second TERM, as a scheduler sends it too, does not cut the
     checkpoint short.
     """
-    job = write_job(steps=100_000, checkpoint_every=1, samples=0, device="cpu", keep_checkpoints=1)
+    job = write_job(steps=100_000, checkpoint_every=1, device="cpu", keep_checkpoints=1)
     command = [sys.executable, str(GPU / "run.py"), str(job), "captioner", "--gpus", "2"]
     with subprocess.Popen(
         command, env=ENVIRONMENT, cwd=tmp_path, stderr=subprocess.PIPE, text=True

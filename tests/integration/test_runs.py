@@ -91,7 +91,7 @@ policy = "{taught}:Taught"
 attempts = {{policy = "{add}", goal = "Count to 2"}}
 evaluation = {{goal = "Count to 3", seeds = "10-11"}}
 arms = [{{name = "filtered", judge = "oracle"}}]
-training = {{model = "{model}", targets = "language", steps = 1, batch = 1, samples = 0, rank = 2, dtype = "float32"}}
+training = {{model = "{model}", targets = "language", steps = 1, batch = 1, rank = 2, dtype = "float32"}}
 
 [episodes]
 environment = "{counter}"
@@ -106,7 +106,7 @@ result = prill.filtered_bc(
         attempts={"policy": ADD, "goal": "Count to 2"},
         evaluation={"goal": "Count to 3", "seeds": "10-11"},
         arms=[{"name": "filtered", "judge": prill.JudgeConfig("oracle")}],
-        training={"model": MODEL, "targets": "language", "steps": 1, "batch": 1, "samples": 0, "rank": 2, "dtype": "float32"},
+        training={"model": MODEL, "targets": "language", "steps": 1, "batch": 1, "rank": 2, "dtype": "float32"},
         output="study",
     )
 )
@@ -116,7 +116,7 @@ TRAIN = """
 result = prill.train(
     prill.TrainPolicyConfig(
         rows="study/seed-0/filtered/round-1/rows.jsonl",
-        preset=prill.PresetConfig("small-text", model=MODEL, targets="language", steps=2, batch=1, samples=0, rank=2),
+        preset=prill.PresetConfig("small-text", model=MODEL, targets="language", steps=2, batch=1, rank=2),
         output="trained",
     )
 )
@@ -265,8 +265,6 @@ def test_script_trains_as_the_commands_do(
         "2",
         "--batch",
         "1",
-        "--samples",
-        "0",
         "--rank",
         "2",
     ]

@@ -538,11 +538,6 @@ WAYS: dict[str, list[Ways]] = {
                 earlier=[Path("b.jsonl")],
             ),
         ),
-        Ways(
-            "--captions c.jsonl --annotator ada",
-            "captions = 'c.jsonl'\nannotator = 'ada'",
-            lambda: prill.AnnotateConfig(captions=Path("c.jsonl"), annotator="ada"),
-        ),
     ],
     "table": [
         Ways(

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from prill import score
 from prill.captioner import GivenCaption
 from prill.errors import CallTimeoutError, EndpointError, UsageError
 from prill.evaluators.outcome import CaptionJudge
 from prill.io.store import decode_trajectory, read_verdicts
 from prill.protocols import Reply
-from prill.scoring.scorer import Tally, score, score_files, score_stream, verdict_key
+from prill.scoring.scorer import Tally, score_files, score_stream, verdict_key
 from prill.testing import ScriptedModel
 from prill.types import EvaluatorInfo, Observation, Task, Trajectory, Verdict
 

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from prill import score
 from prill.captioner import GivenCaption
 from prill.errors import CallTimeoutError, UsageError
 from prill.evaluators.baselines import SelfReport
 from prill.evaluators.outcome import CaptionJudge
 from prill.io.store import read_verdicts
-from prill.scoring.scorer import score, score_files
+from prill.scoring.scorer import score_files
 from prill.testing import ScriptedModel
 from prill.transcripts import (
     Call,

@@ -62,9 +62,6 @@ EPISODES = (
     )
 )
 
-# Options for labels, defined in `prill.io.truth`.
-LABELS = {"source": "S", "truth": "RULE|NAME"}
-
 # Options whose short name refers to another part's option.
 WHOLE = names(
     "environment.max_tokens environment.timeout environment.seed policy.swipe_up policy.device "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prill.cli.commands.base import LABELS, Command
+from prill.cli.commands.base import Command
 from prill.cli.layout import FlagLayout
 
 COMMANDS: Mapping[str, Command] = {
@@ -16,13 +16,7 @@ COMMANDS: Mapping[str, Command] = {
         FlagLayout(
             ("format", "source"),
             hidden=frozenset({"format.images"}),
-            metavars={
-                "format": "FORMAT",
-                "source": "IN",
-                "output": "OUT",
-                "scores": "FILE",
-                "captions": "FILE",
-            },
+            metavars={"source": "IN", "output": "DIR"},
         ),
         (
             "prill convert webarena results -o recorded",
@@ -38,7 +32,7 @@ COMMANDS: Mapping[str, Command] = {
         "summarise files, and report every broken line and image in them",
         "prill.runs.data:CheckConfig",
         "prill.cli.data:check",
-        FlagLayout(("files",), {}, metavars={"files": "FILE"}),
+        FlagLayout(("files",), {}),
         (
             "prill check t.jsonl labels.jsonl v.jsonl",
             "prill check runs --images --json",
@@ -52,7 +46,7 @@ COMMANDS: Mapping[str, Command] = {
         "merge the verdict files of several shards",
         "prill.runs.data:MergeConfig",
         "prill.cli.data:merge",
-        FlagLayout(("verdicts",), metavars={"verdicts": "VERDICTS", "output": "FILE"}),
+        FlagLayout(("verdicts",)),
         (
             "prill merge part1.jsonl part2.jsonl -o v.jsonl    # of prill score … --shard 1/2 and "
             "2/2",
@@ -68,10 +62,7 @@ COMMANDS: Mapping[str, Command] = {
         "print verdicts as a Markdown table, CSV or JSON",
         "prill.runs.data:TableConfig",
         "prill.cli.data:table",
-        FlagLayout(
-            ("verdicts",),
-            metavars={"verdicts": "VERDICTS", "labels": "L", "output": "FILE", **LABELS},
-        ),
+        FlagLayout(("verdicts",)),
         (
             "prill table v.jsonl -o verdicts.csv",
             "prill table v.jsonl --labels l.jsonl --format json",
@@ -83,9 +74,7 @@ COMMANDS: Mapping[str, Command] = {
         "export verdicts as annotations in another tool's format",
         "prill.runs.export:ExportConfig",
         "prill.cli.data:export",
-        FlagLayout(
-            ("verdicts",), metavars={"verdicts": "VERDICTS", "recording": "LOGS", "output": "OUT"}
-        ),
+        FlagLayout(("verdicts",), metavars={"recording": "LOGS", "output": "OUT"}),
         (
             "prill export v.jsonl --to inspect --recording logs/run.eval -o judged.eval",
             "prill export v.jsonl --to openinference --recording spans.jsonl -o annotations.jsonl",
@@ -99,7 +88,7 @@ COMMANDS: Mapping[str, Command] = {
         "accept changed files of a run folder by updating its checksums",
         "prill.runs.data:AcceptConfig",
         "prill.cli.data:accept",
-        FlagLayout(("folder",), {}, metavars={"folder": "DIR"}),
+        FlagLayout(("folder",), {}),
         ("prill accept runs/retries", "prill accept study", "prill accept runs/retries --json"),
         "Commands that read a run folder refuse files that differ from its checksums "
         "(checksums.jsonl), and name them.\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
-from prill.cli.commands.base import EPISODES, JUDGE, LABELS, WHOLE, Command, names
+from prill.cli.commands.base import EPISODES, JUDGE, WHOLE, Command, names
 from prill.cli.layout import FlagLayout
 
 # Training settings that apply to some model types only, or that few users need; they are hidden but
@@ -14,7 +14,6 @@ _TRAINING = {
     "beta2",
     "max_grad_norm",
     "model_type",
-    "sample_tokens",
     "workers",
     "keep_checkpoints",
     "log_every",
@@ -85,7 +84,7 @@ COMMANDS: Mapping[str, Command] = {
                 f"policy.{name}"
                 for name in ("attempts", "hint", "lessons", "model", "observation_tokens", "sites")
             },
-            metavars={"environment": "ENVIRONMENT", "output": "DIR", "baseline": "DIR"},
+            metavars={"environment": "ENVIRONMENT", "output": "DIR"},
             whole=WHOLE
             | {"judge", "second", "policy.attempts", "policy.lessons", "policy.observation_tokens"},
         ),
@@ -110,13 +109,7 @@ COMMANDS: Mapping[str, Command] = {
         FlagLayout(
             ("trajectories",),
             renamed={"filter.seed": "--seed"},  # policies have seeds, too
-            metavars={
-                "output": "DIR",
-                "verdicts": "V",
-                "labels": "L",
-                "truth": "RULE|NAME",
-                "rows": "KINDS",
-            },
+            metavars={"output": "DIR", "rows": "KINDS"},
         ),
         (
             "prill filter t.jsonl --verdicts v.jsonl -o rows",
@@ -137,7 +130,7 @@ COMMANDS: Mapping[str, Command] = {
         "prill.cli.improving:filtered_bc",
         FlagLayout(
             hidden=frozenset({"episodes", "attempts", "evaluation", "arms", "filter", "training"}),
-            metavars={"output": "DIR", "seeds": "0,1,2", "gpus": "NxNAME"},
+            metavars={"output": "DIR", "seeds": "0,1,2"},
         ),
         (
             "prill refine filtered-bc examples/filtered_bc/miniwob.toml -o runs/bc --seeds 0,1,2",
@@ -158,7 +151,7 @@ COMMANDS: Mapping[str, Command] = {
         "prill.cli.improving:watch",
         FlagLayout(
             ("logs",),
-            metavars={"logs": "LOG", "output": "PAGE", "student": "FILE", "reference": "FILE"},
+            metavars={"logs": "LOG", "output": "PAGE"},
         ),
         (
             "prill watch watch.jsonl -o watch.html",
@@ -174,7 +167,7 @@ COMMANDS: Mapping[str, Command] = {
         "running an agent",
         "prill.runs.simulation:SimulationConfig",
         "prill.cli.improving:simulation",
-        FlagLayout(metavars={"output": "DIR", "recorded": "DIR", "verdicts": "FILE"}),
+        FlagLayout(metavars={"output": "DIR", "verdicts": "FILE"}),
         (
             "prill simulate-retries -o out --false-positives 0.1 --false-negatives 0.3",
             "prill simulate-retries -o out --verdicts verdicts.jsonl --labels labels.jsonl "
@@ -210,13 +203,7 @@ COMMANDS: Mapping[str, Command] = {
         "t.jsonl --teacher v.jsonl --agreeing w.jsonl -o judge --judge vlm --dry-run",
         "judge.toml --held-out 0.3",
         renamed={"teacher_verdicts": "--teacher"},
-        metavars={
-            **LABELS,
-            "labels": "FILE",
-            "teacher_verdicts": "FILE",
-            "agreeing": "FILE",
-            "out_of_fold": "FILE",
-        },
+        metavars={"labels": "FILE"},
     ),
     "train ranker": _training(
         "ranker",

@@ -21,19 +21,13 @@ _LIMITS = frozenset(
         "values",
     )
 ) | {"body_timeout", "max_waiting"}
-_FILES = dict.fromkeys(
-    ("canaries", "canary_labels", "observations", "reference", "student"), "FILE"
-)
-
 COMMANDS: Mapping[str, Command] = {
     "score": Command(
         "judge",
         "judge trajectories and write verdicts",
         "prill.runs.score:ScoreConfig",
         "prill.cli.judging:score",
-        FlagLayout(
-            ("trajectories",), hidden=JUDGE, metavars={"trajectories": "TRAJ", "output": "FILE"}
-        ),
+        FlagLayout(("trajectories",), hidden=JUDGE),
         (
             "prill score t.jsonl -o v.jsonl --judge vlm --model gpt-4o --budget-usd 5",
             "prill score t.jsonl -o v.jsonl --judge modular --captioner text --model M --base-url "
@@ -49,7 +43,7 @@ COMMANDS: Mapping[str, Command] = {
         "serve a judge as an HTTP reward service for trainers",
         "prill.runs.serve:ServeConfig",
         "prill.cli.judging:serve",
-        FlagLayout(hidden=JUDGE | MORE_OF_MODEL | _LIMITS, metavars=_FILES),
+        FlagLayout(hidden=JUDGE | MORE_OF_MODEL | _LIMITS),
         (
             "prill serve --judge vlm --model gpt-4o",
             "prill serve --judge modular --captioner text --model M --kind score --length-penalty "
@@ -67,7 +61,7 @@ COMMANDS: Mapping[str, Command] = {
         "caption screenshots once, for judges or to train a captioner",
         "prill.runs.caption:CaptionConfig",
         "prill.cli.judging:caption",
-        FlagLayout(("trajectories",), hidden=JUDGE, metavars={"output": "FILE"}),
+        FlagLayout(("trajectories",), hidden=JUDGE),
         (
             "prill caption t.jsonl -o captions.jsonl --model Qwen/Qwen2.5-VL-7B-Instruct "
             "--base-url http://localhost:8000/v1",
@@ -99,7 +93,7 @@ COMMANDS: Mapping[str, Command] = {
         "show one verdict with its model calls",
         "prill.runs.show:ShowConfig",
         "prill.cli.judging:show",
-        FlagLayout(("id",), {}, metavars={"id": "ID", "verdicts": "V", "trajectories": "T"}),
+        FlagLayout(("id",), {}),
         (
             "prill show shop-17 --verdicts v.jsonl",
             "prill show shop-17 --verdicts out/vlm.jsonl out/steps.jsonl --trajectories t.jsonl | "
@@ -129,7 +123,7 @@ COMMANDS: Mapping[str, Command] = {
         "submit the requests to the endpoint's batch API",
         "prill.runs.batch:BatchSubmitConfig",
         "prill.cli.judging:batch_submit",
-        FlagLayout(("folder",), metavars={"folder": "DIR"}),
+        FlagLayout(("folder",)),
         (
             "prill batch submit batch --wait",
             "prill batch submit batch --dry-run",
@@ -145,9 +139,7 @@ COMMANDS: Mapping[str, Command] = {
         "turn answers into verdicts, and write the next requests if the judge needs more",
         "prill.runs.batch:BatchCollectConfig",
         "prill.cli.judging:batch_collect",
-        FlagLayout(
-            ("folder", "answers"), metavars={"folder": "DIR", "answers": "OUTPUT", "output": "FILE"}
-        ),
+        FlagLayout(("folder", "answers"), metavars={"answers": "OUTPUT"}),
         (
             "prill batch collect batch -o v.jsonl",
             "prill batch collect batch answers.jsonl -o v.jsonl",

@@ -47,12 +47,7 @@ COMMANDS: Mapping[str, Command] = {
         "prill.cli.papers:rank",
         FlagLayout(
             ("trajectories",),
-            metavars={
-                "trajectories": "GOLD",
-                "output": "FILE",
-                "ranked": "OUT",
-                "ranker": "NAME|DIR",
-            },
+            metavars={"trajectories": "GOLD", "ranked": "OUT", "ranker": "NAME|DIR"},
         ),
         (
             "prill papers rank test.jsonl -o scores.json --ranker bm25",
@@ -71,12 +66,7 @@ COMMANDS: Mapping[str, Command] = {
         "prill.cli.papers:exemplars",
         FlagLayout(
             ("trajectories",),
-            metavars={
-                "trajectories": "TRAJ",
-                "verdicts": "V",
-                "output": "DIR",
-                "truth": "RULE|NAME",
-            },
+            metavars={"output": "DIR"},
         ),
         (
             "prill papers exemplars t.jsonl --verdicts v.jsonl -o memory",
@@ -93,7 +83,7 @@ COMMANDS: Mapping[str, Command] = {
         "build multi-turn conversations from single tasks of Mind2Web",
         "prill.papers.mind2web.multi_turn:ConversationsConfig",
         "prill.cli.papers:conversations",
-        FlagLayout(("source",), hidden=MORE_OF_MODEL, metavars={"source": "IN", "output": "FILE"}),
+        FlagLayout(("source",), hidden=MORE_OF_MODEL, metavars={"source": "IN"}),
         (
             "prill papers conversations train_0.json -o conversations.json",
             "prill papers conversations mind2web/ -o conversations.json --most-tasks 4",

@@ -65,7 +65,7 @@ COMMANDS: Mapping[str, Command] = {
         "list the browsers, phones and simulators found here, and how to set up the others",
         "prill.runs.devices:DevicesConfig",
         "prill.cli.playing:devices",
-        FlagLayout(("platforms",), metavars={"platforms": "PLATFORM", "appium_url": "URL"}),
+        FlagLayout(("platforms",), metavars={"platforms": "PLATFORM"}),
         (
             "prill devices",
             "prill devices android --appium-url http://10.0.0.2:4723",
@@ -77,11 +77,7 @@ COMMANDS: Mapping[str, Command] = {
         "check that WebArena's own sites are ready: addresses, logins, the reset and an oracle",
         "prill.emulators.webarena.config:WebArenaConfig",
         "prill.cli.playing:check_sites",
-        FlagLayout(
-            short={},
-            hidden=_SHOWN,
-            metavars={"configs": "FILE", "reset": "COMMAND|URL"},
-        ),
+        FlagLayout(short={}, hidden=_SHOWN, metavars={"reset": "COMMAND|URL"}),
         (
             "prill check-sites --reset ./reset.sh",
             "prill check-sites --shop",

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prill.cli.commands.base import JUDGE, LABELS, MORE_OF_MODEL, Command
+from prill.cli.commands.base import JUDGE, MORE_OF_MODEL, Command
 from prill.cli.layout import FlagLayout
-
-_LABELLED = {
-    **LABELS,
-    **{"trajectories": "TRAJ", "verdicts": "VERDICTS", "labels": "LABELS"},
-    **dict.fromkeys(
-        ("output", "out_of_fold", "plot", "learning_curve", "against", "disagreements", "suspects"),
-        "FILE",
-    ),
-}
 
 COMMANDS: Mapping[str, Command] = {
     "agree": Command(
@@ -22,9 +13,7 @@ COMMANDS: Mapping[str, Command] = {
         "measure the agreement of verdicts with labels",
         "prill.runs.trust.agree:AgreeConfig",
         "prill.cli.trusting:agree",
-        FlagLayout(
-            ("verdicts", "labels"), metavars={**_LABELLED, "corrections": "NAME", "by": "KEY,…"}
-        ),
+        FlagLayout(("verdicts", "labels")),
         (
             "prill agree v.jsonl labels.jsonl --trajectories t.jsonl --by site,agent",
             "prill agree v.jsonl labels.jsonl --against other.jsonl --disagreements differ.jsonl",
@@ -36,7 +25,7 @@ COMMANDS: Mapping[str, Command] = {
         "estimate success rates, corrected for the judge's errors with labels on some runs",
         "prill.runs.trust.rate:RateConfig",
         "prill.cli.trusting:rate",
-        FlagLayout(("verdicts", "labels"), metavars={**_LABELLED, "by": "KEY,…"}),
+        FlagLayout(("verdicts", "labels")),
         (
             "prill rate v.jsonl labels.jsonl --trajectories t.jsonl --by agent --plot rates.svg",
             "prill rate v.jsonl labels.jsonl --trajectories t.jsonl --width 0.1",
@@ -50,11 +39,7 @@ COMMANDS: Mapping[str, Command] = {
         "prill.cli.trusting:compare",
         FlagLayout(
             ("a", "b"),
-            metavars={
-                **_LABELLED,
-                **dict.fromkeys(("a", "b", "a_again", "b_again"), "VERDICTS"),
-                **{"junit": "FILE", "markdown": "FILE", "report": "PAGE", "require": "RULE"},
-            },
+            metavars={"require": "RULE"},
         ),
         (
             "prill compare old.jsonl new.jsonl --trajectories old-runs.jsonl new-runs.jsonl",
@@ -75,7 +60,7 @@ COMMANDS: Mapping[str, Command] = {
         "prill.cli.trusting:protocols",
         FlagLayout(
             ("trajectories",),
-            metavars={**_LABELLED, "output": "FOLDER", "protocols": "NAME,…"},
+            metavars={"output": "DIR", "protocols": "NAME,…"},
         ),
         (
             "prill protocols t.jsonl -o protocols --model gpt-4o --dry-run",
@@ -101,7 +86,6 @@ COMMANDS: Mapping[str, Command] = {
         FlagLayout(
             ("trajectories",),
             hidden=MORE_OF_MODEL,
-            metavars={**_LABELLED, "attempts": "N", "compare": "FILE"},
         ),
         (
             "prill best t.jsonl --verdicts v.jsonl -o best.jsonl",
@@ -120,10 +104,7 @@ COMMANDS: Mapping[str, Command] = {
         "why runs failed: causes, and groups of similar reasons",
         "prill.runs.trust.failures:FailuresConfig",
         "prill.cli.trusting:failures",
-        FlagLayout(
-            ("trajectories",),
-            metavars={**_LABELLED, "verdicts": "V", "labels": "L", "clusters": "N"},
-        ),
+        FlagLayout(("trajectories",)),
         (
             "prill failures t.jsonl --verdicts v.jsonl",
             "prill failures t.jsonl --verdicts a.jsonl b.jsonl --labels labels.jsonl --clusters 5",
@@ -135,7 +116,7 @@ COMMANDS: Mapping[str, Command] = {
         "calibrate a judge's scores into probabilities, and choose a threshold",
         "prill.runs.trust.fitting:CalibrateConfig",
         "prill.cli.trusting:calibrate",
-        FlagLayout(("verdicts", "labels"), metavars=_LABELLED),
+        FlagLayout(("verdicts", "labels")),
         (
             "prill calibrate v.jsonl labels.jsonl -o calibration.json --trajectories t.jsonl "
             "--plot reliability.svg",
@@ -155,7 +136,6 @@ COMMANDS: Mapping[str, Command] = {
         FlagLayout(
             ("trajectories", "labels"),
             renamed={"with_verdicts": "--with"},
-            metavars={**_LABELLED, "with_verdicts": "VERDICTS"},
         ),
         (
             "prill fit t.jsonl labels.jsonl -o student.json --out-of-fold held-out.jsonl",
@@ -170,9 +150,7 @@ COMMANDS: Mapping[str, Command] = {
         "attack judges with false claims and injected text",
         "prill.runs.trust.redteam:RedteamConfig",
         "prill.cli.trusting:redteam",
-        FlagLayout(
-            ("trajectories", "labels"), hidden=JUDGE, metavars={**_LABELLED, "output": "FOLDER"}
-        ),
+        FlagLayout(("trajectories", "labels"), hidden=JUDGE, metavars={"output": "DIR"}),
         (
             "prill redteam t.jsonl labels.jsonl -o red --judge vlm --model gpt-4o --attacks "
             "claim-answer,pad-after --limit 50",
@@ -194,17 +172,7 @@ COMMANDS: Mapping[str, Command] = {
         "prill.cli.pages:view",
         FlagLayout(
             ("trajectories",),
-            metavars={
-                "annotator": "NAME",
-                "by": "KEY",
-                "output": "LABELS",
-                "captions": "FILE",
-                "watch": "W",
-                "verdicts": "V",
-                "labels": "L",
-                "title": "TEXT",
-                **LABELS,
-            },
+            metavars={"output": "LABELS", "watch": "W"},
         ),
         (
             "prill view t.jsonl --verdicts v.jsonl --labels l.jsonl",
@@ -222,21 +190,14 @@ COMMANDS: Mapping[str, Command] = {
         "prill.cli.pages:annotate",
         FlagLayout(
             ("trajectories",),
-            metavars={
-                "annotator": "NAME",
-                "captions": "FILE",
-                "earlier": "LABELS",
-                "order": "file|random|informative",
-                "output": "LABELS",
-                "verdicts": "V",
-            },
+            metavars={"output": "LABELS"},
         ),
         (
             "prill annotate t.jsonl -o labels.jsonl --annotator ada --order informative "
             "--limit 100 --verdicts v.jsonl",
             "prill annotate t.jsonl -o labels.jsonl --annotator ada --judge examples/ask.toml "
             "--blind",
-            "prill annotate --captions captions.jsonl --annotator ada",
+            "prill annotate t.jsonl -o labels.jsonl --annotator ada --earlier bob.jsonl",
         ),
         "The page is that of `prill view --blind`, for a queue of trajectories: it asks for "
         "success, failure, not executable or unsure, and if wanted for a label of each step, side "
@@ -253,16 +214,7 @@ COMMANDS: Mapping[str, Command] = {
         "prill.cli.reporting:report",
         FlagLayout(
             ("trajectories",),
-            metavars={
-                "output": "PAGE",
-                "verdicts": "V",
-                "labels": "L",
-                "threshold": "T",
-                "calibration": "C",
-                "by": "KEY",
-                "title": "TEXT",
-                **LABELS,
-            },
+            metavars={"output": "PAGE"},
         ),
         (
             "prill report t.jsonl -o report.html --verdicts v.jsonl --labels l.jsonl",

@@ -58,7 +58,7 @@ class Chooser:
         self._waiting: deque[tuple[_Question, asyncio.Future[list[float]]]] = deque()
         self._working: asyncio.Task[None] | None = None
 
-    async def weigh(self, messages: Sequence[Message], answers: Sequence[str]) -> list[float]:
+    async def score(self, messages: Sequence[Message], answers: Sequence[str]) -> list[float]:
         """Returns the log-probability of each answer, including its end of turn.
 
         Raises ContextTooLongError.
@@ -77,7 +77,7 @@ class Chooser:
             taken = [(question, future) for question, future in taken if not future.done()]
             if not taken:
                 continue
-            work = asyncio.to_thread(self._weigh, [question for question, _ in taken])
+            work = asyncio.to_thread(self._score, [question for question, _ in taken])
             (outcome,) = await asyncio.gather(work, return_exceptions=True)
             for i, (_, future) in enumerate(taken):
                 if future.done():
@@ -114,7 +114,7 @@ class Chooser:
     def _tokens(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def _weigh(self, questions: Sequence[_Question]) -> list[list[float]]:
+    def _score(self, questions: Sequence[_Question]) -> list[list[float]]:
         torch = importlib.import_module("torch")
         with torch.inference_mode():
             rows, size = len(questions), max(question.length for question in questions)

@@ -69,18 +69,13 @@ def bundled_gguf() -> str:
     )
 
 
-def embedded_model_folder(
-    gguf: str | os.PathLike[str] | None = None, *, extra: str = "train"
-) -> Path:
-    """Returns the folder with the weights of the bundled model or of another GGUF file.
+def embedded_model_folder() -> Path:
+    """Returns the folder with the weights of the bundled model.
 
-    The folder is created if necessary, by one process at a time. `extra` is the extra that error
-    messages name for a missing package. Raises UsageError, MissingExtraError, and EndpointError for
-    a file that transformers cannot read.
+    The folder is created if necessary, by one process at a time. Raises UsageError,
+    MissingExtraError, and EndpointError for a file that transformers cannot read.
     """
-    return _kept(
-        Path(gguf or bundled_gguf()), "", lambda file, folder: _unpack(file, folder, extra)
-    )
+    return _kept(Path(bundled_gguf()), "", _unpack)
 
 
 def eight_bit_gguf(gguf: str | os.PathLike[str]) -> Path:
@@ -262,7 +257,7 @@ def _requantize(file: Path, place: Path) -> None:
         raise _unwritable(place, error) from None
 
 
-def _unpack(file: Path, folder: Path, extra: str) -> None:
+def _unpack(file: Path, folder: Path) -> None:
     """Creates the folder atomically."""
     try:
         torch = importlib.import_module("torch")
@@ -270,7 +265,7 @@ def _unpack(file: Path, folder: Path, extra: str) -> None:
         transformers = importlib.import_module("transformers")
         importlib.import_module("gguf")
     except ImportError as error:
-        raise MissingExtraError(error.name or "transformers", extra) from None
+        raise MissingExtraError(error.name or "transformers", "train") from None
     _log.info("unpacking %s for transformers, once: %s", file.name, folder, extra=FOR_USERS)
     # an existing folder was left by a crash: this process has the lock
     part = folder.with_suffix(".part")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from prill.errors import UsageError
+from prill.io.lines import read_json
 
 # The record of a training: settings, data, metrics, and whether it has finished.
 RECORD, FORMAT = "training.json", "prill training"
@@ -15,20 +15,10 @@ RECORD, FORMAT = "training.json", "prill training"
 def read_record(folder: Path) -> dict[str, Any] | None:
     """Reads the record of a training, or returns None. Raises UsageError if it is unreadable."""
     path = folder / RECORD
-    try:
-        record = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        problem = f"damaged, it is not valid JSON ({error})"
-        raise UsageError(f"{path}: {problem}; without it, the training cannot be resumed") from None
-    if not isinstance(record, dict):
-        raise UsageError(
-            f"{path}: damaged: expected a JSON object; without it, the training cannot be resumed"
-        )
-    return record
+    remedy = "without it, the training cannot be resumed"
+    return read_json(path, dict[str, Any], "damaged, it is not a JSON object", remedy)
 
 
 def expect_model(folder: Path, name: object = None) -> None:

@@ -173,13 +173,8 @@ def shared_model(
 ) -> LanguageModel:
     """Makes another model with the run's settings, or returns the run's own model.
 
-    Args:
-        model: The run's model.
-        other: Another model's name, description or instance.
-        concurrency: The maximum number of concurrent calls, for models that set none.
-
-    Raises:
-        UsageError: No model is named, or an option is not an option of the model.
+    `concurrency` is for models that set none. Raises UsageError if no model is named, or an option
+    is not an option of the model.
     """
     return _shared(model, other, concurrency)[1]
 

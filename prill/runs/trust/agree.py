@@ -55,11 +55,11 @@ from prill.evaluators.meta.first_error import FirstErrors, first_errors
 from prill.evaluators.meta.suspects import Suspect, find_suspects
 from prill.io.outputs import check_output, write_output
 from prill.io.store import encode, read_labels, read_trajectories, read_verdicts
-from prill.io.tables import Table
+from prill.io.tables import Table, printable
 from prill.io.truth import SourceOption, TruthOption
-from prill.runs.base import asynchronous, log, preformatted
+from prill.runs.base import Printed, asynchronous, log
 from prill.runs.cautions import unequal_chances
-from prill.types import EvaluatorInfo, LabelRecord, Verdict
+from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
 
 if TYPE_CHECKING:
     import pandas
@@ -213,7 +213,7 @@ class AgreeConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgreeResult:
+class AgreeResult(Printed):
     """Result of a comparison; printing it shows all tables.
 
     Args:
@@ -330,9 +330,6 @@ class AgreeResult:
             else _matched(self.compared)
         )
 
-    def _repr_html_(self) -> str:
-        return preformatted(str(self))
-
 
 def agree(config: AgreeConfig) -> AgreeResult:
     """Compares verdicts with labels, or predicted actions with recorded ones.
@@ -442,6 +439,18 @@ class KnownRuns:
     agents: dict[str, str] = field(default_factory=dict)
     parts: dict[str, dict[str, str]] = field(default_factory=dict)
 
+    def add(self, run: Trajectory) -> None:
+        """Adds the metadata of a run."""
+        self.tasks[run.id] = make_task(run)
+        self.goals[run.id] = run.task.goal
+        if run.task.id:
+            self.task_ids[run.id] = run.task.id
+        if run.agent:
+            self.agents[run.id] = run.agent
+        for key, part in self.parts.items():
+            if (value := slice_value(run, key)) is not None:
+                part[run.id] = value
+
 
 def read_runs(path: str | Path, keys: Iterable[str]) -> KnownRuns:
     """Reads the metadata of a trajectory file's runs, with their slices by each of `keys`.
@@ -454,16 +463,8 @@ def read_runs(path: str | Path, keys: Iterable[str]) -> KnownRuns:
     runs = KnownRuns(parts={key: {} for key in keys})
     metadata: set[str] = set()
     for item in read_trajectories(path, on_error="skip"):
-        runs.tasks[item.id] = make_task(item)
-        runs.goals[item.id] = item.task.goal
-        if item.task.id:
-            runs.task_ids[item.id] = item.task.id
-        if item.agent:
-            runs.agents[item.id] = item.agent
+        runs.add(item)
         metadata |= item.metadata.keys()
-        for key, part in runs.parts.items():
-            if (value := slice_value(item, key)) is not None:
-                part[item.id] = value
     for key, part in runs.parts.items():
         if not part:
             there = ", ".join(["site", "agent", "platform", "task", *sorted(metadata)[:20]])
@@ -536,15 +537,8 @@ def _page(result: AgreeResult, agreement: Agreement) -> Iterator[str]:
         yield f"Labels that are probably wrong: {len(result.suspects)}"
 
 
-def _judge(evaluator: EvaluatorInfo) -> str:
-    return ", ".join(
-        part for part in (f"{evaluator.name} {evaluator.version}", evaluator.model) if part
-    )
-
-
 def _name(text: str, width: int) -> str:
-    # Agent names come from others' files; remove control sequences before they reach the terminal.
-    plain = "".join(c if c.isprintable() else "?" for c in text)
+    plain = printable(text)
     return plain if len(plain) <= width else plain[: width - 1] + "…"
 
 
@@ -628,7 +622,7 @@ def _ranking(ranking: AgentRanking) -> Iterator[str]:
 
 
 def _against(both: Comparison, first: EvaluatorInfo, clustered_by: str) -> Iterator[str]:
-    yield f"Against: {_judge(both.other)}, on {both.both} trajectories that both judged"
+    yield f"Against: {both.other.title}, on {both.both} trajectories that both judged"
     if both.only_first or both.only_second:
         yield (
             f"Left out: {both.only_first} judged only by {first.name}, {both.only_second} "

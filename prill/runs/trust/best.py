@@ -7,10 +7,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -44,11 +44,11 @@ from prill.io.truth import SourceOption, TruthOption, gold_labels
 from prill.io.verdict_log import RETRIED
 from prill.models.calls import Transcript, transcribed
 from prill.models.options import BudgetOption, ConcurrencyOption
-from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
-from prill.runs.base import kept_transcripts, preformatted, result_dict, run_budget, synchronous
+from prill.models.registry import ModelLike, make_run_model, price_table
+from prill.runs.base import Printed, kept_transcripts, run_budget, synchronous
 from prill.runs.plan import RunPlan, compute_cost
 from prill.runs.trust.agree import read_runs
-from prill.scoring.items import transcript_log
+from prill.scoring.items import transcript_log, work_through
 from prill.transcripts.files import TranscriptLog
 from prill.types import EvaluatorInfo, Trajectory, Usage
 from prill.ui.report.lines import PlotLine, PlotPoint, line_chart
@@ -166,7 +166,7 @@ class BestConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BestResult(Tabular):
+class BestResult(Printed, Tabular):
     """The picks; printing it shows what `prill best` prints.
 
     Args:
@@ -203,12 +203,10 @@ class BestResult(Tabular):
         )
         return Table(tuple(_COLUMNS), rows, _COLUMNS)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the result as a JSON object."""
-        return result_dict(self)
-
     def svg(self) -> str:
-        """Returns the chart of the curve with its intervals, as SVG text."""
+        """Returns the chart of the curve with its intervals, as SVG text; empty without labels."""
+        if not self.curve:
+            return ""
         lines = [
             PlotLine(
                 name,
@@ -224,10 +222,6 @@ class BestResult(Tabular):
 
     def __str__(self) -> str:
         return "\n".join(_page(self))
-
-    def _repr_html_(self) -> str:
-        chart = self.svg() if self.curve else ""
-        return f"<div>{chart}{preformatted(str(self))}</div>"
 
 
 async def best_async(
@@ -266,16 +260,9 @@ best = synchronous(best_async)
 
 
 def plan_best(config: BestConfig) -> RunPlan:
-    """Plans the run without calling a model.
+    """Plans the run without calling a model. Raises UsageError.
 
-    Args:
-        config: The configuration.
-
-    Returns:
-        The calls and their cost, an upper bound: equal actions of attempts are described once.
-
-    Raises:
-        UsageError: The configuration is invalid.
+    The cost is an upper bound: equal actions of attempts are described once.
     """
     _check_files(config)
     tasks = _read_tasks(config.trajectories)
@@ -296,9 +283,7 @@ def plan_best(config: BestConfig) -> RunPlan:
             todo += 1
         except InputError as error:
             problems.append(f"{name}: {error}")
-    described = ModelConfig.read(config.model, "model")
-    prices = described.options.get("prices") if isinstance(described, ModelConfig) else None
-    usd = compute_cost(usage, judge.info.model, prices if isinstance(prices, str) else None)
+    usd = compute_cost(usage, judge.info.model, price_table(config.model))
     return RunPlan(
         work=(
             f"{todo} tasks to compare, {done} done, {len(problems)} that cannot be used",
@@ -405,14 +390,8 @@ def _written(config: BestConfig, result: BestResult) -> BestResult:
 
 
 def _make_judge(config: BestConfig) -> ComparativeJudge:
-    described = ModelConfig.read(config.model, "model")
-    if isinstance(described, ModelConfig):
-        options = dict(described.mapping())
-        if "concurrency" in model_options(options):
-            options.setdefault("concurrency", config.concurrency)
-        model = make_model(options)
-    else:
-        model = make_model(config.model)  # type: ignore[arg-type]  # `check` requires one
+    assert config.model is not None  # `check` requires one
+    model = make_run_model(config.model, {"concurrency": config.concurrency})
     captioner = config.captioner
     if captioner is None and (
         get_name(config.model) == "embedded" or not _has_pictures(config.trajectories)
@@ -480,13 +459,8 @@ class _Comparing:
             transcript_log(folder, resume=config.resume) as calls,
         ):
             self._read_known(log)
-            results = await asyncio.gather(
-                *(self._work(source, log, calls) for _ in range(config.concurrency)),
-                return_exceptions=True,
-            )
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+            work = partial(self._compare_one, log, calls)
+            await work_through(source, config.concurrency, self.stop, work)
 
     def _read_known(self, log: ComparisonLog) -> None:
         read = msgspec.json.Decoder(ComparedAttempts).decode
@@ -494,28 +468,24 @@ class _Comparing:
             one = read(line)
             self.compared[one.id] = one
 
-    async def _work(
+    async def _compare_one(
         self,
-        source: Iterator[tuple[str, list[Trajectory]]],
         log: ComparisonLog,
         calls: TranscriptLog | None,
+        entry: tuple[str, list[Trajectory]],
     ) -> None:
-        with ExitStack() as on_failure:
-            on_failure.callback(self.stop.set)
-            while not self.stop.is_set() and (entry := next(source, None)) is not None:
-                task, attempts = entry
-                if not log.done(task, lambda runs=attempts: self.judge.key(runs)):  # type: ignore[misc]
-                    with transcribed() as made:
-                        result = await self.judge(task, attempts)
-                    if calls is not None and made:
-                        calls.append(Transcript(task, result.key, tuple(made)))
-                    log.append(result)
-                    self.compared[task] = result
-                    self.usage += result.usage
-                self.done += 1
-                self.progress(self.done, len(self.tasks))
-                await asyncio.sleep(0)
-            on_failure.pop_all()
+        task, attempts = entry
+        if not log.done(task, lambda: self.judge.key(attempts)):
+            with transcribed() as made:
+                result = await self.judge(task, attempts)
+            if calls is not None and made:
+                calls.append(Transcript(task, result.key, tuple(made)))
+            log.append(result)
+            self.compared[task] = result
+            self.usage += result.usage
+        self.done += 1
+        self.progress(self.done, len(self.tasks))
+        await asyncio.sleep(0)
 
     def result(self) -> BestResult:
         """Returns the picks; with labels, with their true success."""
@@ -548,8 +518,7 @@ class _Comparing:
 
 def _page(result: BestResult) -> Iterator[str]:
     judge, picks = result.evaluator, result.picks
-    names = (f"{judge.name} {judge.version}", judge.model)
-    yield f"Judge: {printable(', '.join(name for name in names if name))}"
+    yield f"Judge: {printable(judge.title)}"
     if caution := fitted_caution(judge.name, result.fitted):
         yield f"Warning: {caution}"
     picked = [pick for pick in picks if pick.id is not None]

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import quote
 
 from msgspec import Meta
@@ -31,7 +31,7 @@ from prill.io.outputs import Content, check_output, write_output
 from prill.io.store import read_labels, read_verdicts
 from prill.io.tables import Table, Tabular, markdown_cell, printable
 from prill.io.truth import SourceOption, TruthOption, gold_labels
-from prill.runs.base import asynchronous, preformatted, result_dict
+from prill.runs.base import Printed, asynchronous
 from prill.runs.trust.agree import read_runs
 from prill.types import EvaluatorInfo, Verdict
 from prill.ui.report.difference import difference_svg
@@ -193,7 +193,7 @@ class ComparedSide:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareResult(Tabular):
+class CompareResult(Printed, Tabular):
     """Two agents compared; printing it shows what `prill compare` prints.
 
     Args:
@@ -263,10 +263,6 @@ class CompareResult(Tabular):
         )
         return Table(tuple(_COLUMNS), rows, _COLUMNS)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the result as a JSON object."""
-        return result_dict(self)
-
     def svg(self) -> str:
         """Returns the chart of the difference with its intervals, as SVG text."""
         rows = [(name, figure, ends) for name, figure, ends in _rows(self)]
@@ -275,9 +271,6 @@ class CompareResult(Tabular):
 
     def __str__(self) -> str:
         return "\n".join(_page(self))
-
-    def _repr_html_(self) -> str:
-        return f"<div>{self.svg()}{preformatted(str(self))}</div>"
 
 
 def compare(config: CompareConfig) -> CompareResult:
@@ -599,9 +592,8 @@ def _rows(result: CompareResult) -> Iterator[tuple[str, Figure, tuple[float, flo
 def _page(result: CompareResult) -> Iterator[str]:
     main = result.main
     for name, side in (("A", result.a), ("B", result.b)):
-        judge = side.evaluator
-        names = [name for name in (f"{judge.name} {judge.version}", judge.model) if name]
-        yield f"{name}: {printable(side.file)}, {side.runs} runs, by {printable(', '.join(names))}"
+        judge = printable(side.evaluator.title)
+        yield f"{name}: {printable(side.file)}, {side.runs} runs, by {judge}"
     yield (
         f"Tasks: {main.tasks} with scored runs of both, {main.only_a} of A alone, {main.only_b} of "
         "B alone"

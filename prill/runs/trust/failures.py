@@ -14,7 +14,7 @@ from prill.errors import UsageError
 from prill.io.store import read_labels, read_trajectories
 from prill.io.tables import Table, Tabular, printable
 from prill.io.truth import SourceOption, TruthOption, gold_labels
-from prill.runs.base import asynchronous, opened_folders, preformatted
+from prill.runs.base import Printed, asynchronous, opened_folders
 from prill.ui.report.entries import read_judges
 from prill.ui.report.failures import (
     STABLE,
@@ -73,7 +73,7 @@ class FailuresConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FailuresResult(Tabular):
+class FailuresResult(Printed, Tabular):
     """The failed runs; printing it shows what `prill failures` prints.
 
     Args:
@@ -129,9 +129,6 @@ class FailuresResult(Tabular):
 
     def __str__(self) -> str:
         return "\n".join(_page(self))
-
-    def _repr_html_(self) -> str:
-        return preformatted(str(self))
 
 
 def failures(config: FailuresConfig) -> FailuresResult:

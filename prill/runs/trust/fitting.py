@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -50,25 +50,18 @@ from prill.io.store import (
 from prill.io.tables import Table, Tabular
 from prill.io.truth import SourceOption, TruthOption
 from prill.runs.base import (
-    FormatOption,
-    GoalOption,
-    GoalsOption,
-    Recordings,
+    Printed,
+    RecordingsConfig,
     asynchronous,
     log,
     opened_trajectories,
-    preformatted,
 )
 from prill.runs.cautions import file_sha256
 from prill.runs.trust.stack_card import stack_card
 from prill.types import Trajectory
 from prill.ui.report.plots import learning_svg, reliability_svg
 
-if TYPE_CHECKING:
-    pass
-
 _BAR = 20  # characters of a bar in the text diagram
-_ENDS = ("", "_low", "_high")
 _HELD_OUT: dict[str, type] = {
     "runs": str,
     "judged": int,
@@ -79,9 +72,6 @@ _HELD_OUT: dict[str, type] = {
     "kappa": float,
     "abstained": int,
 }
-_CURVE: dict[str, type] = dict.fromkeys(
-    ("labels", "tasks", *(f"{name}{end}" for name in ("auc", "kappa") for end in _ENDS)), float
-)
 _BINS: dict[str, type] = {
     "scores": str,
     "low": float,
@@ -96,12 +86,11 @@ _BINS: dict[str, type] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitConfig(Config):
+class FitConfig(RecordingsConfig):
     """Configuration of `prill fit`: fit a judge to labelled trajectories, without a language
     model.
     """
 
-    trajectories: Recordings
     labels: Annotated[str | Path, Meta(description="Label file.")]
     output: Annotated[str | Path, Meta(description="File for the fitted judge (JSON).")]
     kind: Annotated[
@@ -162,9 +151,6 @@ class FitConfig(Config):
         Meta(description="Chart of the student's figures by number of labels to write (SVG)."),
     ] = None
     seed: Annotated[int, Meta(ge=0, description="Seed for the folds of the cross-validation.")] = 0
-    format: FormatOption = None
-    goal: GoalOption = None
-    goals: GoalsOption = None
 
     def check(self) -> None:
         """Validates options that depend on each other.
@@ -183,7 +169,7 @@ class FitConfig(Config):
 
 
 @dataclass(frozen=True)
-class FitResult(Tabular):
+class FitResult(Printed, Tabular):
     """A fitted judge; printing it shows its card.
 
     Args:
@@ -228,26 +214,10 @@ class FitResult(Tabular):
         return "\n".join((*stacked, *_card(self.model), *_curve(self.curve)))
 
     def svg(self) -> str:
-        """Returns the learning curve as SVG text."""
+        """Returns the learning curve as SVG text; empty if it was not requested."""
+        if not self.curve:
+            return ""
         return learning_svg(f"{self.model.kind}: figures by number of labels", self.curve)
-
-    def curve_table(self) -> Table:
-        """Returns one row per number of labels: figures on held-out tasks.
-
-        A figure is the mean over the divisions, with the lowest and the highest.
-        """
-        rows = []
-        for point in self.curve:
-            bands = [
-                value
-                for band in (point.auc, point.kappa)
-                for value in ((band.mean, band.low, band.high) if band else (None, None, None))
-            ]
-            rows.append((point.labels, point.tasks, *bands))
-        return Table(tuple(_CURVE), tuple(rows), _CURVE)
-
-    def _repr_html_(self) -> str:
-        return preformatted(str(self))
 
 
 def fit(config: FitConfig) -> FitResult:
@@ -553,7 +523,7 @@ class CalibrateConfig(Config):
 
 
 @dataclass(frozen=True)
-class CalibrateResult(Tabular):
+class CalibrateResult(Printed, Tabular):
     """A calibration and its quality; a notebook shows its reliability diagram.
 
     Args:
@@ -595,9 +565,6 @@ class CalibrateResult(Tabular):
 
     def __str__(self) -> str:
         return "\n".join(_page(self.figures))
-
-    def _repr_html_(self) -> str:
-        return f"<div>{self.svg()}{preformatted(str(self))}</div>"
 
 
 def calibrate(config: CalibrateConfig) -> CalibrateResult:
@@ -645,9 +612,7 @@ calibrate_async = asynchronous(calibrate)
 def _page(result: CalibrationResult) -> Iterator[str]:
     """Yields the calibration as lines of text."""
     fit = result.calibration
-    yield f"Judge: {fit.evaluator.name} {fit.evaluator.version}" + (
-        f", {fit.evaluator.model}" if fit.evaluator.model else ""
-    )
+    yield f"Judge: {fit.evaluator.title}"
     unscored = f"; {fit.unscored} unscored left out" if fit.unscored else ""
     yield f"Labels: {fit.source}, {fit.labelled} scored runs, {fit.successes} successes{unscored}"
     if caution := fitted_caution(fit.evaluator.name, result.fitted):

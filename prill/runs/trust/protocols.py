@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
 from prill.captioner.registry import CaptionerLike
-from prill.config.values import Config
 from prill.errors import UsageError
-from prill.evaluators.labels import latest_verdicts, make_task
+from prill.evaluators.labels import latest_verdicts
 from prill.evaluators.meta.figure import Figure, about_intervals, interval
 from prill.evaluators.meta.protocols import (
     ProtocolAgreement,
@@ -33,28 +32,24 @@ from prill.io.store import TrajectoryReader, encode, read_labels, read_verdicts
 from prill.io.tables import Table, Tabular, printable
 from prill.io.truth import SourceOption, TruthOption, collect_labels
 from prill.models.options import BudgetOption, ConcurrencyOption
-from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
-from prill.protocols import LanguageModel
+from prill.models.registry import ModelConfig, ModelLike, make_run_model, model_options, price_table
 from prill.runs.base import (
-    FormatOption,
-    GoalOption,
-    GoalsOption,
     JudgeLimitOption,
-    Recordings,
+    Printed,
+    RecordingsConfig,
     ResumeVerdictsOption,
     RetryUnscoredOption,
     count_lines,
     opened_trajectories,
-    preformatted,
-    result_dict,
     run_budget,
     synchronous,
 )
 from prill.runs.plan import JudgingPlan, RunPlan, plan_judging, total_usage
+from prill.runs.trust.agree import KnownRuns
 from prill.scoring.scorer import Tally, lasting_keys, score_files
 from prill.transcripts import transcript_folder
-from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
-from prill.ui.report.rates import rates_svg
+from prill.types import Trajectory, Usage, Verdict
+from prill.ui.report.lines import figure_chart
 
 _FILES: dict[str, Content] = {
     "protocols.json": "protocol figures",
@@ -74,20 +69,14 @@ _LABEL_COLUMNS: dict[str, type] = {
     **{f"accuracy{end}": float for end in ("", "_low", "_high")},
     **{f"kappa{end}": float for end in ("", "_low", "_high")},
 }
-_PAIR_COLUMNS: dict[str, type] = {
-    **{"first": str, "second": str, "runs": int, "same": float},
-    **{f"kappa{end}": float for end in ("", "_low", "_high")},
-    **{"agents": int, "tau": float},
-}
 # Called with the current protocol, the verdicts so far, and the expected number.
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProtocolsConfig(Config):
+class ProtocolsConfig(RecordingsConfig):
     """Configuration of `prill protocols`: published judge protocols on the same runs."""
 
-    trajectories: Recordings
     output: Annotated[
         str | Path,
         Meta(
@@ -108,9 +97,6 @@ class ProtocolsConfig(Config):
         ),
     ] = None
     budget_usd: BudgetOption = None
-    format: FormatOption = None
-    goal: GoalOption = None
-    goals: GoalsOption = None
     concurrency: ConcurrencyOption = 16
     limit: JudgeLimitOption = None
     labels: Annotated[
@@ -143,7 +129,7 @@ class ProtocolsConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProtocolsResult(Tabular):
+class ProtocolsResult(Printed, Tabular):
     """Success rates by protocol; printing them shows what `prill protocols` prints.
 
     Args:
@@ -197,25 +183,14 @@ class ProtocolsResult(Tabular):
         joined = ((*row, *more) for row, more in zip(rows, figures, strict=True))
         return Table(tuple(types), tuple(joined), types)
 
-    def agreement_table(self) -> Table:
-        """Returns one row for each two protocols; null where undefined."""
-        rows = tuple(
-            (
-                *(pair.first, pair.second, pair.runs, _ends(pair.same)[0]),
-                *(*_ends(pair.kappa), pair.agents, pair.tau),
-            )
-            for pair in self.agreements
-        )
-        return Table(tuple(_PAIR_COLUMNS), rows, _PAIR_COLUMNS)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the result as a JSON object."""
-        return result_dict(self)
-
     def svg(self) -> str:
         """Returns the chart of the success rates by protocol, as SVG text."""
-        rows = [(rate.protocol, rate.rate, rate.official) for rate in self.rates]
-        return rates_svg("Success rate by judge protocol", rows)
+        series = {
+            "scored runs, with 95 % interval": [rate.rate for rate in self.rates],
+            "official label, by the authors' rule": [rate.official for rate in self.rates],
+        }
+        names = [rate.protocol for rate in self.rates]
+        return figure_chart("Success rate by judge protocol", names, series)
 
     def markdown(self) -> str:
         """Returns the table, the citations and the differences as Markdown."""
@@ -223,9 +198,6 @@ class ProtocolsResult(Tabular):
 
     def __str__(self) -> str:
         return "\n".join(_page(self))
-
-    def _repr_html_(self) -> str:
-        return f"<div>{self.svg()}{preformatted(str(self))}</div>"
 
 
 async def compare_protocols_async(
@@ -289,19 +261,10 @@ compare_protocols = synchronous(compare_protocols_async)
 
 
 def plan_protocols(config: ProtocolsConfig) -> RunPlan:
-    """Plans the run without calling a model.
+    """Plans the run without calling a model. Raises UsageError.
 
     A call that several protocols or runs have in common, such as the grade of a frame, counts once
     if the model keeps replies.
-
-    Args:
-        config: The configuration.
-
-    Returns:
-        The calls and their cost.
-
-    Raises:
-        UsageError: The configuration is invalid.
     """
     with opened_trajectories(config) as paths:
         _prepare(config, paths)
@@ -313,12 +276,19 @@ def plan_protocols(config: ProtocolsConfig) -> RunPlan:
         shared = _keeps_replies(config)
         seen = set[str]()
         plans, lines, again = [], [], 0
-        prices = _prices(config)
+        prices = price_table(config.model)
         for name, judge in judges.items():
             file = folder / f"{name}.jsonl"
             keys = lasting_keys(file, retry_unscored=config.retry_unscored) if config.resume else {}
             counted = _Counted(judge, seen if shared else None)
-            plan = plan_judging(counted, paths, limit=config.limit, keys=keys, prices=prices)
+            plan = plan_judging(
+                judge,
+                paths,
+                estimate=counted.estimate,
+                limit=config.limit,
+                keys=keys,
+                prices=prices,
+            )
             plans.append(plan)
             usd = "" if plan.usage is None or plan.usage.usd is None else f", ${plan.usage.usd:.2f}"
             known = f", {counted.known} more shared" if counted.known else ""
@@ -346,19 +316,12 @@ def plan_protocols(config: ProtocolsConfig) -> RunPlan:
 
 @dataclass
 class _Counted:
-    """A judge whose estimates leave out the calls that were counted before."""
+    """The calls of a judge, apart from those that were counted before."""
 
     judge: ProtocolJudge
     seen: set[str] | None
     calls: int = 0
     known: int = 0
-
-    @property
-    def info(self) -> EvaluatorInfo:
-        return self.judge.info
-
-    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        return self.judge.screenshots(trajectory)
 
     def estimate(self, trajectory: Trajectory) -> Usage:
         usage = Usage()
@@ -370,9 +333,6 @@ class _Counted:
                 self.seen.add(call.key)
             self.calls, usage = self.calls + 1, usage + call.usage
         return usage
-
-    async def __call__(self, trajectory: Trajectory) -> Verdict:
-        return await self.judge(trajectory)
 
 
 def _prepare(config: ProtocolsConfig, paths: Sequence[str]) -> None:
@@ -393,7 +353,8 @@ def _make_judges(
     config: ProtocolsConfig, paths: Sequence[str], folder: Path
 ) -> dict[str, ProtocolJudge]:
     """Returns the judge of each protocol; all ask one model, which keeps its replies."""
-    model = _make_model(config, folder)
+    usual = {"concurrency": config.concurrency, "cache": str(folder / _REPLIES)}
+    model = make_run_model(config.model, usual)
     judges = {}
     captioner = {} if config.captioner is None else {"captioner": config.captioner}
     for name in config.presets:
@@ -408,16 +369,6 @@ def _make_judges(
     return judges
 
 
-def _make_model(config: ProtocolsConfig, folder: Path) -> LanguageModel:
-    described = ModelConfig.read(config.model, "model")
-    if not isinstance(described, ModelConfig):
-        return make_model(config.model)  # it is made already
-    options = dict(described.mapping())
-    known = model_options(options)
-    usual = {"concurrency": config.concurrency, "cache": str(folder / _REPLIES)}
-    return make_model({**{key: usual[key] for key in usual if key in known}, **options})
-
-
 def _keeps_replies(config: ProtocolsConfig) -> bool:
     described = ModelConfig.read(config.model, "model")
     if isinstance(described, ModelConfig):
@@ -425,35 +376,16 @@ def _keeps_replies(config: ProtocolsConfig) -> bool:
     return getattr(described, "cache", None) is not None
 
 
-def _prices(config: ProtocolsConfig) -> str | None:
-    described = ModelConfig.read(config.model, "model")
-    prices = described.options.get("prices") if isinstance(described, ModelConfig) else None
-    return prices if isinstance(prices, str) else None
-
-
-@dataclass
-class _Runs:
-    """What the trajectory files say about the runs."""
-
-    tasks: dict[str, str] = field(default_factory=dict)
-    agents: dict[str, str] = field(default_factory=dict)
-    unread: int = 0
-
-
-def _read_runs(paths: Sequence[str], limit: int | None) -> _Runs:
-    runs = _Runs()
-    reader = TrajectoryReader(paths, limit, None)
-    try:
+def _read_runs(paths: Sequence[str], limit: int | None) -> tuple[KnownRuns, int]:
+    """Returns what the trajectory files say about the runs, and the number of unreadable lines."""
+    runs, unread = KnownRuns(), 0
+    with closing(TrajectoryReader(paths, limit)) as reader:
         for _, item in reader:
-            if not isinstance(item, Trajectory):
-                runs.unread += 1
-                continue
-            runs.tasks[item.id] = make_task(item)
-            if item.agent:
-                runs.agents[item.id] = item.agent
-    finally:
-        reader.close()
-    return runs
+            if isinstance(item, Trajectory):
+                runs.add(item)
+            else:
+                unread += 1
+    return runs, unread
 
 
 def _measured(
@@ -462,7 +394,7 @@ def _measured(
     judges: Mapping[str, ProtocolJudge],
     stopped: bool,
 ) -> ProtocolsResult:
-    folder, runs = Path(config.output), _read_runs(paths, config.limit)
+    folder, (runs, unread) = Path(config.output), _read_runs(paths, config.limit)
     verdicts: dict[str, dict[str, Verdict]] = {}
     for name in judges:
         file = folder / f"{name}.jsonl"
@@ -490,7 +422,7 @@ def _measured(
         agreements=measure_agreements(verdicts, runs.tasks, runs.agents),
         runs=len(runs.tasks),
         tasks=len(set(runs.tasks.values())),
-        unread=runs.unread,
+        unread=unread,
         shared=_keeps_replies(config),
         stopped=stopped,
         output=str(config.output),

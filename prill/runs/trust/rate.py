@@ -15,16 +15,16 @@ from prill.errors import UsageError
 from prill.evaluators.fitted.overlap import Overlap, find_overlap, fitted_caution
 from prill.evaluators.labels import cluster, latest_verdicts
 from prill.evaluators.meta.comparison import NONE
-from prill.evaluators.meta.figure import HEADING, figure_ends, figure_row, interval
+from prill.evaluators.meta.figure import HEADING, figure_row, interval
 from prill.evaluators.meta.rate import RateEstimate, Unscored, estimate_rate
 from prill.io.outputs import check_output, write_output
 from prill.io.store import read_labels, read_verdicts
 from prill.io.tables import Table, Tabular, printable
 from prill.io.truth import SourceOption, TruthOption, gold_labels
-from prill.runs.base import asynchronous, preformatted, result_dict
+from prill.runs.base import Printed, asynchronous
 from prill.runs.trust.agree import read_runs
 from prill.types import EvaluatorInfo, LabelRecord
-from prill.ui.report.lines import PlotLine, PlotPoint, row_chart
+from prill.ui.report.lines import figure_chart
 
 _MAX_ROWS = 30  # of a table by slices
 _FIGURES = ("ppi", "rogan_gladen", "labels_alone")
@@ -99,7 +99,7 @@ class RateConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RateResult(Tabular):
+class RateResult(Printed, Tabular):
     """Success rates; printing them shows what `prill rate` prints.
 
     Args:
@@ -134,32 +134,18 @@ class RateResult(Tabular):
         rows = [self.all, *(part for parts in self.parts.values() for part in parts)]
         return Table(tuple(_COLUMNS), tuple(map(_row, rows)), _COLUMNS)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the result as a JSON object."""
-        return result_dict(self)
-
     def svg(self) -> str:
         """Returns the chart of the rates with their intervals, by slice, as SVG text."""
         parts = [self.all, *(part for parts in self.parts.values() for part in parts[:_MAX_ROWS])]
         names = [f"{part.by}: {part.value}" if part.by else "all" for part in parts]
-        lines = [
-            PlotLine(
-                name,
-                [
-                    PlotPoint(i, *figure_ends(figure), str(figure))
-                    for i, part in enumerate(parts)
-                    if not (figure := getattr(part, key)).undefined
-                ],
-            )
-            for key, name in (("ppi", "corrected, PPI++"), ("labels_alone", "labels alone"))
-        ]
-        return row_chart("Success rate, corrected by labels", list(map(printable, names)), lines)
+        series = {
+            "corrected, PPI++": [part.ppi for part in parts],
+            "labels alone": [part.labels_alone for part in parts],
+        }
+        return figure_chart("Success rate, corrected by labels", names, series)
 
     def __str__(self) -> str:
         return "\n".join(_page(self))
-
-    def _repr_html_(self) -> str:
-        return f"<div>{self.svg()}{preformatted(str(self))}</div>"
 
 
 def rate(config: RateConfig) -> RateResult:
@@ -286,9 +272,8 @@ def _row(part: RateEstimate) -> tuple[Any, ...]:
 
 def _page(result: RateResult) -> Iterator[str]:
     whole, judge, config = result.all, result.evaluator, result.config
-    names = (f"{judge.name} {judge.version}", judge.model)
     units = "tasks" if result.clustered_by == "task" else "trajectories"
-    yield f"Judge: {printable(', '.join(name for name in names if name))}"
+    yield f"Judge: {printable(judge.title)}"
     yield (
         f"Labels: {printable(result.source)}, {whole.labelled} of {whole.n} trajectories, of "
         f"{whole.clusters} {units}"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.attacks.families import FAMILIES, Variant
 from prill.evaluators.fitted.overlap import fitted_caution
@@ -36,16 +35,13 @@ from prill.io.truth import SourceOption, TruthOption
 from prill.models.options import BudgetOption, ConcurrencyOption
 from prill.protocols import Evaluator
 from prill.runs.base import (
-    FormatOption,
-    GoalOption,
-    GoalsOption,
     JudgeModelOption,
-    Recordings,
+    Printed,
+    RecordingsConfig,
     ResumeVerdictsOption,
     count_lines,
     log,
     opened_trajectories,
-    preformatted,
     run_budget,
     synchronous,
 )
@@ -90,10 +86,9 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RedteamConfig(Config):
+class RedteamConfig(RecordingsConfig):
     """Configuration of `prill redteam`: attack a judge with false claims and injected text."""
 
-    trajectories: Recordings
     labels: Annotated[
         str | Path, Meta(description="Label file. False positives are counted on its failures.")
     ]
@@ -127,9 +122,6 @@ class RedteamConfig(Config):
     ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"
-    format: FormatOption = None
-    goal: GoalOption = None
-    goals: GoalsOption = None
     budget_usd: BudgetOption = None
     concurrency: ConcurrencyOption = 16
     limit: Annotated[
@@ -140,7 +132,7 @@ class RedteamConfig(Config):
 
 
 @dataclass(frozen=True)
-class RedteamResult(Tabular):
+class RedteamResult(Printed, Tabular):
     """The effects of attacks on a judge; printing it shows the worst strength of each family.
 
     Args:
@@ -192,9 +184,6 @@ class RedteamResult(Tabular):
 
     def __str__(self) -> str:
         return markdown(self.figures)
-
-    def _repr_html_(self) -> str:
-        return f"<div>{self.svg()}{preformatted(str(self))}</div>"
 
 
 async def redteam_async(
@@ -249,12 +238,9 @@ redteam = synchronous(redteam_async)
 
 
 def plan_redteam(config: RedteamConfig) -> RunPlan:
-    """Plans the run without calling a model.
+    """Plans the run without calling a model. Raises UsageError.
 
     Each trajectory is judged once unchanged, and once for each attack that applies.
-
-    Raises:
-        UsageError: The configuration is invalid.
     """
     with opened_trajectories(config) as trajectories:
         return _planned(config, trajectories)
@@ -332,7 +318,10 @@ def _measured(
         limit=config.limit,
         seed=config.seed,
     )
-    texts = (f"{markdown(figures)}\n\n{_every_strength(figures)}\n", shift_svg(figures))
+    effects = figures.effects
+    strengths = ["## All attacks", "", *_lines(effects), "", *_left_out(effects)]
+    every = "\n".join(strengths).rstrip()
+    texts = (f"{markdown(figures)}\n\n{every}\n", shift_svg(figures))
     for name, data in zip(
         _FILES, (encode(figures), *(text.encode() for text in texts)), strict=True
     ):
@@ -366,12 +355,9 @@ def markdown(result: RedTeam) -> str:
     """Returns the worst strength of every family as a Markdown table, with notes on its limits."""
     effects = worst_by_family(result)
     evaluator = result.evaluator
-    judge = ", ".join(
-        part for part in (f"{evaluator.name} {evaluator.version}", evaluator.model) if part
-    )
     notes = [
         (
-            f"Judge: {judge}. Labels: {result.source}. Attacks: version "
+            f"Judge: {evaluator.title}. Labels: {result.source}. Attacks: version "
             f"{result.attacks_version}, {len(result.effects)} in {len(effects)} families; for "
             "each family, the attack that adds the most false positives."
         ),
@@ -394,12 +380,6 @@ def markdown(result: RedTeam) -> str:
             added if worst.false_positives.change > 0 else "No family adds false positives."
         )
     return "\n".join([*_lines(effects), "", *notes])
-
-
-def _every_strength(result: RedTeam) -> str:
-    return "\n".join(
-        ["## All attacks", "", *_lines(result.effects), "", *_left_out(result.effects)]
-    ).rstrip()
 
 
 def _lines(effects: Sequence[AttackEffect]) -> list[str]:

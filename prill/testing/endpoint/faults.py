@@ -28,7 +28,6 @@ FORMS = {
     "logprobs_form": ("openai", "null", "missing", "nulls", "lists"),
     "usage_form": ("openai", "null", "missing", "float", "negative"),
     "content_form": ("text", "parts"),
-    "cogagent": ("", "18b", "9b"),
     "context_form": ("openai", "vllm", "llama.cpp", "anthropic", "gemini", "mute"),
 }
 _MARK = re.compile(r"\btruth=(success|failure)\b")
@@ -78,10 +77,6 @@ class Faults:
     broken_off: Annotated[
         float, "rate of replies that break off with finish_reason error or abort"
     ] = 0.0
-
-    batch_polls: Annotated[int, "status requests until a batch is done"] = 1
-    batch_expired: Annotated[float, "rate of requests of a batch that are never carried out"] = 0.0
-    batch_failed: Annotated[float, "rate of requests of a batch that fail"] = 0.0
 
     refuse_key: Annotated[bool, "answer 401 to every request"] = False
     unknown_model: Annotated[bool, "answer 404 to every completion: no such model"] = False
@@ -158,9 +153,6 @@ class Faults:
             "between <think> tags; empty: none"
         ),
     ] = ""
-    cogagent: Annotated[
-        str, "read, answer and fail as the server of CogAgent's authors does: 18b or 9b; empty: no"
-    ] = ""
     truth: Annotated[str, "module:function that gives the true verdict for a user's text"] = (
         "prill.testing:marked_truth"
     )
@@ -179,13 +171,15 @@ class Faults:
             raise UsageError(f"the rates sum to {sum(rates.values()):g}; expected at most 1")
 
 
-def settings() -> list[tuple[str, type, str, float | int | bool | str]]:
+def settings(
+    faults: type[Faults] = Faults,
+) -> list[tuple[str, type, str, float | int | bool | str]]:
     """Returns the name, type, description and default of every setting."""
-    hints = get_type_hints(Faults, include_extras=True)
-    plain = Faults()
+    hints = get_type_hints(faults, include_extras=True)
+    plain = faults()
     return [
         (f.name, hints[f.name].__origin__, hints[f.name].__metadata__[0], getattr(plain, f.name))
-        for f in fields(Faults)
+        for f in fields(faults)
     ]
 
 
@@ -223,13 +217,6 @@ def certainty(text: str) -> float:
     It depends on the user's text and is between 0.75 and 0.95.
     """
     return 0.75 + 0.2 * _random_pair(text)[1]
-
-
-def compute_share(key: str) -> float:
-    """Returns a deterministic number in [0, 1) for a key, for the rates of requests other than
-    completions.
-    """
-    return _random_pair(key)[0]
 
 
 def _random_pair(key: str) -> tuple[float, float]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import urllib.request
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from prill.errors import EnvironmentFailedError
 from prill.testing.endpoint.faults import Faults
@@ -46,8 +46,11 @@ class MockServer:
         **settings: Fields of `Faults` that override those of `faults`.
     """
 
+    module: ClassVar[str] = "prill.testing.endpoint.server"
+    settings: ClassVar[type[Faults]] = Faults
+
     def __init__(self, faults: Faults | None = None, *, port: int = 0, **settings: Any) -> None:
-        self.faults = replace(faults or Faults(), **settings)
+        self.faults = replace(faults or self.settings(), **settings)
         self.port = port
         self._process: subprocess.Popen[str] | None = None
         self._base_url = ""
@@ -68,7 +71,7 @@ class MockServer:
         command = [
             sys.executable,
             "-m",
-            "prill.testing.endpoint.server",
+            self.module,
             "--until-eof",
             "--port",
             str(self.port),

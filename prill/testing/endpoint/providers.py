@@ -46,8 +46,6 @@ PROVIDERS: Mapping[str, Faults] = MappingProxyType(
             logprobs_form="missing", ignore_format=True, usage_form="null"
         ),
         "lm studio": Faults(no_json_object=True, logprobs_form="null"),
-        "cogagent 18b, its authors' server": Faults(cogagent="18b"),
-        "cogagent 9b, its authors' server": Faults(cogagent="9b"),
         "a proxy that sends parts": Faults(
             content_form="parts", usage_form="float", logprobs_form="nulls"
         ),

@@ -6,7 +6,6 @@ import asyncio
 import importlib
 import math
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,10 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from prill.errors import UsageError
-from prill.testing.endpoint import cogagent
-from prill.testing.endpoint.batches import BatchAPI
 from prill.testing.endpoint.faults import Faults, certainty, fate
-from prill.testing.endpoint.messages import MessagesDesk
 from prill.testing.endpoint.requests import (
     CHARS_PER_TOKEN,
     Prompt,
@@ -92,6 +88,8 @@ _HTML = (
 class MockEndpoint:
     """One model behind an OpenAI-compatible interface."""
 
+    name = "mock"  # under which it lists itself
+
     def __init__(self, faults: Faults) -> None:
         self.faults = faults
         self.truth = import_function(faults.truth)
@@ -107,45 +105,26 @@ class MockEndpoint:
 
         app = web.Application(client_max_size=LARGEST_BODY)
         app.router.add_post("/v1/chat/completions", self.complete)
-        app.router.add_post("/v1/embeddings", self.embed)
         app.router.add_get("/v1/models", self.models)
         app.router.add_get("/stats", self.stats)
-        BatchAPI(self.faults, self.answer_line, self._key_refusal).add_routes(app)
-        MessagesDesk(self.faults, self.answer_line).add_routes(app)
         return app
 
     async def models(self, http: web.Request) -> web.Response:
         """Returns the list of models, or 401."""
-        if (refusal := self._key_refusal(http)) is not None:
+        if (refusal := self.key_refusal(http)) is not None:
             return refusal
-        name = cogagent.MODELS[self._generation] if self.faults.cogagent else "mock"
-        entry: dict[str, Any] = {"id": name, "object": "model", "created": 0, "owned_by": "prill"}
+        entry: dict[str, Any] = {
+            "id": self.name,
+            "object": "model",
+            "created": 0,
+            "owned_by": "prill",
+        }
         if self.faults.window_field:
             entry[self.faults.window_field] = self.faults.context
         return _json(200, _encode({"object": "list", "data": [entry]}))
 
-    async def embed(self, http: web.Request) -> web.Response:
-        """Returns a vector for each text, by its words, or 401.
-
-        Texts that share words are near each other.
-        """
-        self.requests += 1
-        if (refusal := self._key_refusal(http)) is not None:
-            return refusal
-        request = msgspec.json.decode(await http.read())
-        texts = [request["input"]] if isinstance(request["input"], str) else request["input"]
-        rows = [
-            {"object": "embedding", "index": i, "embedding": embedding(text)}
-            for i, text in enumerate(texts)
-        ]
-        tokens = sum(map(count_tokens, texts))
-        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        return _json(
-            200,
-            _encode({"object": "list", "model": request["model"], "data": rows, "usage": usage}),
-        )
-
-    def _key_refusal(self, http: web.Request) -> web.Response | None:
+    def key_refusal(self, http: web.Request) -> web.Response | None:
+        """Refuses a request without the right key; None if it has the key."""
         rejection = key_rejection(self.faults, http.headers, http.query)
         return None if rejection is None else _json(rejection.status, rejection.body)
 
@@ -182,21 +161,14 @@ class MockEndpoint:
             )
         self.prompts[prompt.hash] += 1
         outcome, detail = fate(self.faults, prompt.hash, self.prompts[prompt.hash])
-        rejection = key_rejection(self.faults, http.headers, http.query)
         if (
-            self.faults.cogagent
-            and (failed := cogagent.crash(self._generation, request, prompt)) is not None
-        ):
-            self.outcomes[failed.outcome] += 1
-            return _json(failed.status, failed.body, content_type="text/plain")
-        if (
-            rejection := rejection
+            rejection := key_rejection(self.faults, http.headers, http.query)
             or find_rejection(self.faults, request, prompt)
             or self._limited(outcome)
         ) is not None:
             return self._reject(rejection)
         self.outcomes[outcome] += 1
-        reply = self._reply(request, prompt, outcome, detail)
+        reply = self.reply(request, prompt, outcome, detail)
         if outcome not in _FREE:  # whether or not the client waits for the response
             self.billed_prompt_tokens += prompt.tokens
             self.billed_completion_tokens += reply.tokens
@@ -220,25 +192,7 @@ class MockEndpoint:
             return _json(
                 200, _encode({"error": {"message": "Provider returned error", "code": 502}})
             )
-        return _json(200, self._answer(request, prompt, reply))
-
-    def answer_line(self, data: bytes) -> tuple[int, bytes]:
-        """Returns status and body for a request of a batch: the same as for a direct request,
-        except for connection faults.
-        """
-        try:
-            request = decode_request(data)
-            prompt = read_prompt(request)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return 400, problem(f"We could not parse the body of your request: {error}")
-        self.requests += 1
-        self.prompts[prompt.hash] += 1
-        outcome, detail = fate(self.faults, prompt.hash, self.prompts[prompt.hash])
-        if (rejection := find_rejection(self.faults, request, prompt)) is not None:
-            self.outcomes[rejection.outcome] += 1
-            return rejection.status, in_form(rejection, self.faults.error_form)
-        self.outcomes[outcome] += 1
-        return 200, self._answer(request, prompt, self._reply(request, prompt, outcome, detail))
+        return _json(200, self.answer(request, prompt, reply))
 
     def _limited(self, outcome: str) -> Rejection | None:
         crowded = 0 < self.faults.slots < self.in_flight
@@ -262,7 +216,8 @@ class MockEndpoint:
             rejection.status, in_form(rejection, self.faults.error_form), headers=rejection.headers
         )
 
-    def _reply(self, request: Request, prompt: Prompt, outcome: str, detail: float) -> _Reply:
+    def reply(self, request: Request, prompt: Prompt, outcome: str, detail: float) -> Reply:
+        """Makes the reply to a request with the outcome that it was given."""
         truth = self.truth(prompt.user_text)
         word = "unsuccessful" if outcome == "unsuccessful" else truth
         number = percent(truth, prompt.user_text) if prompt.wants_number else None
@@ -275,8 +230,6 @@ class MockEndpoint:
             text = grammar_reply(prompt.user_text, word) or text
         if prompt.wants_word and (form is None or form.get("type") != "json_schema"):
             text = _encode({"status": word}).decode() if form else word
-        if self.faults.cogagent:
-            text = cogagent.reply(self._generation, prompt)
         finish, refusal, half = "stop", None, detail < 0.5
         thought = min(hidden_thought(self.faults, request), request.limit or 2**31)
         limit = max(0, (request.limit or 2**31) - thought) * CHARS_PER_TOKEN
@@ -302,9 +255,10 @@ class MockEndpoint:
             )
         if text and len(text) > limit:
             text, finish = text[:limit], "length"
-        return _Reply(text, truth, finish, refusal, thought)
+        return Reply(text, truth, finish, refusal, thought)
 
-    def _answer(self, request: Request, prompt: Prompt, reply: _Reply) -> bytes:
+    def answer(self, request: Request, prompt: Prompt, reply: Reply) -> bytes:
+        """Returns the body of a completion, and counts it."""
         logprobs = None
         if request.logprobs and reply.text:
             logprobs = make_logprobs(
@@ -321,17 +275,11 @@ class MockEndpoint:
             refusal=reply.refusal,
             logprobs=logprobs,
         )
-        if self.faults.cogagent:
-            return _encode(cogagent.restate(self._generation, msgspec.json.decode(body), prompt))
         return restated(body, self.faults, reply.thought)
-
-    @property
-    def _generation(self) -> cogagent.Generation:
-        return "18b" if self.faults.cogagent == "18b" else "9b"
 
 
 @dataclass(frozen=True, slots=True)
-class _Reply:
+class Reply:
     """The content of a reply before it is formatted.
 
     `thought`: the number of reasoning tokens before it.
@@ -345,6 +293,7 @@ class _Reply:
 
     @property
     def tokens(self) -> int:
+        """The completion tokens that are counted."""
         return count_tokens(self.text or "") + self.thought
 
 
@@ -375,13 +324,6 @@ def _json(
 
 
 # Replies
-
-
-def embedding(text: str) -> list[float]:
-    """Returns the counts of 64 groups of words in the text, as a vector of length 1."""
-    counts = Counter(zlib.crc32(word.encode()) % 64 for word in re.findall(r"\w+", text.lower()))
-    length = math.sqrt(sum(count * count for count in counts.values())) or 1.0
-    return [counts[kind] / length for kind in range(64)]
 
 
 def percent(truth: str, user_text: str) -> int:
@@ -436,15 +378,11 @@ def reply_text(
 
 
 def grammar_reply(user_text: str, word: str) -> str | None:
-    """Returns the reply in the grammar that the last line of a prompt asks for.
+    """Returns the reply in the grammar that the last line of a prompt asks for, with the verdict
+    `word`.
 
-    Args:
-        user_text: The prompt.
-        word: The verdict: `success`, `failure` or `unsuccessful`.
-
-    Returns:
-        The reply; None for any other verdict, and for a prompt that asks for `Status:` or for
-        nothing that is known.
+    None for any other verdict, and for a prompt that asks for `Status:` or for nothing that is
+    known.
     """
     if word not in (*OPPOSITE, "unsuccessful"):
         return None

@@ -6,15 +6,12 @@ import hashlib
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 from prill.testing.endpoint.faults import Faults
-
-if TYPE_CHECKING:
-    from aiohttp import web
 
 CHARS_PER_TOKEN = 4
 _encode = msgspec.json.encode
@@ -28,7 +25,6 @@ NO_IMAGES = (
     "mmproj",
 )
 _PICTURE = b'"url":"data:'  # inside a text, the quotation marks would be escaped
-_JPEG = _PICTURE + b"image/jpeg;base64,"
 # The delimiters of quotations are random for every call: requests that differ only in them count as
 # the same prompt.
 _CODE = re.compile(rb"\[[\w-]+ ([a-z]{7})\]")
@@ -55,8 +51,6 @@ class Request:
     """A completion request, limited to the fields that the mock reads.
 
     `messages` stays raw, because its bytes identify a prompt.
-
-    `jpegs`: images whose URL declares JPEG, which their checksums do not show.
     """
 
     messages: msgspec.Raw
@@ -68,7 +62,6 @@ class Request:
     logprobs: bool | None = None
     top_logprobs: int | None = None
     reasoning_effort: str | None = None
-    jpegs: int = 0
 
     @property
     def limit(self) -> int | None:
@@ -81,8 +74,7 @@ class Prompt:
     """The prompt of a request.
 
     It has its hash, the text of its first user message, its length, its images, its system role;
-    and whether it asks for one word, for a number, or for images of a certain detail. `last_…`: of
-    its last message.
+    and whether it asks for one word, for a number, or for images of a certain detail.
     """
 
     hash: str
@@ -94,14 +86,6 @@ class Prompt:
     wants_number: bool = False
     wants_citations: bool = False
     has_detail: bool = False
-    jpegs: int = 0
-    last_role: str = ""
-    last_text: str = ""
-
-    @property
-    def tokens_of_last(self) -> int:
-        """Returns the tokens of the last message's text."""
-        return count_tokens(self.last_text)
 
 
 @dataclass(frozen=True)
@@ -123,9 +107,7 @@ def decode_request(data: bytes) -> Request:
 
     Raises MsgspecError and UnicodeDecodeError.
     """
-    jpegs = data.count(_JPEG)
-    request = _decode(_without_pictures(data))
-    return replace(request, jpegs=jpegs) if jpegs else request
+    return _decode(_without_pictures(data))
 
 
 def read_prompt(request: Request) -> Prompt:
@@ -135,7 +117,7 @@ def read_prompt(request: Request) -> Prompt:
         raw = raw.replace(code[1], b"")
     user_text: str | None = None
     tokens = images = 0
-    has_system, role, text = False, "", ""
+    has_system = False
     for turn in _turns(raw):
         parts = (
             [Part("text", turn.content)] if isinstance(turn.content, str) else turn.content or []
@@ -144,7 +126,7 @@ def read_prompt(request: Request) -> Prompt:
         pictures = sum(part.type == "image_url" for part in parts)
         tokens += count_tokens(text) + pictures * TOKENS_PER_IMAGE
         images += pictures
-        has_system, role = has_system or turn.role == "system", turn.role
+        has_system = has_system or turn.role == "system"
         if turn.role == "user" and user_text is None:
             user_text = text
     return Prompt(
@@ -157,9 +139,6 @@ def read_prompt(request: Request) -> Prompt:
         wants_number=b"a whole number from 0 to 100" in raw,
         wants_citations=b"Cite the steps that" in raw,
         has_detail=images > 0 and b'"detail":"' in raw,
-        jpegs=request.jpegs,
-        last_role=role,
-        last_text=text,
     )
 
 
@@ -359,10 +338,3 @@ def problem(
 ) -> bytes:
     """Returns the body of an error in OpenAI's form."""
     return _encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
-
-
-def json_answer(record: Mapping[str, Any], status: int = 200) -> web.Response:
-    """Returns a JSON response with a record."""
-    from aiohttp import web
-
-    return web.Response(status=status, body=_encode(record), content_type="application/json")

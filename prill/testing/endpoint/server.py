@@ -25,14 +25,16 @@ from prill.testing.endpoint.replies import MockEndpoint
 
 
 @asynccontextmanager
-async def serving(faults: Faults, port: int = 0) -> AsyncIterator[tuple[MockEndpoint, str]]:
-    """Serves the endpoint on 127.0.0.1 in this event loop and yields it with its base URL.
+async def serving(
+    faults: Faults, port: int = 0, kind: type[MockEndpoint] = MockEndpoint
+) -> AsyncIterator[tuple[MockEndpoint, str]]:
+    """Serves an endpoint on 127.0.0.1 in this event loop and yields it with its base URL.
 
     It starts faster than a separate process.
     """
     from aiohttp import web
 
-    endpoint = MockEndpoint(faults)
+    endpoint = kind(faults)
     # Handlers are cancelled when their client disconnects: otherwise a stall would count as in
     # flight long after its timeout.
     runner = web.AppRunner(
@@ -46,12 +48,18 @@ async def serving(faults: Faults, port: int = 0) -> AsyncIterator[tuple[MockEndp
         await runner.cleanup()
 
 
-async def serve(faults: Faults, port: int = 0, *, until_eof: bool = False) -> None:
+async def serve(
+    faults: Faults,
+    port: int = 0,
+    kind: type[MockEndpoint] = MockEndpoint,
+    *,
+    until_eof: bool = False,
+) -> None:
     """Serves on 127.0.0.1 and prints the base URL once it listens.
 
     It ends on SIGINT, SIGTERM or, if requested, the end of stdin.
     """
-    async with serving(faults, port) as (_, url):
+    async with serving(faults, port, kind) as (_, url):
         print(url, flush=True)
         await _end(until_eof)
 
@@ -74,7 +82,11 @@ class _EndOfInput(asyncio.Protocol):
         self.ended.set()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    faults: type[Faults] = Faults,
+    kind: type[MockEndpoint] = MockEndpoint,
+) -> int:
     """Serves with the settings of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m prill.testing.endpoint.server",
@@ -87,23 +99,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="store_true",
         help="end with standard input, and so with the parent process",
     )
-    for name, kind, meaning, default in settings():
+    for name, of, meaning, default in settings(faults):
         flag = "--" + name.replace("_", "-")
-        if kind is bool:
+        if of is bool:
             parser.add_argument(flag, action="store_true", help=meaning)
         else:
             parser.add_argument(
                 flag,
-                type=kind,
+                type=of,
                 default=default,
-                metavar=kind.__name__,
+                metavar=of.__name__,
                 help=f"{meaning} (default: {default})",
             )
     options = vars(parser.parse_args(arguments))
     port, until_eof = options.pop("port"), options.pop("until_eof")
     gc.set_threshold(10_000)  # each collection scans all requests in progress
     try:
-        asyncio.run(serve(Faults(**options), port, until_eof=until_eof))
+        asyncio.run(serve(faults(**options), port, kind, until_eof=until_eof))
     except (UsageError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from prill.evaluators.meta.figure import Figure, figure_ends
+from prill.io.tables import printable
 from prill.ui.svg import el, picture
 
 _WIDTH, _HEIGHT, _LEFT, _TOP = 420, 260, 56, 44
@@ -130,6 +132,22 @@ def row_chart(title: str, names: Sequence[str], lines: Sequence[PlotLine]) -> st
         marks.append(el("path", d=_shape(i), transform=f"translate(18 {y - 4})", **_row_look(i)))
         marks.append(_label(line.name, fitted(line.name, left + _WIDTH - 10, _SMALL_LETTER), 32, y))
     return _picture(title, 12, left + _WIDTH + 30, bottom + 40 + 18 * len(lines), marks)
+
+
+def figure_chart(title: str, names: Sequence[str], series: Mapping[str, Sequence[Figure]]) -> str:
+    """Draws a row for each name, with the figures of each series; undefined ones have no mark."""
+    lines = [
+        PlotLine(
+            label,
+            [
+                PlotPoint(i, *figure_ends(figure), str(figure))
+                for i, figure in enumerate(figures)
+                if not figure.undefined
+            ],
+        )
+        for label, figures in series.items()
+    ]
+    return row_chart(title, list(map(printable, names)), lines)
 
 
 def _picture(title: str, left: int, width: int, height: int, marks: Sequence[Markup]) -> str:

@@ -89,22 +89,21 @@ class CaptionChange:
 class CaptionSite:
     """The page for a caption file; decisions go to `log`, a caption file of the person.
 
-    The images are at the paths that `captions` states. `command` serves the page.
+    The images are at the paths that `captions` states.
 
     `written` counts the decisions of this session. Raises UsageError or InputError for a file that
     cannot be used.
     """
 
     name = "Captions"
+    command = "prill view"
 
     def __init__(
         self,
         captions: str | os.PathLike[str],
         log: CaptionLog,
         decisions: dict[str, Caption],
-        command: str = "prill view",
     ) -> None:
-        self.command = command
         self.links: Sequence[Link] = ()
         self.root = Path(captions).resolve().parent
         self.captions = list({caption.id: caption for caption in read_captions(captions)}.values())
@@ -289,9 +288,7 @@ def _typed(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n").strip()
 
 
-def open_site(
-    captions: str, decisions: str, annotator: str, command: str = "prill view"
-) -> tuple[CaptionSite, CaptionLog]:
+def open_site(captions: str, decisions: str, annotator: str) -> tuple[CaptionSite, CaptionLog]:
     """Opens the page for a caption file, and the log of earlier decisions.
 
     Raises UsageError or InputError.
@@ -299,7 +296,7 @@ def open_site(
     before = read_decisions(decisions)
     log = CaptionLog(decisions, annotator)
     try:
-        return CaptionSite(captions, log, before, command), log
+        return CaptionSite(captions, log, before), log
     except (UsageError, InputError):
         log.close()
         raise

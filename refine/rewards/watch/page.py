@@ -133,9 +133,7 @@ def _plots(report: WatchReport) -> list[Markup]:
 def _plot(
     report: WatchReport, title: str, lines: Sequence[_Line], *names: SignName, marks: bool = False
 ) -> Markup | None:
-    """Draws shares from 0 to 1 over verdicts, with a band where one of these signals was an alarm
-    or a notice.
-    """
+    """Draws shares over verdicts, with a band where a signal was an alarm or a notice."""
     lines = [line for line in lines if line.points]
     if not lines:
         return None

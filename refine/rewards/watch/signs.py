@@ -68,9 +68,7 @@ def kolmogorov_smirnov(first: Sequence[float], second: Sequence[float]) -> tuple
 
 
 def share_rose(before: tuple[int, int], now: tuple[int, int]) -> float:
-    """Returns the one-sided p-value of the pooled two-proportion test; each pair is a count and a
-    total.
-    """
+    """Returns the one-sided p-value of the pooled two-proportion test of (count, total) pairs."""
     (hits, total), (hits_now, total_now) = before, now
     pooled = (hits + hits_now) / (total + total_now)
     spread = math.sqrt(pooled * (1 - pooled) * (1 / total + 1 / total_now))

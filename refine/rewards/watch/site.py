@@ -35,15 +35,10 @@ _READ: tuple[Content, ...] = ("observations", "verdicts")
 
 
 class FollowedWatch:
-    """The state of a watch, counted while its log grows.
+    """The state of a watch, counted while its log grows: observations of `prill serve` or
+    `prill.reward`, or verdicts in chronological order. The file may not exist yet.
 
-    Args:
-        path: Observations of `prill serve` or `prill.reward`, or verdicts in chronological order.
-            It may not exist yet.
-        limits: The windows and thresholds of the alarms.
-
-    Attributes:
-        problems: Messages about lines that could not be read.
+    `problems` are messages about lines that could not be read.
     """
 
     def __init__(self, path: str | os.PathLike[str], limits: WatchLimits) -> None:
@@ -110,15 +105,8 @@ class WatchState:
 
 
 class WatchSite:
-    """The page for logs of a reward; they are read when the page asks.
-
-    Args:
-        logs: Observations or verdicts; see `FollowedWatch`.
-        limits: The windows and thresholds of the alarms.
-        title: The title of the page.
-
-    Raises:
-        UsageError: A file cannot be read, or has other content.
+    """The page for logs of a reward (see `FollowedWatch`); they are read when the page asks. Raises
+    UsageError for a file that cannot be read, or has other content.
     """
 
     name = "Rewards"
@@ -127,7 +115,6 @@ class WatchSite:
     def __init__(
         self,
         logs: Sequence[str | os.PathLike[str]],
-        limits: WatchLimits | None = None,
         *,
         title: str = "prill view",
     ) -> None:
@@ -135,7 +122,7 @@ class WatchSite:
         self.links: Sequence[Link] = ()
         for path in logs:
             _expect_watch(path)
-        self.logs = [FollowedWatch(path, limits or WatchLimits()) for path in logs]
+        self.logs = [FollowedWatch(path, WatchLimits()) for path in logs]
         self._lock = threading.Lock()
         self._reading: Iterator[None] = iter(())
 
@@ -187,10 +174,8 @@ class WatchSite:
 
 
 def find_watch_files(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
-    """Returns the files, and for each folder its files of observations.
-
-    Raises:
-        UsageError: A folder has none.
+    """Returns the files, and for each folder its files of observations. Raises UsageError for a
+    folder without any.
     """
     files: list[str] = []
     for path in paths:

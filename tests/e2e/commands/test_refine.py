@@ -49,7 +49,6 @@ preset = "small-text"
 dtype = "float32"
 steps = 2
 batch = 2
-samples = 0
 
 [[arms]]
 name = "filtered"

@@ -46,7 +46,6 @@ seeds = "1000"
 preset = "qwen3-vl"
 steps = 2
 batch = 2
-samples = 0
 max_length = 4096
 dtype = "float32"
 

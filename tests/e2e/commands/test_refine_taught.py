@@ -53,7 +53,6 @@ preset = "small-text"
 targets = "language"
 steps = 2
 batch = 2
-samples = 0
 max_length = 4096
 dtype = "float32"
 
@@ -242,7 +241,6 @@ preset = "small-text"
 targets = "language"
 steps = 2
 batch = 2
-samples = 0
 dtype = "float32"
 
 [[arms]]

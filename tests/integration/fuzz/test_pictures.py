@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from prill.emulators.screenshots import keep_screenshot, whole_size
+from prill.emulators.screenshots import decoded_size, keep_screenshot
 from prill.io.images import image_size, open_checked
 from prill.models.request import encode_image
 from prill.ui.report.pictures import Pictures
@@ -47,7 +47,7 @@ def test_pictures_are_used_or_refused(tmp_path: Path, kind: str, change: bytes) 
     size = attempt(lambda: image_size(path))
     assert sent is None or size is not None
     attempt(lambda: open_checked(path))
-    attempt(lambda: whole_size(picture))
+    attempt(lambda: decoded_size(picture))
     attempt(lambda: keep_screenshot(picture, tmp_path / "kept"))
     shown = attempt(lambda: Pictures(tmp_path, embed=lambda number, url: None)(path))
     assert shown is not None

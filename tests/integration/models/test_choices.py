@@ -44,7 +44,7 @@ def plain(chooser: Chooser, asked: str, answer: str) -> float:
 
 
 async def test_weights_are_those_of_plain_passes(chooser: Chooser) -> None:
-    weighed = await chooser.weigh(ASKED, ANSWERS)
+    weighed = await chooser.score(ASKED, ANSWERS)
     assert weighed == pytest.approx(
         [plain(chooser, "Which?", answer) for answer in ANSWERS], abs=1e-4
     )
@@ -54,9 +54,9 @@ async def test_batched_questions_weigh_the_same(chooser: Chooser) -> None:
     asked = [
         [Message("user", (words,))] for words in ("Which?", "And which of all these now?", "?")
     ]
-    alone = [await chooser.weigh(one, ANSWERS[: i + 1]) for i, one in enumerate(asked)]
+    alone = [await chooser.score(one, ANSWERS[: i + 1]) for i, one in enumerate(asked)]
     together = await asyncio.gather(
-        *(chooser.weigh(one, ANSWERS[: i + 1]) for i, one in enumerate(asked))
+        *(chooser.score(one, ANSWERS[: i + 1]) for i, one in enumerate(asked))
     )
     assert [pytest.approx(one, abs=1e-4) for one in alone] == together
 
@@ -77,8 +77,8 @@ async def test_adapter_is_merged_into_weights(
         tmp_path / "adapter"
     )
     adapted = load_chooser(folder, str(tmp_path / "adapter"))
-    weighed = await adapted.weigh(ASKED, ANSWERS)
-    assert weighed != pytest.approx(await chooser.weigh(ASKED, ANSWERS), abs=1e-3)
+    weighed = await adapted.score(ASKED, ANSWERS)
+    assert weighed != pytest.approx(await chooser.score(ASKED, ANSWERS), abs=1e-3)
     assert weighed == pytest.approx(
         [plain(adapted, "Which?", answer) for answer in ANSWERS], abs=1e-4
     )
@@ -91,7 +91,7 @@ def test_same_weights_are_loaded_once(folder: str) -> None:
 
 async def test_question_beyond_the_window_is_told(chooser: Chooser) -> None:
     with pytest.raises(ContextTooLongError, match="the model's context window only 4096"):
-        await chooser.weigh([Message("user", ("z" * 5000,))], ["yes"])
+        await chooser.score([Message("user", ("z" * 5000,))], ["yes"])
 
 
 async def test_failed_weighing_leaves_nobody_waiting(
@@ -101,10 +101,10 @@ async def test_failed_weighing_leaves_nobody_waiting(
     words = fresh._model.config.vocab_size
     with monkeypatch.context() as patched:
         patched.setattr(fresh, "_tokens", lambda text: [words + 1])  # a tokenizer of another model
-        asked = [fresh.weigh(ASKED, ANSWERS) for _ in range(2)]
+        asked = [fresh.score(ASKED, ANSWERS) for _ in range(2)]
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [EndpointError] * 2
-    assert len(await fresh.weigh(ASKED, ANSWERS)) == len(ANSWERS)
+    assert len(await fresh.score(ASKED, ANSWERS)) == len(ANSWERS)
 
 
 def test_missing_folders_are_named(folder: str, tmp_path: Path) -> None:

@@ -23,8 +23,9 @@ from prill.models.local.choices import load_chooser
 from prill.models.local.weights import check_adapter, load, read_window
 from prill.papers.embedders import LocalEmbedder
 from prill.papers.mind2web.pages.ranking import CrossEncoder
+from prill.papers.mind2web.training import open_page_base
 from prill.refine.training.spec import TrainSpec
-from prill.refine.training.weights import open_base, open_page_base
+from prill.refine.training.weights import open_base
 
 needs_torch = pytest.mark.skipif(
     not all(

@@ -74,9 +74,7 @@ def spec_of(model: Path, **changed: Any) -> TrainSpec:
         "micro_batch": 2,
         "dropout": 0.0,
     }
-    return TrainSpec(
-        model=str(model), **{**settings, "steps": 25, "log_every": 1, "samples": 0, **changed}
-    )
+    return TrainSpec(model=str(model), **{**settings, "steps": 25, "log_every": 1, **changed})
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +88,7 @@ def trained(
     @functools.cache
     def folder(kind: str) -> Path:
         trains: Any = "captioner" if kind == "qwen3_vl" else "policy"
-        spec = spec_of(tiny_model(kind), trains=trains, samples=2, sample_tokens=12, held_out=0.0)
+        spec = spec_of(tiny_model(kind), trains=trains, held_out=0.0)
         read = rows["text" if kind == "qwen2" else "pictures"]
         return train(spec, read, tmp_path_factory.mktemp("trained") / kind)
 
@@ -245,19 +243,6 @@ def test_language_targets_leave_eyes_alone(trained: Callable[[str], Path]) -> No
     assert not [name for name in names if "lm_head" in name]
 
 
-def test_samples_name_rows_and_pictures(trained: Callable[[str], Path]) -> None:
-    lines = [
-        json.loads(line)
-        for line in (trained("qwen2_5_vl") / "samples.jsonl").read_bytes().splitlines()
-    ]
-    last = [line for line in lines if line["step"] == 25]
-    assert [(line["row"], line["images"], line["expected"]) for line in last] == [
-        ("t0, step 0", ["red.png"], ANSWERS[0]),
-        ("t1, step 1", ["green.png"], ANSWERS[1]),
-    ]
-    assert [line["said"] for line in last] == [ANSWERS[0], ANSWERS[1]]  # by heart
-
-
 def test_card_tells_data_and_settings(
     trained: Callable[[str], Path], rows: dict[str, Path]
 ) -> None:
@@ -276,7 +261,7 @@ def test_done_is_not_done_again(
 ) -> None:
     folder = trained("qwen2")
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    spec = spec_of(tiny_model("qwen2"), samples=2, sample_tokens=12)
+    spec = spec_of(tiny_model("qwen2"))
     steps: list[object] = []
     assert train(spec, rows["text"], folder, progress=steps.append) == folder
     assert (steps, {path: path.stat().st_mtime_ns for path in folder.rglob("*")}) == ([], before)
@@ -301,7 +286,7 @@ class Resumable:
             "dropout": 0.2,
             "checkpoint_every": 4,
         }
-        self.settings |= {"rank": 4, "micro_batch": 2, "log_every": 1, "samples": 0}
+        self.settings |= {"rank": 4, "micro_batch": 2, "log_every": 1}
         self.spec = training_spec("paper", **self.settings)
         self.whole = train(self.spec, rows, folder / "whole")
 
@@ -411,8 +396,6 @@ def test_two_processes_make_one_adapter(
         "paper",
         "--steps",
         2,
-        "--samples",
-        0,
     )
     train_on_two_processes(*words, "--model", tiny_model("qwen2_5_vl"), "--checkpoint-every", 2)
     record = json.loads((tmp_path / "out/training.json").read_bytes())

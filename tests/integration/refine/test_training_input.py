@@ -248,7 +248,7 @@ def test_fewer_pixels_are_fewer_tokens(
 
 @needs_training
 def test_adapter_size_is_foretold(tmp_path: Path, tiny_model: Callable[[str], Path]) -> None:
-    spec = TrainSpec(model=str(tiny_model("qwen2")), rank=3, steps=1, batch=1, samples=0)
+    spec = TrainSpec(model=str(tiny_model("qwen2")), rank=3, steps=1, batch=1)
     rows = write(tmp_path, text_row())
     facts = check_training(spec, rows, tmp_path / "out")
     from safetensors.torch import load_file
@@ -265,7 +265,7 @@ def test_all_weights_can_be_trained(tmp_path: Path, tiny_model: Callable[[str], 
     base = tiny_model("qwen2")
     rows = write(tmp_path, text_row(), text_row())
     out = train(
-        TrainSpec(model=str(base), method="full", steps=2, batch=2, learning_rate=1e-2, samples=0),
+        TrainSpec(model=str(base), method="full", steps=2, batch=2, learning_rate=1e-2),
         rows,
         tmp_path / "out",
     )
@@ -366,7 +366,7 @@ def test_a_new_start_keeps_the_old_one(tmp_path: Path, tiny_model: Callable[[str
     rows, out = write(tmp_path, text_row()), tmp_path / "out"
     for rank in (1, 2):
         train(
-            TrainSpec(model=str(tiny_model("qwen2")), rank=rank, steps=1, batch=1, samples=0),
+            TrainSpec(model=str(tiny_model("qwen2")), rank=rank, steps=1, batch=1),
             rows,
             out,
             resume=rank == 1,

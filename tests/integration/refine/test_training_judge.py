@@ -21,7 +21,6 @@ from prill.refine.judge_rows import CODES
 from prill.refine.training.preflight import plan_training
 from prill.refine.training.train import train
 from prill.refine.training.trainer import TrainingWatch, make_trainer
-from prill.scoring import scorer
 from prill.types import (
     Action,
     EvaluatorInfo,
@@ -330,7 +329,7 @@ def test_out_of_fold_verdicts_come_from_judges_that_did_not_learn_the_goal(
     for fold in (0, 1):
         alone = prill.judge(str(tmp_path / f"judge/folds/{fold}/judge.json"))
         others = [run for run in read_trajectories(made.rows) if run.id not in learned[fold]]
-        scores = [verdict.score for verdict in scorer.score(others, alone)]
+        scores = [verdict.score for verdict in prill.score(others, alone)]
         assert [verdicts[run.id].score for run in others] == scores
     assert sum(verdict.score is not None for verdict in verdicts.values()) >= 6
     judge = prill.judge(str(tmp_path / "judge/judge.json"))

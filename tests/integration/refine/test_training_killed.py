@@ -25,12 +25,11 @@ from tests.support.paths import ROOT, SUPPORT
 from tests.support.refine.launching import TRAINS, write_rows
 
 pytestmark = TRAINS
-# The record is begun; a checkpoint is half written; samples are; it is whole; the adapter is; the
-# record says that it is done.
+# The record is begun; a checkpoint is half written; it is whole; the adapter is; the record says
+# that it is done.
 POINTS = (
     "open .training.json.*",
     "half checkpoints/*/optimizer.pt",
-    "open samples.jsonl",
     "open checkpoints/*/.files.json.*",
     "half .saving.part/adapter_model.safetensors",
     "os.rename .training.json.*",
@@ -85,7 +84,6 @@ def spec(model: Path) -> TrainSpec:
     settings: dict[str, Any] = {
         "steps": 2,
         "batch": 4,
-        "samples": 0,
         "rank": 2,
         "checkpoint_every": 1,
     }
@@ -130,10 +128,8 @@ def test_cut_files_of_checkpoints_are_noticed(
     assert (last_checkpoint(folder) or folder).name == "checkpoint-2"
     os.truncate(folder / "checkpoints/checkpoint-2/optimizer.pt", 100)
     (folder / "checkpoints/checkpoint-old").mkdir()
-    (folder / "samples.jsonl").write_bytes(b'{"step": 1}\n\xff\n[]\n{"step": 2}\n')
     drop_torn(folder)
     assert (last_checkpoint(folder) or folder).name == "checkpoint-1"
-    assert (folder / "samples.jsonl").read_bytes() == b'{"step": 1}\n'
 
 
 def test_a_clock_set_back_keeps_the_newest(

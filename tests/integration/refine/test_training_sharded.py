@@ -31,7 +31,6 @@ def settings(model: Path, **changed: Any) -> TrainSpec:
     given: dict[str, Any] = {
         "steps": 2,
         "batch": 4,
-        "samples": 0,
         "rank": 2,
         "checkpoint_every": 1,
         **changed,
@@ -53,7 +52,7 @@ def sharded(
     accelerate's defaults have it.
     """
     folder = tmp_path_factory.mktemp("sharded")
-    words = ["policy", rows, "--steps", 2, "--samples", 0, "--batch", 4, "--checkpoint-every", 2]
+    words = ["policy", rows, "--steps", 2, "--batch", 4, "--checkpoint-every", 2]
     words += ["--model", tiny_model("qwen2")]
     lora, full = (["-o", folder / method, "--method", method] for method in ("lora", "full"))
     with pytest.MonkeyPatch.context() as patch:
@@ -141,8 +140,6 @@ def test_term_leaves_a_checkpoint(
         out,
         "--model",
         tiny_model("qwen2"),
-        "--samples",
-        0,
         "--batch",
         4,
     ]

@@ -17,7 +17,6 @@ from prill.io.store import encode, encode_trajectory, read_labels
 from prill.refine.rewards.watch.page import watch_page
 from prill.refine.rewards.watch.signs import WatchTally
 from prill.refine.rewards.watch.spec import WatchLimits
-from prill.runs.annotate import AnnotateConfig, annotate_async
 from prill.runs.view import ViewConfig, view_async
 from prill.service.metrics import Latest, Metrics
 from prill.service.page import status_page
@@ -217,11 +216,12 @@ async def served_view(folder: Path, **options: Any) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def served_captions(folder: Path) -> AsyncIterator[str]:
-    """Serves the page for captions; `write_captions` has made its file."""
-    config = AnnotateConfig(
-        captions=folder / "captions.jsonl", annotator="cleo", output=folder / "reviewed.jsonl"
-    )
-    async with _served(annotate_async, config) as url:
+    """Serves the page for captions, from a folder of its own: one page writes the decisions."""
+    alone = folder / "alone"
+    alone.mkdir()
+    write_captions(alone)
+    config = ViewConfig(captions=alone / "captions.jsonl", annotator="cleo")
+    async with _served(view_async, config) as url:
         yield url
 
 

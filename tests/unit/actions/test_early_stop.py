@@ -6,9 +6,9 @@ import pytest
 
 from prill.actions.early_stop import EarlyStop, same_action
 from prill.episodes.loop import run_episode
-from prill.policies.replay import ReplayPolicy
 from prill.testing.scripted import ReplayEnvironment
 from prill.types import Action, Observation, Step, Task, Trajectory
+from tests.support.policies.replay import ReplayPolicy
 
 NOWHERE = Observation(text="")
 CART = Action("click", target="[12] link 'Cart'")

@@ -258,8 +258,6 @@ async def test_others_are_hidden_until_every_question_is_answered(tmp_path: Path
 
 def test_questions_need_trajectories_and_an_annotator(tmp_path: Path) -> None:
     asked = {"name": "ask", "question": "Why?"}
-    with pytest.raises(UsageError, match="judge: only for trajectories"):
-        AnnotateConfig(captions="c.jsonl", annotator="me", judge=asked)
     with pytest.raises(UsageError, match="judge: only for annotators"):
         ViewConfig(trajectories=["t.jsonl"], judge=asked)
     runs, output = write_trajectories(tmp_path), tmp_path / "l.jsonl"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,14 @@ from prill.errors import EndpointError, MissingExtraError
 from prill.io.store import read_verdicts
 from prill.protocols import Evaluator
 from prill.scoring.scorer import Tally, score_files
-from prill.testing.endpoint.faults import Faults
-from prill.testing.endpoint.server import serving
+from prill.testing.endpoint import server as endpoint_server
 from prill.types import Verdict
+from tests.support.models.batch_server import BatchEndpoint, BatchFaults
 
 if find_spec("anthropic") is None:
     pytest.skip("anthropic is not installed: pip install '.[anthropic]'", allow_module_level=True)
 COUNT = 4
+serving = partial(endpoint_server.serving, kind=BatchEndpoint)
 
 
 @pytest.fixture
@@ -80,7 +82,7 @@ def plain(path: Path) -> dict[str, Verdict]:
 @pytest.mark.parametrize("name", ["vlm", "webjudge"])
 async def test_verdicts_equal_those_online(name: str, trajectories: Path, tmp_path: Path) -> None:
     # online, too, Claude gives none
-    async with serving(Faults(logprobs_form="missing")) as (server, url):
+    async with serving(BatchFaults(logprobs_form="missing")) as (server, url):
         await score_files([trajectories], judge(url, name), tmp_path / "online.jsonl")
         before = server.images
         await write([trajectories], judge(url, name), tmp_path / "b")
@@ -92,7 +94,9 @@ async def test_verdicts_equal_those_online(name: str, trajectories: Path, tmp_pa
 
 async def test_expired_and_failed_as_at_openai(trajectories: Path, tmp_path: Path) -> None:
     async with serving(
-        Faults(batch_expired=0.3, batch_failed=0.3, batch_polls=2, logprobs_form="missing", seed=3)
+        BatchFaults(
+            batch_expired=0.3, batch_failed=0.3, batch_polls=2, logprobs_form="missing", seed=3
+        )
     ) as (_, url):
         await write([trajectories], judge(url), tmp_path / "b")
         tally = await carried_out(tmp_path / "b", judge(url), tmp_path / "v.jsonl")
@@ -104,7 +108,7 @@ async def test_expired_and_failed_as_at_openai(trajectories: Path, tmp_path: Pat
 
 async def test_refused_field_is_learnt(trajectories: Path, tmp_path: Path) -> None:
     async with serving(
-        Faults(no_json_schema=True, no_json_object=True, logprobs_form="missing")
+        BatchFaults(no_json_schema=True, no_json_object=True, logprobs_form="missing")
     ) as (_, url):
         await write([trajectories], judge(url), tmp_path / "b")
         await carried_out(tmp_path / "b", judge(url), tmp_path / "v.jsonl")
@@ -112,14 +116,14 @@ async def test_refused_field_is_learnt(trajectories: Path, tmp_path: Path) -> No
 
 
 async def test_refusals_and_garbage_stay_unscored(trajectories: Path, tmp_path: Path) -> None:
-    async with serving(Faults(refusal=1.0, logprobs_form="missing")) as (_, url):
+    async with serving(BatchFaults(refusal=1.0, logprobs_form="missing")) as (_, url):
         await write([trajectories], judge(url), tmp_path / "b")
         tally = await carried_out(tmp_path / "b", judge(url), tmp_path / "v.jsonl")
     assert tally.unscored["refusal"] == COUNT
 
 
 async def test_lost_note_of_batch_makes_no_second(trajectories: Path, tmp_path: Path) -> None:
-    async with serving(Faults(logprobs_form="missing")) as (_, url):
+    async with serving(BatchFaults(logprobs_form="missing")) as (_, url):
         await write([trajectories], judge(url), tmp_path / "b")
         with BatchFolder(tmp_path / "b") as folder:
             await submit(folder, api="anthropic")
@@ -135,7 +139,7 @@ async def test_lost_note_of_batch_makes_no_second(trajectories: Path, tmp_path: 
 
 
 async def test_batch_of_another_folder_is_not_kept(trajectories: Path, tmp_path: Path) -> None:
-    async with serving(Faults(logprobs_form="missing")) as (_, url):
+    async with serving(BatchFaults(logprobs_form="missing")) as (_, url):
         for name in ("b", "c"):  # each has a secret of its own, so the same work is other requests
             await write([trajectories], judge(url), tmp_path / name)
         with BatchFolder(tmp_path / "c") as other, BatchFolder(tmp_path / "b") as folder:
@@ -159,7 +163,7 @@ async def test_batch_of_another_folder_is_not_kept(trajectories: Path, tmp_path:
 
 
 async def test_key_is_sent_and_never_kept(trajectories: Path, tmp_path: Path) -> None:
-    async with serving(Faults(refuse_key=True)) as (_, url):
+    async with serving(BatchFaults(refuse_key=True)) as (_, url):
         await write([trajectories], judge(url), tmp_path / "b")
         with (
             BatchFolder(tmp_path / "b") as folder,
@@ -172,7 +176,7 @@ async def test_key_is_sent_and_never_kept(trajectories: Path, tmp_path: Path) ->
 async def test_missing_package_is_named(
     trajectories: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(Faults()) as (_, url):
+    async with serving(BatchFaults()) as (_, url):
         await write([trajectories], judge(url), tmp_path / "b")
         monkeypatch.setitem(sys.modules, "anthropic", None)
         with (

@@ -26,15 +26,16 @@ from prill.errors import EndpointError, UsageError
 from prill.io.store import read_verdicts
 from prill.protocols import Evaluator
 from prill.scoring.scorer import Tally, score_files
-from prill.testing import MockServer, ScriptedModel
+from prill.testing import ScriptedModel
 from prill.types import Usage, Verdict
+from tests.support.models.batch_server import BatchServer
 
 COUNT = 6
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[MockServer]:
-    with MockServer() as running:
+def server() -> Iterator[BatchServer]:
+    with BatchServer() as running:
         yield running
 
 
@@ -65,7 +66,7 @@ def trajectories(tmp_path: Path) -> Path:
     return tmp_path / "t.jsonl"
 
 
-def judge(server: MockServer, name: str = "modular", **options: Any) -> Evaluator:
+def judge(server: BatchServer, name: str = "modular", **options: Any) -> Evaluator:
     """A judge whose model is at that server."""
     captioner = {"captioner": "given"} if name in ("modular", "steps") else {}
     model = {} if name in ("vote", "cascade") else {"model": "mock"}
@@ -113,7 +114,7 @@ def plain(verdicts: Path) -> dict[str, Verdict]:
 
 @pytest.mark.parametrize("name", JUDGES)
 async def test_verdicts_equal_those_online(
-    name: str, server: MockServer, trajectories: Path, tmp_path: Path
+    name: str, server: BatchServer, trajectories: Path, tmp_path: Path
 ) -> None:
     await score_files(
         [trajectories], judge(server, **JUDGES[name]), tmp_path / "online.jsonl", concurrency=1
@@ -157,7 +158,7 @@ async def test_model_of_this_machine_is_refused(trajectories: Path, tmp_path: Pa
     assert not (tmp_path / "b").exists()
 
 
-async def test_batches_cost_half(server: MockServer, trajectories: Path, tmp_path: Path) -> None:
+async def test_batches_cost_half(server: BatchServer, trajectories: Path, tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text("[mock]\nprompt = 100\ncompletion = 100\n")
     asked = judge(server, prices=str(tmp_path / "p.toml"))
     online = prill.score([next(prill.read_trajectories(trajectories))], asked)[0]
@@ -168,7 +169,7 @@ async def test_batches_cost_half(server: MockServer, trajectories: Path, tmp_pat
 
 
 async def test_judges_write_few_stages(
-    server: MockServer, trajectories: Path, tmp_path: Path
+    server: BatchServer, trajectories: Path, tmp_path: Path
 ) -> None:
     for name, most in (("steps", 1), ("vote", 1), ("cascade", 2), ("webjudge", 3)):
         asked = judge(server, **JUDGES[name])
@@ -178,7 +179,7 @@ async def test_judges_write_few_stages(
 
 
 async def test_nothing_is_written_twice(
-    server: MockServer, trajectories: Path, tmp_path: Path
+    server: BatchServer, trajectories: Path, tmp_path: Path
 ) -> None:
     asked = judge(server)
     for _ in range(2):
@@ -198,7 +199,7 @@ async def test_nothing_is_written_twice(
 
 
 async def test_lost_note_of_batch_makes_no_second(
-    server: MockServer, trajectories: Path, tmp_path: Path
+    server: BatchServer, trajectories: Path, tmp_path: Path
 ) -> None:
     await write([trajectories], judge(server), tmp_path / "b")
     before = (tmp_path / "b" / MANIFEST).read_bytes()
@@ -212,7 +213,7 @@ async def test_lost_note_of_batch_makes_no_second(
 
 
 async def test_expired_requests_are_asked_again(trajectories: Path, tmp_path: Path) -> None:
-    with MockServer(batch_expired=0.5, batch_polls=2) as server:
+    with BatchServer(batch_expired=0.5, batch_polls=2) as server:
         asked = judge(server, "steps")
         await write([trajectories], asked, tmp_path / "b")
         _, count = await stages(tmp_path / "b", asked, tmp_path / "v.jsonl")
@@ -222,7 +223,7 @@ async def test_expired_requests_are_asked_again(trajectories: Path, tmp_path: Pa
 
 
 async def test_answers_stay_in_the_order_of_coming(
-    server: MockServer, trajectories: Path, tmp_path: Path
+    server: BatchServer, trajectories: Path, tmp_path: Path
 ) -> None:
     """The file that came first is read first, though the clock was set back before the second
     one.
@@ -244,7 +245,7 @@ async def test_answers_stay_in_the_order_of_coming(
 
 
 async def test_lost_answers_are_asked_for_again(
-    server: MockServer, trajectories: Path, tmp_path: Path
+    server: BatchServer, trajectories: Path, tmp_path: Path
 ) -> None:
     """A batch that has ended and has no line for a request, or one that cannot be read, will never
     have another.
@@ -268,7 +269,7 @@ async def test_lost_answers_are_asked_for_again(
 
 
 async def test_failed_requests_are_unscored(trajectories: Path, tmp_path: Path) -> None:
-    with MockServer(batch_failed=0.5, seed=3) as server:
+    with BatchServer(batch_failed=0.5, seed=3) as server:
         asked = judge(server)
         await write([trajectories], asked, tmp_path / "b")
         tally, count = await stages(tmp_path / "b", asked, tmp_path / "v.jsonl")
@@ -280,7 +281,7 @@ async def test_failed_requests_are_unscored(trajectories: Path, tmp_path: Path) 
 
 
 async def test_useless_replies_have_their_reason(trajectories: Path, tmp_path: Path) -> None:
-    with MockServer(garbage=0.4, refusal=0.3, seed=1) as server:
+    with BatchServer(garbage=0.4, refusal=0.3, seed=1) as server:
         asked = judge(server)
         await write([trajectories], asked, tmp_path / "b")
         await stages(tmp_path / "b", asked, tmp_path / "v.jsonl")
@@ -292,7 +293,7 @@ async def test_useless_replies_have_their_reason(trajectories: Path, tmp_path: P
 
 
 async def test_server_without_fields_is_learnt(trajectories: Path, tmp_path: Path) -> None:
-    with MockServer(no_logprobs=True, no_json_schema=True) as server:
+    with BatchServer(no_logprobs=True, no_json_schema=True) as server:
         asked = judge(server)
         await write([trajectories], asked, tmp_path / "b")
         await stages(tmp_path / "b", asked, tmp_path / "v.jsonl")
@@ -322,13 +323,15 @@ def written_lines(path: Path, lines: list[dict[str, Any]]) -> Path:
 
 
 @pytest.fixture
-async def folder(server: MockServer, trajectories: Path, tmp_path: Path) -> Path:
+async def folder(server: BatchServer, trajectories: Path, tmp_path: Path) -> Path:
     """A batch of the modular judge, written."""
     await write([trajectories], judge(server), tmp_path / "b")
     return tmp_path / "b"
 
 
-async def test_partial_output_is_taken_up(folder: Path, server: MockServer, tmp_path: Path) -> None:
+async def test_partial_output_is_taken_up(
+    folder: Path, server: BatchServer, tmp_path: Path
+) -> None:
     lines = answers_to(folder / "requests-01-001.jsonl")
     part = written_lines(tmp_path / "out.jsonl", lines[:2])
     part.write_text(part.read_text() + json.dumps(lines[2])[:40])
@@ -344,7 +347,7 @@ async def test_partial_output_is_taken_up(folder: Path, server: MockServer, tmp_
 
 
 async def test_answers_to_other_batch_are_refused(
-    folder: Path, server: MockServer, tmp_path: Path
+    folder: Path, server: BatchServer, tmp_path: Path
 ) -> None:
     lines = answers_to(folder / "requests-01-001.jsonl")
     other = written_lines(
@@ -357,7 +360,7 @@ async def test_answers_to_other_batch_are_refused(
     assert (await collect(folder, judge(server), tmp_path / "v.jsonl")).pending == COUNT
 
 
-async def test_requests_are_no_answers(folder: Path, server: MockServer, tmp_path: Path) -> None:
+async def test_requests_are_no_answers(folder: Path, server: BatchServer, tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"requests-01-001\.jsonl: contains no answers of this batch"
     ):
@@ -368,7 +371,7 @@ async def test_requests_are_no_answers(folder: Path, server: MockServer, tmp_pat
 
 
 async def test_line_with_error_is_transport(
-    folder: Path, server: MockServer, tmp_path: Path
+    folder: Path, server: BatchServer, tmp_path: Path
 ) -> None:
     lines = answers_to(folder / "requests-01-001.jsonl")
     lines[0] |= {"response": None, "error": {"code": "server_error", "message": "the engine died"}}
@@ -385,7 +388,7 @@ async def test_line_with_error_is_transport(
 
 
 async def test_spent_quota_then_ends_no_run_now(
-    folder: Path, server: MockServer, tmp_path: Path
+    folder: Path, server: BatchServer, tmp_path: Path
 ) -> None:
     lines = answers_to(folder / "requests-01-001.jsonl")
     spent = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
@@ -401,7 +404,7 @@ async def test_spent_quota_then_ends_no_run_now(
 
 
 async def test_refusal_of_run_batch_is_learnt_from(
-    folder: Path, server: MockServer, tmp_path: Path
+    folder: Path, server: BatchServer, tmp_path: Path
 ) -> None:
     """`vllm run-batch` puts an error into an error, and leaves the body out."""
     lines = answers_to(folder / "requests-01-001.jsonl")
@@ -421,7 +424,7 @@ async def test_refusal_of_run_batch_is_learnt_from(
 
 
 async def test_same_requests_again_are_a_new_batch(
-    folder: Path, server: MockServer, tmp_path: Path
+    folder: Path, server: BatchServer, tmp_path: Path
 ) -> None:
     with BatchFolder(folder) as batch:
         await submit(batch)
@@ -437,7 +440,7 @@ async def test_same_requests_again_are_a_new_batch(
 
 
 async def test_broken_download_is_told(
-    folder: Path, server: MockServer, monkeypatch: pytest.MonkeyPatch
+    folder: Path, server: BatchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import httpx2
     from openai._response import AsyncStreamedBinaryAPIResponse
@@ -484,7 +487,7 @@ async def test_page_of_a_proxy_is_one_clear_error(folder: Path, kind: str) -> No
 
 
 async def test_id_at_a_server_names_no_place(
-    folder: Path, server: MockServer, monkeypatch: pytest.MonkeyPatch
+    folder: Path, server: BatchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places: list[Path] = []
 
@@ -517,7 +520,7 @@ async def test_full_disk_leaves_no_half_answers(folder: Path, tmp_path: Path) ->
         assert batch.take(out) == [] and len(batch.answer_files()) == 1
 
 
-async def test_another_judge_is_refused(folder: Path, server: MockServer, tmp_path: Path) -> None:
+async def test_another_judge_is_refused(folder: Path, server: BatchServer, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="requests were written for another judge .*max_tokens"):
         await collect(folder, judge(server, max_tokens=7), tmp_path / "v.jsonl")
     with pytest.raises(UsageError, match="calls no model at an endpoint"):
@@ -525,7 +528,7 @@ async def test_another_judge_is_refused(folder: Path, server: MockServer, tmp_pa
 
 
 async def test_key_in_an_address_is_not_repeated(
-    server: MockServer, trajectories: Path, tmp_path: Path
+    server: BatchServer, trajectories: Path, tmp_path: Path
 ) -> None:
     await write(
         [trajectories],
@@ -542,7 +545,9 @@ async def test_key_in_an_address_is_not_repeated(
     assert "sesame" not in str(caught.value)
 
 
-async def test_later_files_join_the_batch(folder: Path, server: MockServer, tmp_path: Path) -> None:
+async def test_later_files_join_the_batch(
+    folder: Path, server: BatchServer, tmp_path: Path
+) -> None:
     lines = (tmp_path / "t.jsonl").read_text().splitlines()
     (tmp_path / "more.jsonl").write_text(
         lines[3].replace('"t3"', '"t9"').replace("order 3", "order 9") + "\n"
@@ -555,7 +560,7 @@ async def test_later_files_join_the_batch(folder: Path, server: MockServer, tmp_
 
 
 async def test_changed_trajectory_is_asked_again(
-    folder: Path, server: MockServer, tmp_path: Path
+    folder: Path, server: BatchServer, tmp_path: Path
 ) -> None:
     out = written_lines(tmp_path / "o.jsonl", answers_to(folder / "requests-01-001.jsonl"))
     path = tmp_path / "t.jsonl"
@@ -566,7 +571,7 @@ async def test_changed_trajectory_is_asked_again(
 
 
 async def test_files_keep_to_the_limits(
-    server: MockServer, trajectories: Path, tmp_path: Path
+    server: BatchServer, trajectories: Path, tmp_path: Path
 ) -> None:
     asked = judge(server, "cascade", band=[0.0, 1.0], judges=[MODULAR, VLM])
     await write([trajectories], asked, tmp_path / "b", most_requests=4)
@@ -582,7 +587,7 @@ async def test_files_keep_to_the_limits(
 
 
 async def test_batch_that_fails_says_why(
-    server: MockServer, trajectories: Path, tmp_path: Path
+    server: BatchServer, trajectories: Path, tmp_path: Path
 ) -> None:
     await write([trajectories], judge(server), tmp_path / "b")
     requests = tmp_path / "b" / "requests-01-001.jsonl"
@@ -598,7 +603,7 @@ async def test_batch_that_fails_says_why(
 
 
 async def test_folder_has_one_worker_at_a_time(
-    folder: Path, server: MockServer, tmp_path: Path
+    folder: Path, server: BatchServer, tmp_path: Path
 ) -> None:
     with (
         BatchFolder(folder),
@@ -609,7 +614,7 @@ async def test_folder_has_one_worker_at_a_time(
 
 
 async def test_stop_leaves_a_batch_in_order(
-    folder: Path, server: MockServer, tmp_path: Path
+    folder: Path, server: BatchServer, tmp_path: Path
 ) -> None:
     out = written_lines(tmp_path / "o.jsonl", answers_to(folder / "requests-01-001.jsonl"))
     stop = asyncio.Event()
@@ -626,7 +631,7 @@ async def test_stop_leaves_a_batch_in_order(
 
 
 async def test_problem_of_a_batch_stops_no_other(
-    server: MockServer, trajectories: Path, tmp_path: Path
+    server: BatchServer, trajectories: Path, tmp_path: Path
 ) -> None:
     await write([trajectories], judge(server), tmp_path / "b", most_requests=3)
     with BatchFolder(tmp_path / "b") as folder:
@@ -639,7 +644,7 @@ async def test_problem_of_a_batch_stops_no_other(
 
 
 async def test_problem_of_a_file_stops_no_other(
-    server: MockServer, trajectories: Path, tmp_path: Path
+    server: BatchServer, trajectories: Path, tmp_path: Path
 ) -> None:
     await write([trajectories], judge(server), tmp_path / "b", most_requests=2)
     first, second = (tmp_path / "b" / f"requests-01-00{number}.jsonl" for number in (1, 2))
@@ -659,7 +664,7 @@ async def test_problem_of_a_file_stops_no_other(
 
 
 async def test_closed_door_is_tried_once(trajectories: Path, tmp_path: Path) -> None:
-    with MockServer(refuse_key=True) as closed:
+    with BatchServer(refuse_key=True) as closed:
         await write([trajectories], judge(closed), tmp_path / "b", most_requests=1)
         with BatchFolder(tmp_path / "b") as folder, pytest.raises(BatchError) as raised:
             await submit(folder)

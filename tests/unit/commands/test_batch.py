@@ -12,13 +12,13 @@ import pytest
 
 import prill as package
 from prill.io.store import read_verdicts
-from prill.testing import MockServer
 from tests.support.commands.command import Prill, write_trajectories
+from tests.support.models.batch_server import BatchServer
 
 
 @pytest.fixture(scope="module")
 def server() -> object:
-    with MockServer(batch_polls=2) as running:
+    with BatchServer(batch_polls=2) as running:
         yield running
 
 
@@ -37,7 +37,7 @@ def changed(record: dict[str, Any], part: str, **keys: object) -> dict[str, Any]
     return described | {part: described[part] | keys}
 
 
-def judged(server: MockServer, name: str = "modular") -> tuple[object, ...]:
+def judged(server: BatchServer, name: str = "modular") -> tuple[object, ...]:
     return (
         "--judge",
         name,
@@ -50,7 +50,7 @@ def judged(server: MockServer, name: str = "modular") -> tuple[object, ...]:
     )
 
 
-def test_batch_equals_score_to_the_line(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+def test_batch_equals_score_to_the_line(prill: Prill, server: BatchServer, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 5)
     assert prill("score", "t.jsonl", "-o", "o.jsonl", *judged(server, "steps")).returncode == 0
     assert prill("batch", "write", "t.jsonl", "-o", "b", *judged(server, "steps")).returncode == 0
@@ -68,7 +68,9 @@ def test_batch_equals_score_to_the_line(prill: Prill, server: MockServer, tmp_pa
     assert (again.returncode, "5 already in the file" in again.stderr) == (0, True)
 
 
-def test_python_does_what_the_commands_do(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+def test_python_does_what_the_commands_do(
+    prill: Prill, server: BatchServer, tmp_path: Path
+) -> None:
     write_trajectories(tmp_path / "t.jsonl", 3)
     assert prill("score", "t.jsonl", "-o", "o.jsonl", *judged(server)).returncode == 0
     config = package.BatchWriteConfig(
@@ -94,7 +96,7 @@ def test_python_does_what_the_commands_do(prill: Prill, server: MockServer, tmp_
     "more", [{}, {"timeout": "30", "set": ["answer=true"]}], ids=["plain", "texts"]
 )
 def test_folder_of_an_earlier_version_goes_on(
-    prill: Prill, server: MockServer, tmp_path: Path, more: dict[str, Any]
+    prill: Prill, server: BatchServer, tmp_path: Path, more: dict[str, Any]
 ) -> None:
     write_trajectories(tmp_path / "t.jsonl", 3)
     flags = ("--timeout", "30", "--judge.answer") if more else ()
@@ -113,7 +115,7 @@ def test_folder_of_an_earlier_version_goes_on(
     assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == 3
 
 
-def test_collect_takes_outputs_of_others(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+def test_collect_takes_outputs_of_others(prill: Prill, server: BatchServer, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 3)
     prill("batch", "write", "t.jsonl", "-o", "b", *judged(server))
     with (tmp_path / "out.jsonl").open("w") as file:
@@ -135,7 +137,9 @@ def test_collect_takes_outputs_of_others(prill: Prill, server: MockServer, tmp_p
     assert (tmp_path / "v.transcripts").is_dir()
 
 
-def test_options_of_a_batch_do_not_change(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+def test_options_of_a_batch_do_not_change(
+    prill: Prill, server: BatchServer, tmp_path: Path
+) -> None:
     write_trajectories(tmp_path / "t.jsonl", 3)
     assert (
         prill("batch", "write", "t.jsonl", "-o", "b", "--limit", "2", *judged(server)).returncode
@@ -250,7 +254,7 @@ def test_misuse_of_batch_is_one_error(
 )
 def test_damaged_batch_is_one_clear_error(
     prill: Prill,
-    server: MockServer,
+    server: BatchServer,
     tmp_path: Path,
     change: Callable[[dict[str, Any]], object],
     words: str,
@@ -269,7 +273,7 @@ def test_damaged_batch_is_one_clear_error(
 
 def test_endpoint_without_batches_is_named(prill: Prill, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 1)
-    with MockServer(refuse_key=True) as closed:
+    with BatchServer(refuse_key=True) as closed:
         prill("batch", "write", "t.jsonl", "-o", "b", *judged(closed), "--api-key-env", "MY_KEY")
         done = prill("batch", "submit", "b", MY_KEY="sk-secret-7")
     gone = prill("batch", "submit", "b", MY_KEY="sk-secret-7")
@@ -280,7 +284,7 @@ def test_endpoint_without_batches_is_named(prill: Prill, tmp_path: Path) -> None
     )
 
 
-def test_waiting_outlasts_a_problem(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+def test_waiting_outlasts_a_problem(prill: Prill, server: BatchServer, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 3)
     for limit in ("1", "3"):
         prill("batch", "write", "t.jsonl", "-o", "b", "--limit", limit, *judged(server))
@@ -306,7 +310,7 @@ def test_waiting_outlasts_a_problem(prill: Prill, server: MockServer, tmp_path: 
 
 
 def test_problem_of_a_batch_costs_no_verdict(
-    prill: Prill, server: MockServer, tmp_path: Path
+    prill: Prill, server: BatchServer, tmp_path: Path
 ) -> None:
     write_trajectories(tmp_path / "t.jsonl", 3)
     prill("batch", "write", "t.jsonl", "-o", "b", "--limit", "1", *judged(server))

@@ -300,10 +300,9 @@ def test_weaker_second_judge_is_a_warning(files: tuple[Path, Path], prill: Prill
     Path("bad.json").write_text(json.dumps(model))
     for first, second, warns in (("good", "bad", True), ("bad", "good", False)):
         parts = "".join(
-            f"[[judges]]\nevaluator = 'student'\nmodel = '{name}.json'\n"
-            for name in (first, second)
+            f"[[judges]]\nname = 'student'\nmodel = '{name}.json'\n" for name in (first, second)
         )
-        Path("judge.toml").write_text(f"evaluator = 'cascade'\n{parts}")
+        Path("judge.toml").write_text(f"name = 'cascade'\n{parts}")
         done = prill("score", files[0], "-o", f"{first}.jsonl", "--judge", "judge.toml")
         assert ("agrees with labels less than the first" in done.stderr) is warns, done.stderr
 
@@ -362,7 +361,7 @@ def test_evidence_only_refuses_claims_fit(
     assert prill(*words).returncode == 0
 
 
-def test_learning_curve_is_a_table_and_a_picture(files: tuple[Path, Path], prill: Prill) -> None:
+def test_learning_curve_is_text_and_a_picture(files: tuple[Path, Path], prill: Prill) -> None:
     words = ("--source", "human", "--kind", "prior", "--learning-curve", "curve.svg")
     done = prill("fit", *files, "-o", "m.json", *words)
     assert done.returncode == 0, done.stderr
@@ -373,7 +372,7 @@ def test_learning_curve_is_a_table_and_a_picture(files: tuple[Path, Path], prill
         trajectories=[files[0]], labels=files[1], output="p.json", source="human", kind="prior"
     )
     result = library.fit(config.copy_with(learning_curve="p.svg"))
-    rows = result.curve_table().to_rows()
-    labels = [row["labels"] for row in rows]
+    labels = [point.labels for point in result.curve]
     assert labels == sorted(labels) and labels[-1] == 48, "four of five folds of 60 runs"
-    assert all(row["auc_low"] <= row["auc"] <= row["auc_high"] for row in rows)
+    bands = [point.auc for point in result.curve if point.auc is not None]
+    assert bands and all(band.low <= band.mean <= band.high for band in bands)

@@ -44,7 +44,7 @@ def test_baselines_need_no_model(prill: Prill, tmp_path: Path, attempts: Path) -
 def test_vote_counts_every_sampled_call(prill: Prill, tmp_path: Path, attempts: Path) -> None:
     out = tmp_path / "v.jsonl"
     (tmp_path / "vote.toml").write_text(
-        "evaluator = 'vote'\nsamples = 3\n[[judges]]\nevaluator = 'modular'\n"
+        "name = 'vote'\nsamples = 3\n[[judges]]\nname = 'modular'\n"
     )
     with MockServer() as server:
         words = ("--judge", tmp_path / "vote.toml", "--model", "m", "--base-url", server.base_url)
@@ -93,11 +93,11 @@ def test_judge_file_nests_judges(prill: Prill, tmp_path: Path, attempts: Path) -
 def test_plan_of_judge_file_has_a_price(prill: Prill, tmp_path: Path, attempts: Path) -> None:
     def plan(*models: str) -> str:
         parts = "".join(
-            f"[[judges]]\nevaluator = 'modular'\nmodel = '{model}'\ncaptioner = 'given'\n"
+            f"[[judges]]\nname = 'modular'\nmodel = '{model}'\ncaptioner = 'given'\n"
             for model in models
         )
-        fail = "[[judges]]\nevaluator = 'always-fail'\n" if len(models) == 1 else ""
-        (tmp_path / "judge.toml").write_text(f"evaluator = 'cascade'\n{fail}{parts}")
+        fail = "[[judges]]\nname = 'always-fail'\n" if len(models) == 1 else ""
+        (tmp_path / "judge.toml").write_text(f"name = 'cascade'\n{fail}{parts}")
         words = (
             "-o",
             tmp_path / "v.jsonl",
@@ -128,28 +128,27 @@ def test_plan_of_judge_file_has_a_price(prill: Prill, tmp_path: Path, attempts: 
 
 
 WRONG: list[tuple[str, str]] = [
-    ("evaluator = 3 =", "not valid TOML"),
+    ("name = 3 =", "not valid TOML"),
     ("model = 'm'", "judge.toml: name is missing"),
     (
-        "evaluator = 'vlm'\nframe = 3",
+        "name = 'vlm'\nframe = 3",
         "judge.toml: frame: judge 'vlm' has no such option (did you mean 'frames'?)",
     ),
-    ("evaluator = 'vlm'\nframes = []", "judge.toml: frames: Expected `int`"),
-    ("evaluator = 'nobody'", "unknown judge 'nobody'"),
-    ("evaluator = 'cascade'\n[[judges]]\nevaluator = 'always-fail'", "a cascade needs two judges"),
-    ("evaluator = 'vote'\njudges = 3", "judges: expected a list, got int"),
+    ("name = 'vlm'\nframes = []", "judge.toml: frames: Expected `int`"),
+    ("name = 'nobody'", "unknown judge 'nobody'"),
+    ("name = 'cascade'\n[[judges]]\nname = 'always-fail'", "a cascade needs two judges"),
+    ("name = 'vote'\njudges = 3", "judges: expected a list, got int"),
     (
-        "evaluator = 'vote'\n[[judges]]\nevaluator = 'vlm'\nframe = 1",
+        "name = 'vote'\n[[judges]]\nname = 'vlm'\nframe = 1",
         "judges[0].frame: judge 'vlm' has no such option",
     ),
-    ("evaluator = 'ensemble'", "judges is missing: judge 'ensemble' needs it"),
+    ("name = 'ensemble'", "judges is missing: judge 'ensemble' needs it"),
     (
-        "evaluator = 'vote'\nbudget-usd = 1\n[[judges]]\nevaluator = 'vlm'\n[[judges]]\nevaluator "
-        "= 'modular'",
+        "name = 'vote'\nbudget-usd = 1\n[[judges]]\nname = 'vlm'\n[[judges]]\nname = 'modular'",
         "a budget needs a price for m",
     ),
     (
-        "evaluator = 'vote'\nsamples = 2\n[[judges]]\nevaluator = 'self-report'",
+        "name = 'vote'\nsamples = 2\n[[judges]]\nname = 'self-report'",
         "give several judges to vote, instead of samples",
     ),
 ]
@@ -319,8 +318,8 @@ def test_printed_prompt_can_be_used(prill: Prill, tmp_path: Path, attempts: Path
 def test_calibrated_cascade_says_savings(prill: Prill, tmp_path: Path) -> None:
     attempts = write_trajectories(tmp_path / "t.jsonl", 40)
     (tmp_path / "c.toml").write_text(
-        "evaluator = 'cascade'\nband = [0.5, 0.5]\nfirst_may_accept = true\n"
-        "[[judges]]\nevaluator = 'self-report'\n[[judges]]\nevaluator = 'modular'\n"
+        "name = 'cascade'\nband = [0.5, 0.5]\nfirst_may_accept = true\n"
+        "[[judges]]\nname = 'self-report'\n[[judges]]\nname = 'modular'\n"
     )
     (tmp_path / "l.jsonl").write_bytes(
         b"".join(encode(LabelRecord(id=f"t{i}", success=i % 3 == 0)) for i in range(40))

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from prill import score
 from prill.errors import EndpointError, UsageError
 from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, cascade_inside, savings
 from prill.evaluators.outcome import CaptionJudge
 from prill.models.client import OpenAIModel
 from prill.protocols import Evaluator
-from prill.scoring.scorer import score
 from prill.testing import MockServer
 from prill.types import EvaluatorInfo, Observation, Task, Trajectory, Usage, Verdict
 

@@ -175,9 +175,9 @@ def test_the_command_finds_it_in_a_file(own: Path, tmp_path: Path) -> None:
 def test_it_is_a_part_like_others(own: Path) -> None:
     vote = prill.judge(
         {
-            "evaluator": "vote",
+            "name": "vote",
             "rule": "unanimous",
-            "judges": [f"{own}:agreeable", {"evaluator": f"{own}:soft"}],
+            "judges": [f"{own}:agreeable", {"name": f"{own}:soft"}],
         }
     )
     assert [verdict.success for verdict in prill.score(RUNS, vote)] == [False, True] * 2

@@ -13,12 +13,13 @@ from prill.errors import TransportError
 from prill.models.client import OpenAIModel
 from prill.policies.cogagent import CogAgent, Generation
 from prill.protocols import Image, Message
-from prill.testing.endpoint.providers import PROVIDERS
+from prill.testing import Faults
 from prill.testing.endpoint.server import serving
 from prill.testing.scripted import ReplayEnvironment
 from prill.types import Action, Observation, Step, Task, Trajectory
+from tests.support.models.cogagent_servers import CogAgent9B, CogAgent18B
 
-GENERATIONS: tuple[Generation, ...] = ("18b", "9b")
+SERVERS: dict[Generation, type[CogAgent18B]] = {"18b": CogAgent18B, "9b": CogAgent9B}
 TASK = Task(id="t", goal="Open mail", platform="android")
 
 
@@ -35,10 +36,6 @@ def screen(tmp_path: Path) -> str:
     return str(path)
 
 
-def provider(generation: Generation) -> str:
-    return f"cogagent {generation}, its authors' server"
-
-
 def model(url: str, **settings: Any) -> OpenAIModel:
     return OpenAIModel("cogagent", base_url=url, retries=1, **settings)
 
@@ -48,12 +45,12 @@ async def played(generation: Generation, screen: str, **settings: Any) -> tuple[
     world = ReplayEnvironment(
         Trajectory(id="r", task=TASK, steps=(Step(seen, Action("wait")),) * 2, final=seen)
     )
-    async with serving(PROVIDERS[provider(generation)]) as (endpoint, url):
+    async with serving(Faults(), kind=SERVERS[generation]) as (endpoint, url):
         policy = CogAgent(model(url, **settings), generation=generation)
         return await run_episode(policy, world, TASK, id="a", max_steps=2), endpoint
 
 
-@pytest.mark.parametrize("generation", GENERATIONS)
+@pytest.mark.parametrize("generation", SERVERS)
 async def test_cogagent_plays_with_jpeg(generation: Generation, screen: str) -> None:
     trajectory, endpoint = await played(generation, screen, image_format="jpeg")
     assert trajectory.error is None, trajectory.error
@@ -68,7 +65,7 @@ async def test_cogagent_plays_with_jpeg(generation: Generation, screen: str) -> 
     assert endpoint.outcomes == {"ok": 2}
 
 
-@pytest.mark.parametrize("generation", GENERATIONS)
+@pytest.mark.parametrize("generation", SERVERS)
 async def test_png_says_what_to_do(generation: Generation, screen: str) -> None:
     trajectory, endpoint = await played(generation, screen)
     assert set(endpoint.outcomes) == {"crash"}
@@ -78,7 +75,7 @@ async def test_png_says_what_to_do(generation: Generation, screen: str) -> None:
 
 async def test_9b_limit_counts_the_question(screen: str) -> None:
     ask = (Message("user", (Image(screen), "Task: x\nHistory steps: \n(Platform: Mobile)\n")),)
-    async with serving(PROVIDERS[provider("9b")]) as (_, url):
+    async with serving(Faults(), kind=CogAgent9B) as (_, url):
         asked = model(url, image_format="jpeg")
         with pytest.raises(TransportError) as failure:
             await asked.complete(ask, max_tokens=1024)
@@ -88,7 +85,7 @@ async def test_9b_limit_counts_the_question(screen: str) -> None:
 
 async def test_18b_takes_no_system_message(screen: str) -> None:
     ask = Message("user", (Image(screen), "What steps do I need to take?"))
-    async with serving(PROVIDERS[provider("18b")]) as (_, url):
+    async with serving(Faults(), kind=CogAgent18B) as (_, url):
         asked = model(url, image_format="jpeg")
         with pytest.raises(TransportError, match="500"):
             await asked.complete((Message("system", ("Act.",)), ask))

@@ -18,6 +18,7 @@ from prill.protocols import Message
 from prill.scoring.scorer import score_files
 from prill.testing import Faults
 from prill.testing.endpoint.server import serving
+from tests.support.models.embedding_server import EmbeddingEndpoint
 
 DEAD = "http://127.0.0.1:9/v1"
 
@@ -105,6 +106,6 @@ async def test_endpoint_that_is_back_is_asked_again(
 
 
 async def test_embeddings_are_asked_of_all_endpoints() -> None:
-    async with serving(Faults()) as (_, url):
+    async with serving(Faults(), kind=EmbeddingEndpoint) as (_, url):
         vectors = await EndpointEmbedder("m", base_url=f"{DEAD},{url}").embed(["one", "two"])
         assert len(vectors) == 2

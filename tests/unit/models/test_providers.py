@@ -84,7 +84,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "key")
 
 
-@pytest.mark.parametrize("provider", [name for name in PROVIDERS if not PROVIDERS[name].cogagent])
+@pytest.mark.parametrize("provider", PROVIDERS)
 async def test_provider_gives_right_verdicts(
     provider: str, frames: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,7 @@ class Weights:
     def __init__(self, **weights: float) -> None:
         self.weights, self.asked = weights, list[tuple[str, list[str]]]()
 
-    async def weigh(self, messages: Sequence[Message], answers: Sequence[str]) -> list[float]:
+    async def score(self, messages: Sequence[Message], answers: Sequence[str]) -> list[float]:
         self.asked.append((str(messages[-1].parts[0]), list(answers)))
         return [self.weights.get(answer.replace(" ", "_"), -9.0) for answer in answers]
 

@@ -8,8 +8,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from prill.evaluators.meta.figure import Figure
-from prill.ui.report.lines import PlotLine, PlotPoint, line_chart, row_chart
-from prill.ui.report.rates import rates_svg
+from prill.ui.report.lines import PlotLine, PlotPoint, figure_chart, line_chart, row_chart
 from prill.ui.svg import colours
 from tests.support.paths import ROOT
 
@@ -49,19 +48,14 @@ def test_plots_take_their_colours_from_the_style() -> None:
             assert f'="{value}"] {{ ' in style and dark[name] in style and dark[name] != value
 
 
-@pytest.mark.parametrize("rate", [None, 0.0, 0.5, 1.0])
-@pytest.mark.parametrize("official", [0.0, 0.02, 0.5, 1.0])
-def test_no_mark_of_a_protocol_touches_words(rate: float | None, official: float) -> None:
-    scored = Figure("success", rate or 0.0, 0.0, 1.0, undefined=rate is None)
-    root = ET.fromstring(rates_svg("Protocols", [("a judge", scored, Figure("", official))]))
-    row = [node for node in root if 60 < float(node.get("cy") or node.get("y") or 0) < 86]
-    words = [node for node in row if node.tag.endswith("text")]
-    assert [node.text for node in words] == [
-        "a judge",
-        "nothing scored" if rate is None else f"{rate:.3f}",
+def test_undefined_figures_have_no_mark() -> None:
+    scored = [Figure("success", 0.0, undefined=True), Figure("success", 0.25, 0.1, 0.5)]
+    drawn = figure_chart("Protocols", ["one", "two"], {"scored": scored, "official": scored[::-1]})
+    root = ET.fromstring(drawn)
+    titles = [node.text for node in root.iter() if node.tag.endswith("title")]
+    shown = "25.0% (success 0.250 (95 % interval 0.100 to 0.500))"
+    assert sorted(title for title in titles if title and "25.0%" in title) == [
+        f"official: {shown}",
+        f"scored: {shown}, interval 10.0% to 50.0%",
     ]
-    (name, stated), reach = (float(node.get("x") or 0) for node in words), 7.5
-    marks = [float(node.get("cx") or 0) for node in row if node.tag.endswith("circle")]
-    assert len(marks) == 2 - (rate is None)
-    assert all(name + 2 < at - reach and at + reach + 2 < stated for at in marks)
-    assert stated + 7 * len("nothing scored") <= float(root.get("width") or 0)
+    assert not [title for title in titles if title and "undefined" in title]

@@ -11,10 +11,10 @@ import prill.testing
 from prill.episodes.loop import run_episode
 from prill.errors import CallTimeoutError, EnvironmentFailedError, UnparsableError, UsageError
 from prill.models.replies import ReplyFormat
-from prill.policies.replay import ReplayPolicy
 from prill.protocols import Message, Reply
 from prill.testing import ReplayEnvironment, ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory, Usage
+from tests.support.policies.replay import ReplayPolicy
 
 STATUS = ReplyFormat("thoughts", "status", ("success", "failure"))
 ASK = (Message("user", ("did it work?",)),)

@@ -30,9 +30,9 @@ from prill.protocols import Learner
 from prill.refine.outcomes import ReflexionResults
 from prill.refine.reflexion import Challenge, PlaySettings, run_reflexion
 from prill.refine.retries import RetrySpec
-from prill.refine.trials import solved_by, within
 from prill.types import Task, Trajectory
 from tests.support.chromium import need_chromium
+from tests.support.papers.trials import solved_by, within
 from tests.support.programmatic.structured import StructuredPlanner
 
 need_chromium("miniwob")

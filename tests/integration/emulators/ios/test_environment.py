@@ -23,10 +23,10 @@ from prill.emulators.widgets import Widget
 from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.io.store import encode_trajectory
-from prill.policies.replay import ReplayPolicy
 from prill.types import Action, Observation, Task
 from tests.support.ios import FakeSimulators
 from tests.support.ios.simulators import Simulator, new_udid
+from tests.support.policies.replay import ReplayPolicy
 
 if importlib.util.find_spec("idb") is None:
     pytest.skip("fb-idb is not installed: pip install '.[ios]'", allow_module_level=True)

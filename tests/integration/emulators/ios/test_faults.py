@@ -22,11 +22,11 @@ import pytest
 from prill.emulators.ios.environment import Ios
 from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailedError, UsageError
-from prill.policies.replay import ReplayPolicy
 from prill.temporary import TempFolder, abandoned, taken_over
 from prill.types import Action, Observation, Task
 from tests.support.ios import FakeSimulators
 from tests.support.ios.simulators import Simulator, new_udid
+from tests.support.policies.replay import ReplayPolicy
 
 if importlib.util.find_spec("idb") is None:
     pytest.skip("fb-idb is not installed: pip install '.[ios]'", allow_module_level=True)

@@ -229,15 +229,6 @@ def test_ranker_folder_ranks_alike(ranker: Path, gold: Path) -> None:
     assert one.place == 0
 
 
-def test_samples_stand_beside_the_gold(planner: Path) -> None:
-    lines = [json.loads(line) for line in (planner / "samples.jsonl").read_bytes().splitlines()]
-    assert [(line["step"], line["row"], line["expected"]) for line in lines] == [
-        (40, "t0, step 0", "press"),
-        (40, "t0, step 1", "press"),
-    ]
-    assert [line["said"].strip() for line in lines] == ["press", "press"]
-
-
 def test_each_pass_draws_other_candidates(gold: Path, t5: Path, tmp_path: Path) -> None:
     spec = planner_spec(t5, draws=3)
     recipe = PlannerRecipe()
@@ -335,7 +326,7 @@ def test_a_killed_ranker_goes_on(encoder: Path, gold: Path, tmp_path: Path) -> N
 def test_a_stopped_planner_goes_on_alike(t5: Path, gold: Path, tmp_path: Path) -> None:
     import torch
 
-    spec = planner_spec(t5, steps=6, checkpoint_every=3, samples=0)
+    spec = planner_spec(t5, steps=6, checkpoint_every=3)
     whole = train(spec, gold, tmp_path / "whole", teacher=Teacher())
     stop = threading.Event()
     with pytest.raises(KeyboardInterrupt, match="stopped after step 4 of 6"):
@@ -356,7 +347,7 @@ def test_divided_batches_learn_the_same(
     encoder: Path, t5: Path, gold: Path, tmp_path: Path
 ) -> None:
     """Four parts of a batch, one after another, are worth what the batch is at once."""
-    few = {"steps": 3, "checkpoint_every": 3, "log_every": 1, "held_out": 0.25, "samples": 0}
+    few = {"steps": 3, "checkpoint_every": 3, "log_every": 1, "held_out": 0.25}
     for name, teacher, spec in (
         ("ranker", None, ranker_spec(encoder, **few)),
         ("planner", Teacher(), planner_spec(t5, **few)),
@@ -382,7 +373,6 @@ def test_two_processes_learn_the_same(
         "checkpoint_every": 3,
         "log_every": 1,
         "held_out": 0.25,
-        "samples": 1,
     }
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in few.items()]
     of_ranker, teacher = trains == "ranker", make_policy("mindact", model=ScriptedModel([]))
@@ -397,5 +387,3 @@ def test_two_processes_learn_the_same(
     assert losses(tmp_path / "two") == pytest.approx(losses(one), rel=1e-3)
     if of_ranker:
         assert figures(tmp_path / "two")["ranking"] == figures(one)["ranking"]
-    else:
-        assert (tmp_path / "two/samples.jsonl").read_bytes() == (one / "samples.jsonl").read_bytes()

@@ -27,7 +27,7 @@ from prill.papers.synapse.memory import Exemplar, ExemplarMemory, ExemplarTurn, 
 from prill.papers.synapse.prompting import task_table
 from prill.papers.synapse.sandbox import first_block, run_block
 from prill.protocols import Message
-from prill.testing import MockServer
+from tests.support.models.embedding_server import EmbeddingServer
 from tests.support.programmatic.synapse import ExemplarFollower
 
 
@@ -179,7 +179,7 @@ async def test_tfidf_goes_by_shared_rare_words() -> None:
 
 async def test_an_endpoint_embeds_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    with MockServer() as server:
+    with EmbeddingServer() as server:
         embedder = EndpointEmbedder("mock-embedding", base_url=server.base_url)
         rows = await embedder.embed([f"word{i}" for i in range(40)])
         again = await embedder.embed(["word39", "word0"])
@@ -198,7 +198,7 @@ def test_vectors_of_unclear_order_are_no_answer(indexes: tuple[int, int]) -> Non
 
 
 async def test_embeddings_spend_the_budget() -> None:
-    with MockServer() as server:
+    with EmbeddingServer() as server:
         with spending_from(Budget(1.0)) as budget:
             embedder = EndpointEmbedder("text-embedding-3-small", base_url=server.base_url)
             with pytest.raises(UsageError, match="a budget needs a price for mock-embedding"):
@@ -258,7 +258,7 @@ async def test_growing_embeds_only_what_is_new(tmp_path: Path) -> None:
 async def test_an_endpoint_that_embeds_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     monkeypatch.setattr("prill.papers.embedders._PATH", "/chat/completions")
-    with MockServer() as server, pytest.raises(UsageError, match="refuses to embed with mock"):
+    with EmbeddingServer() as server, pytest.raises(UsageError, match="refuses to embed with mock"):
         await EndpointEmbedder("mock", base_url=server.base_url).embed(["a"])
 
 

@@ -1,4 +1,6 @@
-"""Generated code: what it can compute, that nothing gets out, and that it runs nowhere else."""
+"""Generated code: what it can compute, that nothing gets out, and that each layer holds without the
+others.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,9 @@ pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="the filter of system calls is that of Linux"
 )
 NAMES = {"state": "<p>a <b>b</b></p>", "task": "t"}
+# Reaches the real sys by an attribute of a module, if one is there: no name with two underscores is
+# needed for that.
+REACH = "import {module}\nsystem = {module}.enum.sys.modules\nobs = str(system['os'])"
 
 
 async def failure(code: str) -> str:
@@ -55,7 +60,7 @@ async def test_words_are_counted_as_models_do() -> None:
     [b"[" * 100_000, b'{"obs": "\\ud800"}', b'{"obs": 1}', b"[1]", b"\xff", b'{"obs": "x"', b""],
 )
 def test_a_forged_answer_comes_to_nothing(answer: bytes) -> None:
-    """Code can write what it likes to the one pipe it has."""
+    """Code that got out of Python can write what it likes to the one pipe it has."""
     for read in (_text, _calls, lambda record: _places(record, 9)):
         with pytest.raises(CodeFailedError):
             read(_record(answer, 0))
@@ -89,17 +94,16 @@ def test_forged_places_come_to_nothing(places: list[object]) -> None:
 @pytest.mark.parametrize(
     ("code", "why"),
     [
-        ("obs = open('/etc/passwd').read()", "PermissionError"),
-        ("import os\nobs = os.listdir('/')[0]", "PermissionError"),
-        ("import os\nobs = str(os.fork())", "PermissionError"),
-        ("import _thread\n_thread.start_new_thread(print, ())", "can't start new thread"),
-        ("import signal\nsignal.setitimer(signal.ITIMER_REAL, 1)", "signal"),
-        ("import os\nobs = str(os.memfd_create('x'))", "PermissionError"),
-        ("import socket", "No module named 'socket'"),
-        ("import mmap", "No module named 'mmap'"),
-        ("from ctypes import CDLL", "No module named 'ctypes'"),
-        ("import _ctypes", "No module named '_ctypes'"),
-        ("import sys\nsys.exit(0)", "ended its process"),
+        ("obs = open('/etc/passwd').read()", "open"),
+        ("import os\nobs = os.listdir('/')[0]", "import of os"),
+        ("import socket", "import of socket"),
+        ("from ctypes import CDLL", "import of ctypes"),
+        ("import importlib", "import of importlib"),
+        ("obs = str(().__class__.__base__.__subclasses__())", "not allowed"),
+        ("obs = str((i for i in [1]).gi_frame)", "not allowed"),
+        ("obs = str(eval('1'))", "eval"),
+        ("obs = str(getattr('', 'upper')())", "getattr"),
+        ("obs = ('{0._' + '_class__}').format(state)", "format is for"),
         ("raise ValueError('no such element')", "no such element"),
         ("def f(): return f()\nobs = f()", "RecursionError"),
         ("x = 1", "sets no text"),
@@ -108,6 +112,8 @@ def test_forged_places_come_to_nothing(places: list[object]) -> None:
         ("obs =", "SyntaxError"),
         (f"obs = '{'x' * 20_000}'", "20008 characters; 20000 are allowed"),
         ("x = " + "-" * 15_000 + "1", "Error"),
+        (REACH.format(module="re"), "enum"),
+        (REACH.format(module="json"), "enum"),
     ],
 )
 async def test_refused_code_comes_to_nothing(code: str, why: str) -> None:
@@ -242,6 +248,19 @@ def test_the_kernel_alone_holds_native_code(last: str) -> None:
     assert done.returncode in (-signal.SIGSYS, -signal.SIGSEGV)
 
 
+def test_the_audit_hook_alone_refuses_files() -> None:
+    program = (
+        f"import os, runpy, sys\njail = runpy.run_path({str(jail.__file__)!r}, run_name='jail')\n"
+        "sys.addaudithook(jail['refuse'])\n"
+        "try:\n    open('/etc/passwd')\nexcept PermissionError as error:\n    os.write(1, "
+        "str(error).encode())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program], capture_output=True, timeout=120, check=False
+    )
+    assert done.stdout == b"open is not allowed"
+
+
 async def test_a_machine_without_a_filter_runs_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -299,38 +318,3 @@ async def test_its_environment_is_empty(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
     monkeypatch.setattr("prill.papers.synapse.sandbox._JAIL", tmp_path / "jail.py")
     assert "secret-key" not in await run_code("obs = found", NAMES)
-
-
-# Work without an end: the kernel's limits and the clock end it.
-BOMBS = {
-    "a huge number": "x = 7 ** 10 ** 8\nobs = 'done'",
-    "a product": "import math\nx = math.factorial(10 ** 7)\nobs = 'done'",
-    "an expression of a page": "import re\nx = re.match('(a+)+$', 'a' * 64 + 'b')\nobs = 'done'",
-    "endless items": "import itertools\nx = sum(itertools.count())\nobs = 'done'",
-    "memory": "x = [bytes(10 ** 6) for i in range(10 ** 6)]\nobs = 'done'",
-    "one large text": "obs = 'x' * 10 ** 11",
-    "lists in lists": "x = []\nfor i in range(10 ** 6): x = [x]\nobs = repr(x)",
-    "a wide format": "obs = f'{1:>{10 ** 10}}'",
-    "calls in calls": "def f(): return f()\nobs = f()",
-    "a program in brackets": "obs = " + "(" * 9000 + "1" + ")" * 9000,
-}
-
-
-async def test_bombs_end_with_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prill.papers.synapse.sandbox.SECONDS", 1)
-    for name, code in BOMBS.items():
-        with pytest.raises(CodeFailedError):
-            await run_code(code, {})
-            pytest.fail(name)
-
-
-async def test_a_flood_of_output_is_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Code may write without an end to the one pipe it has."""
-    text, begins = Path(jail.__file__).read_text(), "    exec("
-    assert text.count(begins) == 1
-    (tmp_path / "jail.py").write_text(
-        text.replace(begins, "    while True:\n        os.write(1, b'x' * 65536)\n" + begins)
-    )
-    monkeypatch.setattr("prill.papers.synapse.sandbox._JAIL", tmp_path / "jail.py")
-    with pytest.raises(CodeFailedError, match="wrote more than"):
-        await run_code("obs = 'x'", {})

@@ -16,13 +16,13 @@ from prill.datasets.formats.agentrewardbench_webjudge import (
     description,
     load,
     load_labels,
-    load_reference_verdicts,
 )
 from prill.errors import UsageError
 from prill.evaluators.meta.agreement import agreement
 from prill.io.store import BadLine
 from prill.io.truth import gold_labels
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Usage, Verdict
+from tests.support.datasets.reference_verdicts import load_reference_verdicts
 
 Recording = Callable[[list[dict[str, Any]], list[dict[str, Any]]], Path]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from prill.datasets.formats.browser_use import load, load_labels, looks_like, recognise
+from prill.datasets.formats.browser_use import load, load_labels, recognise
 from prill.datasets.reading.sources import Source
 from prill.errors import UsageError
 from prill.io.store import BadLine, encode
@@ -192,7 +192,7 @@ def test_folder_passes_other_files_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["short", "long", "broken", "old"])
 def test_a_cut_file_is_a_broken_record(name: str, tmp_path: Path) -> None:
     data = (FILES / f"{name}.json").read_bytes()
-    assert looks_like(data[:65536]) and recognise(Source(FILES / f"{name}.json"))
+    assert recognise(Source(FILES / f"{name}.json"))
     (tmp_path / "cut.json").write_bytes(data[: len(data) // 2])
     (item,) = load(tmp_path)
     assert isinstance(item, BadLine) and "truncated" in item.problem

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from prill import score
 from prill.evaluators.baselines import Constant
 from prill.evaluators.combine import Cascade, Ensemble, Vote
 from prill.evaluators.evidence import without_claims
@@ -33,7 +34,6 @@ from prill.evaluators.meta.comparison import compare
 from prill.io.store import encode, read_verdicts
 from prill.io.tables import table
 from prill.protocols import Evaluator
-from prill.scoring.scorer import score
 from prill.types import (
     Action,
     FittedOn,

@@ -19,9 +19,9 @@ from prill.protocols import Learner
 from prill.refine.outcomes import ReflexionResults, read_lessons
 from prill.refine.reflexion import Challenge, PlaySettings, run_reflexion
 from prill.refine.retries import RetrySpec
-from prill.refine.trials import solved_by, within
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 from tests.support.papers.pages import TASK, Answers, Site, chain
+from tests.support.papers.trials import solved_by, within
 
 
 async def won(site: Any, played: Trajectory) -> LabelRecord:

@@ -5,6 +5,8 @@ pickles.
 import asyncio
 import math
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -255,3 +257,13 @@ async def test_blocking_calls_work_in_a_loop(judged: Reward) -> None:
 
     with pytest.raises(UsageError, match="await"):
         run_blocking(inner())
+
+
+def test_a_process_that_used_threads_ends_quietly() -> None:
+    # Python 3.12 starts no thread at exit.
+    code = (
+        "import asyncio; from prill.refine.rewards import run_blocking;"
+        "print(run_blocking(asyncio.to_thread(sum, [1, 2])))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("3\n", "")

@@ -13,16 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from prill.testing.endpoint.faults import Faults, compute_share
-from prill.testing.endpoint.requests import json_answer
+from tests.support.models.batch_server import Answer, BatchFaults, json_answer
 
 if TYPE_CHECKING:
     from aiohttp import web
 
 
 _encode = msgspec.json.encode
-# Maps the body of a request to a status and a response body.
-Answer = Callable[[bytes], tuple[int, bytes]]
 
 
 @dataclass
@@ -62,7 +59,10 @@ class BatchAPI:
     """The files and batches of one server."""
 
     def __init__(
-        self, faults: Faults, answer: Answer, refusal: Callable[[web.Request], web.Response | None]
+        self,
+        faults: BatchFaults,
+        answer: Answer,
+        refusal: Callable[[web.Request], web.Response | None],
     ) -> None:
         self._faults, self._answer, self._refusal = faults, answer, refusal
         self._files: dict[str, bytes] = {}
@@ -157,12 +157,12 @@ class BatchAPI:
         output, errors = bytearray(), bytearray()
         expired = 0
         for number, request in enumerate(requests):
-            share = compute_share(f"{self._faults.seed} {batch.id} {number}")
+            outcome = self._faults.outcome(batch.id, number)
             line: dict[str, Any] = {
                 "id": f"batch_req_{batch.id}_{number}",
                 "custom_id": request.custom_id,
             }
-            if share < self._faults.batch_expired:
+            if outcome == "expired":
                 expired += 1
                 error = {
                     "code": "batch_expired",
@@ -171,7 +171,7 @@ class BatchAPI:
                 errors += _encode({**line, "response": None, "error": error}) + b"\n"
                 continue
             status, body = self._answer(bytes(request.body))
-            if share < self._faults.batch_expired + self._faults.batch_failed:
+            if outcome == "failed":
                 status, body = (
                     500,
                     _encode(

@@ -13,13 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from prill.testing.endpoint.faults import Faults, compute_share
-from prill.testing.endpoint.requests import json_answer
+from tests.support.models.batch_server import Answer, BatchFaults, json_answer
 
 if TYPE_CHECKING:
     from aiohttp import web
-
-    from prill.testing.endpoint.batches import Answer
 
 _PATH = "/v1/messages/batches"
 _KNOWN = {
@@ -59,7 +56,7 @@ class MessagesDesk:
     `anthropic-version`.
     """
 
-    def __init__(self, faults: Faults, answer: Answer) -> None:
+    def __init__(self, faults: BatchFaults, answer: Answer) -> None:
         self._faults, self._answer = faults, answer
         self._batches: dict[str, _Batch] = {}
 
@@ -129,10 +126,10 @@ class MessagesDesk:
         return None
 
     def _result(self, batch: str, number: int, request: Mapping[str, Any]) -> dict[str, Any]:
-        fate = compute_share(f"{self._faults.seed} {batch} {number}")
-        if fate < self._faults.batch_expired:
+        outcome = self._faults.outcome(batch, number)
+        if outcome == "expired":
             result: dict[str, Any] = {"type": "expired"}
-        elif fate < self._faults.batch_expired + self._faults.batch_failed:
+        elif outcome == "failed":
             result = _errored("api_error", "Internal server error")
         else:
             result = self._outcome(request["params"])
