@@ -392,7 +392,7 @@ class MindAct(PaperAgent):
         positives, others = _split_candidates(page, state, snippet.positives)
         chosen = random.choice(positives) if positives else None
         # Training draws candidates of any rank, because Self-MAP's code sets no cut there.
-        top = len(others) if taught or not spec.simplification else spec.pool
+        top = None if taught or not spec.simplification else spec.pool
         best = frozenset(state.candidates[:top])
         drawn = _draw_group(random, chosen, [one for one in others if one in best], spec.group)
         # Without simplification the page is cut around all candidates, but only a few of them get
