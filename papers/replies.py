@@ -34,6 +34,15 @@ RepairOption = Annotated[
 ]
 
 
+ContextOption = Annotated[
+    Annotated[int, Meta(ge=1)] | None,
+    Meta(
+        description="Maximum number of tokens of a request, on recorded pages with its reply "
+        "(default: the model's context window)."
+    ),
+]
+
+
 @cache
 def read_text(package: str, name: str) -> str:
     """Returns the text of a file in a package."""

@@ -66,7 +66,6 @@ from prill.runs.train import PresetConfig, PresetLike, TrainConfig
 from prill.types import Trajectory
 
 _KEPT_BYTES = 256 << 20  # of turns in memory
-_MAX_NAMED = 5
 
 
 def open_page_base(spec: TrainSpec) -> Base:
@@ -131,15 +130,14 @@ class GoldTurns:
         self._turns: list[TurnPlace] = []
         self._groups: dict[str, list[int]] = {}
         self._kept = BoundedCache[int, Trajectory](1 << 30, _KEPT_BYTES)
-        digest, problems, steps = hashlib.sha256(), list[str](), list[GoldStep]()
+        digest, steps = hashlib.sha256(), list[GoldStep]()
         for line in read_lines(path):
             digest.update(line.data + b"\n")
             try:
                 turn = decode_trajectory(line.data, root)
                 steps += self._indexed(turn, len(self._turns))
             except InputError as error:
-                problems.append(f"{path}:{line.number}: {error}")
-                continue
+                raise UsageError(f"{path}:{line.number}: {error}") from None
             group = format_conversation(turn)
             data = line.data if line.start is None else None
             self._groups.setdefault(group, []).append(len(self._turns))
@@ -147,13 +145,6 @@ class GoldTurns:
                 TurnPlace(self.path, line.number, line.start, line.size, group, data)
             )
             say(len(self._turns))
-        if problems:
-            more = (
-                ""
-                if len(problems) <= _MAX_NAMED
-                else f"\n  … and {len(problems) - _MAX_NAMED} more"
-            )
-            raise UsageError("\n  ".join(problems[:_MAX_NAMED]) + more)
         if not steps:
             raise UsageError(
                 f"{path}: no step has a correct candidate; make the file with `prill "

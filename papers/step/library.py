@@ -200,8 +200,8 @@ def load_library(name: str) -> Library:
             template = replace(template, examples=_converted(examples, _ExampleFile).example)
         templates[file.stem] = template
     surroundings = _converted(folder / "library.toml", Surroundings)
-    texts = (file.read_text(encoding="utf-8-sig") for file in _files(folder))
-    library = Library(Path(name).name, surroundings, templates, content_hash(*texts))
+    hash = content_hash(*map(_text, _files(folder)))
+    library = Library(Path(name).name, surroundings, templates, hash)
     if problem := next(_problems(library, folder), None):
         raise UsageError(problem)
     return library
@@ -213,12 +213,17 @@ def _files(folder: Path) -> list[Path]:
     return [*sorted(inside), *sorted(folder.glob("examples/*.toml"))]
 
 
-def _template(file: Path) -> Template:
+def _text(file: Path) -> str:
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{file}: not UTF-8: {error}") from None
-    start, _, rest = text.lstrip().partition("\n")
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None
+
+
+def _template(file: Path) -> Template:
+    start, _, rest = _text(file).lstrip().partition("\n")
     front, fence, rules = rest.partition(f"\n{_FENCE}\n")
     if start.strip() != _FENCE or not fence:
         raise UsageError(

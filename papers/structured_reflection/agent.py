@@ -24,6 +24,7 @@ from prill.models.prompts import NONCE, clean, content_hash, load_prompt, quoted
 from prill.papers.page_text import PageText
 from prill.papers.replies import (
     PaperAgent,
+    RepairOption,
     ReplyCounts,
     UnreadableReplyError,
     ask_readable,
@@ -138,9 +139,7 @@ class StructuredSpec:
     max_tokens: Annotated[
         int, Meta(ge=1, description="Maximum number of tokens in a reply (the paper: 128).")
     ] = 256
-    repair: Annotated[
-        bool, Meta(description="Ask once more, with the error, if a plan cannot be parsed.")
-    ] = False
+    repair: RepairOption = False
     reflection_tries: Annotated[
         int,
         Meta(ge=1, description="Maximum number of calls for a lesson while it cannot be parsed."),

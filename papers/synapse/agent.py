@@ -25,6 +25,7 @@ from prill.models.prompts import clean, content_hash, quoted
 from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder
 from prill.papers.page_text import REF, PageText, is_html
 from prill.papers.replies import (
+    ContextOption,
     PaperAgent,
     RepairOption,
     ReplyCounts,
@@ -184,14 +185,7 @@ class SynapseSpec:
             "block, or with the next turn."
         ),
     ] = "go_on"
-    context: Annotated[
-        int | None,
-        Meta(
-            ge=1,
-            description="Maximum number of tokens of a request (default: the model's context "
-            "window).",
-        ),
-    ] = None
+    context: ContextOption = None
     max_tokens: MaxTokensOption = 1024
     repair: RepairOption = False
 

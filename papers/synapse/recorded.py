@@ -35,6 +35,7 @@ from prill.papers.mind2web.pages.state import (
 )
 from prill.papers.mind2web.pages.tree import RecordedPage
 from prill.papers.replies import (
+    ContextOption,
     PaperAgent,
     RepairOption,
     ReplyCounts,
@@ -86,14 +87,7 @@ class RecordedSpec:
         int, Meta(ge=1, description="Number of best candidates around which the page is cut.")
     ] = 5
     k_previous: Annotated[int, Meta(ge=1, description="The same for earlier pages.")] = 3
-    context: Annotated[
-        int | None,
-        Meta(
-            ge=1,
-            description="Maximum number of tokens of request and reply (default: the model's "
-            "context window).",
-        ),
-    ] = None
+    context: ContextOption = None
     step_match: Annotated[
         Literal["parsed", "exact_text"] | None,
         Meta(

@@ -62,6 +62,7 @@ from prill.papers.mind2web.pages.tree import (
 )
 from prill.papers.replies import (
     PaperAgent,
+    RepairOption,
     ReplyCounts,
     UnreadableReplyError,
     is_trained,
@@ -175,9 +176,7 @@ class MindActSpec:
             ge=1, description="Maximum number of tokens in an answer (default: 50; prompted: 256)."
         ),
     ] = None
-    repair: Annotated[
-        bool, Meta(description="Ask once more, with the error, if an answer cannot be parsed.")
-    ] = False
+    repair: RepairOption = False
     neg_ratio: Annotated[
         float,
         Meta(ge=0, le=1, description="Training: share of samples without the correct element."),
@@ -393,7 +392,7 @@ class MindAct(PaperAgent):
         positives, others = _split_candidates(page, state, snippet.positives)
         chosen = random.choice(positives) if positives else None
         # Training draws candidates of any rank, because Self-MAP's code sets no cut there.
-        top = len(others) if taught or not spec.simplification else spec.pool
+        top = None if taught or not spec.simplification else spec.pool
         best = frozenset(state.candidates[:top])
         drawn = _draw_group(random, chosen, [one for one in others if one in best], spec.group)
         # Without simplification the page is cut around all candidates, but only a few of them get

@@ -32,7 +32,6 @@ from prill.models.devices import register_user
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
 from prill.models.local.weights import folder_hash, model_failures
-from prill.models.prompts import content_hash
 from prill.papers.embedders import (
     Embedder,
     Fitted,
@@ -226,7 +225,16 @@ class _Line:
     scores: dict[str, float]
 
 
-_Log = AppendLog[_Line]
+@dataclass(frozen=True, slots=True)
+class _About:
+    """The first line of the progress file: what the scores that follow belong to."""
+
+    format: str
+    ranker: str
+    trajectories: str
+
+
+_Log = AppendLog[_Line | _About]
 
 
 async def rank_file(
@@ -241,12 +249,11 @@ async def rank_file(
 ) -> RankTally:
     """Scores every candidate in a file of gold trajectories and writes a score file.
 
-    Finished steps are in `OUTPUT.HASH.steps` until the end, and the same call resumes there; the
-    hash covers the ranker and the trajectories. `reordered` also writes the trajectories with their
-    candidates in the new order. Raises UsageError.
+    Finished steps are in `OUTPUT.steps` until the end, and the same call resumes there. `reordered`
+    also writes the trajectories with their candidates in the new order. Raises UsageError.
     """
-    tally = RankTally()
-    for path in (output,) if reordered is None else (output, reordered):
+    progress_file, tally = Path(f"{os.fspath(output)}.steps"), RankTally()
+    for path in (output, progress_file, *(() if reordered is None else (reordered,))):
         expect_file(path, "a ranking")
         with write_errors(path):
             Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -258,19 +265,7 @@ async def rank_file(
     check_output(output, "scores of candidates", [gold])
     if reordered is not None:
         check_output(reordered, "trajectories", [gold, output], parameter="ranked")
-    made_of = content_hash(_FORMAT, ranker.name, _digest(gold))
-    progress_file = Path(f"{os.fspath(output)}.{made_of}.steps")
-    if not resume:
-        with write_errors(progress_file):
-            progress_file.unlink(missing_ok=True)
-    log = _Log(
-        progress_file,
-        _Line,
-        what="ranked step",
-        parameter="resume",
-        advice="mend the line, or begin again",
-    )
-    with log:
+    with _open_log(progress_file, _About(_FORMAT, ranker.name, _digest(gold)), resume) as log:
         async for line in _ranked_lines(gold, ranker, tally, _done(log)):
             log.append(line)
             progress(tally)
@@ -311,10 +306,44 @@ async def _ranked_lines(
             tally.problems.append(f"{gold}: {error}")
 
 
+def _open_log(path: Path, about: _About, resume: bool) -> _Log:
+    """Opens the progress file. Raises UsageError if it belongs to other input."""
+
+    def check(record: _Line | _About, start: int) -> None:
+        if start == 0 and record != about:
+            raise UsageError(
+                f"{path}: belongs to another ranker or other trajectories; choose another "
+                "output, or start again",
+                parameters=("output", "resume"),
+            )
+
+    if not resume:
+        with write_errors(path):
+            path.unlink(missing_ok=True)
+    log = _Log(
+        path,
+        _Line,
+        check,
+        what="ranked step",
+        decode=_decode,
+        parameter="resume",
+        advice="mend the line, or begin again",
+    )
+    if not any(log.lines()):
+        log.append(about)
+    return log
+
+
+def _decode(line: bytes) -> _Line | _About:
+    if line.startswith(b'{"format"'):
+        return msgspec.json.decode(line, type=_About)
+    return msgspec.json.decode(line, type=_Line)
+
+
 def _done(log: _Log) -> Iterator[_Line]:
     """Yields the finished steps up to the file's current end. The file grows during iteration."""
-    steps = sum(1 for _ in log.lines())
-    for _, line in islice(log.lines(), steps):
+    steps = sum(start > 0 for start, _ in log.lines())
+    for _, line in islice(log.lines(), 1, steps + 1):
         yield msgspec.json.decode(line, type=_Line)
 
 

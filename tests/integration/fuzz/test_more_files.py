@@ -24,7 +24,7 @@ from prill.models.local.weights import check_adapter
 from prill.papers.bench.papers import read_paper
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.mind2web.mindact.memory import Sentences
-from prill.papers.mind2web.pages.ranking import _done, _Line, _Log
+from prill.papers.mind2web.pages.ranking import _About, _done, _open_log
 from prill.papers.mind2web.pages.state import read_scores
 from prill.papers.mind2web.training import GoldTurns
 from prill.papers.synapse.memory import ABSTRACTIONS, EXEMPLARS, ExemplarMemory
@@ -79,7 +79,7 @@ def adapter(folder: Path) -> None:
 
 
 def ranked_steps(path: Path) -> object:
-    with _Log(path, _Line, what="ranked step") as log:
+    with _open_log(path, _About("prill ranking 1", "r", "t"), resume=True) as log:
         return list(_done(log))
 
 
@@ -101,7 +101,10 @@ FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     ),
     "steps that were ranked": (
         "s.steps.jsonl",
-        [{"sample": f"a_{n}", "scores": {"1": 0.5}} for n in range(3)],
+        [
+            {"format": "prill ranking 1", "ranker": "r", "trajectories": "t"},
+            *({"sample": f"a_{n}", "scores": {"1": 0.5}} for n in range(2)),
+        ],
         ranked_steps,
     ),
     "service": (

@@ -103,6 +103,15 @@ def test_marks_of_editors_are_read_over(folder: Path) -> None:
         make_policy("step", model=ScriptedModel([]), library=str(folder))
 
 
+def test_a_missing_or_unreadable_file_is_named(folder: Path) -> None:
+    (folder / "examples" / "other.toml").write_bytes(b"\xe9")
+    with pytest.raises(UsageError, match=r"other.toml: not UTF-8"):
+        load_library(str(folder))
+    (folder / "library.toml").unlink()
+    with pytest.raises(UsageError, match=r"library.toml: No such file"):
+        load_library(str(folder))
+
+
 def test_a_missing_folder_names_the_others() -> None:
     with pytest.raises(
         UsageError,

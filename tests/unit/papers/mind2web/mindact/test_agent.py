@@ -255,6 +255,8 @@ async def test_history_is_pages_and_answers() -> None:
         "B.\nAction: CLICK", "C.\nAction: TYPE\nValue: red", "C.\nAction: CLICK", "A.", "",
     ]  # fmt: skip
     assert "Previous actions" not in "".join(parts[:4]) and "Rationale" not in "".join(parts)
+    # Without simplification every candidate of an earlier page may be offered, the last one, too.
+    assert all(f"\n{letter}. (button" in parts[0] for letter in "BCD")
 
 
 async def test_the_request_is_this_text() -> None:
