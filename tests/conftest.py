@@ -102,7 +102,14 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Files here take long: some of them wait for browsers and phones, some compute.
-WAITING = ("emulators", "annotate", "report", "test_accessibility.py", "test_payloads.py")
+WAITING = (
+    "emulators",
+    "annotate",
+    "report",
+    "view",
+    "test_accessibility.py",
+    "test_payloads.py",
+)
 COMPUTING = (
     "test_examples.py",
     "test_examples_of_training.py",
@@ -111,6 +118,7 @@ COMPUTING = (
     "test_vllm_real.py",
     "refine",
     "commands",
+    "models",
     "fuzz",
     "papers",
     "batches",

@@ -118,14 +118,14 @@ def read_file(path: str | PathLike[str]) -> bytes:
         raise InputError(f"cannot be read: {error}") from None
 
 
-def read_at_most(file: BinaryIO, most: int) -> bytes:
-    """Reads all bytes of a file incrementally. Raises InputError if there are more than `most`."""
+def read_at_most(file: BinaryIO, limit: int) -> bytes:
+    """Reads all bytes of a file incrementally. Raises InputError if there are more than `limit`."""
     parts, size = [], 0
     while part := file.read(2**20):
         parts.append(part)
         size += len(part)
-        if size > most:
-            raise InputError(f"unpacks to more than {most >> 20} MiB, which is the limit")
+        if size > limit:
+            raise InputError(f"unpacks to more than {limit >> 20} MiB, which is the limit")
     return b"".join(parts)
 
 

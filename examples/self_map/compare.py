@@ -170,7 +170,7 @@ def main() -> None:
         if files:
             ranking.append(f"| {name} | {' | '.join(map(told, recalls(options.gold, files)))} |")
     shares = [sum(step[most] for step in by_lot) / len(by_lot) for most in MOST]
-    ranking.append(f"| by lot | {' | '.join(f'{one:.3f}' for one in shares)} |")
+    ranking.append(f"| chance | {' | '.join(f'{one:.3f}' for one in shares)} |")
     kinds = detect_kinds(options.data)
     arms = {
         name: [Path(run) for run in getattr(options, name).split(",")]

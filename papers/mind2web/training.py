@@ -599,7 +599,7 @@ class RankerRecipe(PageRecipe):
             return ""
         rows = {
             "accuracy": found["accuracy"],
-            "accuracy by lot": found["chance"],
+            "accuracy by chance": found["chance"],
             "MRR": found["mrr"],
         }
         rows |= {f"recall@{most}": share for most, share in found["recall"].items()}

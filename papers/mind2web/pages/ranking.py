@@ -200,10 +200,10 @@ class RankingTally:
         found = [(place, count) for place, count in places if place is not None]
         over = max(steps, 1)
         share = {k: sum(n for place, n in found if place < k) / over for k in (1, *RECALLS)}
-        backwards = sum(count / (place + 1) for place, count in found) / over
+        mrr = sum(count / (place + 1) for place, count in found) / over
         recall = {k: share[k] for k in RECALLS}
         chance = self._chance / over
-        return RankingFigures(steps, self._places[None], share[1], backwards, recall, chance)
+        return RankingFigures(steps, self._places[None], share[1], mrr, recall, chance)
 
 
 @dataclass
@@ -542,7 +542,7 @@ class RankResult:
         )
         lines = {
             "steps": f"{found.steps:,}{without}",
-            "accuracy": f"{found.accuracy:.1%} (by lot {found.chance:.1%})",
+            "accuracy": f"{found.accuracy:.1%} (chance {found.chance:.1%})",
             "MRR": f"{found.mrr:.3f}",
             "recall": "  ".join(f"@{most} {share:.1%}" for most, share in found.recall.items()),
         }

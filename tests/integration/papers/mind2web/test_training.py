@@ -200,7 +200,7 @@ def test_ranker_beats_chance_where_unseen(ranker: Path) -> None:
     assert (found["steps"], found["without"]) == (12, 0)
     assert found["chance"] == pytest.approx(1 / len(WORDS))
     assert found["accuracy"] > 0.8
-    assert "| accuracy by lot | 0.167 |" in (ranker / "README.md").read_text(encoding="utf-8")
+    assert "| accuracy by chance | 0.167 |" in (ranker / "README.md").read_text(encoding="utf-8")
 
 
 def test_planner_learns_its_answers(planner: Path) -> None:
