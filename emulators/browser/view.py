@@ -307,19 +307,8 @@ class PageView:
 
     async def picture(self, page: Page) -> bytes:
         """Takes a PNG of the window, without waiting for fonts or frames as Playwright does."""
-        from playwright.async_api import Error
-
         session = await self._reader.session(page)
-        while True:
-            try:
-                shot = await session.send("Page.captureScreenshot", {"optimizeForSpeed": True})
-                return base64.b64decode(shot["data"])
-            except Error as error:
-                # A tab that opened just now may not have been drawn yet.
-                if "Unable to capture" not in error.message:
-                    raise
-                await page.bring_to_front()
-                await asyncio.sleep(0.05)
+        return await capture_png(page, session, {"optimizeForSpeed": True})
 
     def find(self, target: str) -> BrowserElement | None:
         """Finds a target's element by number, else by role and name; None if there is none now."""
@@ -396,3 +385,21 @@ class PageView:
                 # A frame that navigated to another site has another process now.
                 self._reader = Reader()
                 await asyncio.sleep(0.05)
+
+
+async def capture_png(page: Page, session: CDPSession, options: Mapping[str, Any]) -> bytes:
+    """Takes a screenshot by CDP, with the options of `Page.captureScreenshot`, once the page has
+    been drawn. The caller bounds the time.
+    """
+    from playwright.async_api import Error
+
+    while True:
+        try:
+            shot = await session.send("Page.captureScreenshot", dict(options))
+            return base64.b64decode(shot["data"])
+        except Error as error:
+            # A tab that opened just now may not have been drawn yet.
+            if "Unable to capture" not in error.message:
+                raise
+            await page.bring_to_front()
+            await asyncio.sleep(0.05)

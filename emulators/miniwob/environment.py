@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from prill.emulators.browser.chromium import CALL_TIMEOUT, Chromium, Profile
+from prill.emulators.browser.view import capture_png
 from prill.emulators.miniwob.page import (
     HEIGHT,
     WIDTH,
@@ -308,12 +309,8 @@ class MiniWoB:
         clip = {"x": x, "y": y, "width": WIDTH, "height": HEIGHT, "scale": 1}
         # Half the work of Playwright's screenshot(), which first handles frames, carets and
         # animations.
-        picture = await self._session.send(
-            "Page.captureScreenshot", {"format": "png", "clip": clip}
-        )
-        shot = await asyncio.to_thread(
-            keep_screenshot, base64.b64decode(picture["data"]), self._images
-        )
+        picture = await capture_png(page, self._session, {"format": "png", "clip": clip})
+        shot = await asyncio.to_thread(keep_screenshot, picture, self._images)
         return Observation(screenshot=shot, text=text, url=f"miniwob/{self._site}")
 
 

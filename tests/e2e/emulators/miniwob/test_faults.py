@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -147,3 +147,24 @@ async def test_fifty_episodes_leak_nothing(tmp_path: Path) -> None:
     while set(descendants()) - at_first and time.monotonic() < end:
         time.sleep(0.1)
     assert set(descendants()) <= at_first
+
+
+async def test_a_page_that_is_not_drawn_yet_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from playwright.async_api import CDPSession, Error
+
+    send = CDPSession.send
+    failed: list[str] = []
+
+    async def late(self: CDPSession, method: str, *given: Any) -> Any:
+        if method == "Page.captureScreenshot" and len(failed) < 2:
+            failed.append(method)
+            raise Error("Protocol error (Page.captureScreenshot): Unable to capture screenshot")
+        return await send(self, method, *given)
+
+    monkeypatch.setattr(CDPSession, "send", late)
+    environment = MiniWoB(tmp_path)
+    await solve(environment, 1)
+    assert len(failed) == 2
+    await environment.close()

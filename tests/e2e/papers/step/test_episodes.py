@@ -45,6 +45,7 @@ async def test_a_task_is_solved_by_the_stack(environment: MiniWoB, name: str) ->
     agent = make_policy("step", model=ProgrammaticStep())
     assert isinstance(agent, StepAgent)
     played = await run_episode(agent, environment, task, id=name)
+    assert played.error is None
     assert (await environment.grade(played)).success, [step.thought for step in played.steps]
     assert {event.frames[1] for event in agent.events if len(event.frames) > 1} == CALLED[name]
     # Judges see what was done on the page, and nothing else.
