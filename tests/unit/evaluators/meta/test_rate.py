@@ -158,22 +158,21 @@ def test_intervals_hold_the_truth_and_are_no_wider_than_needed(
     assert width < 1.02 * found["labels_alone"][1]
 
 
-@pytest.mark.parametrize(("quality", "widest"), [((0.9, 0.9), 0.41), ((0.5, 0.5), 0.53)])
-def test_ten_labels_hold_the_truth_without_a_needless_width(
-    quality: tuple[float, float], widest: float
+@pytest.mark.parametrize(
+    ("truth", "quality", "labels", "widest"),
+    [
+        # Student's t with nine degrees of freedom: 0.46 and 0.57.
+        (0.3, (0.9, 0.9), 10, 0.41),
+        (0.3, (0.5, 0.5), 10, 0.53),
+        # Pseudo-pairs of equal weights: 0.160 and 0.205. Without them, 0.905 and 0.925 are held.
+        (0.5, (1.0, 1.0), 30, 0.145),
+        (0.5, (0.95, 0.95), 30, 0.195),
+    ],
+)
+def test_few_labels_hold_the_truth_without_a_needless_width(
+    truth: float, quality: tuple[float, float], labels: int, widest: float
 ) -> None:
-    # Student's t with nine degrees of freedom: 0.46 and 0.57.
-    held, width = simulate(0.3, quality, labels=10, tasks=120, within=0.3)["ppi"]
-    assert held >= 0.93
-    assert width < widest
-
-
-@pytest.mark.parametrize(("quality", "widest"), [((1.0, 1.0), 0.145), ((0.95, 0.95), 0.195)])
-def test_thirty_labels_of_a_good_judge_give_a_narrow_interval(
-    quality: tuple[float, float], widest: float
-) -> None:
-    # Equal weights of the pseudo-pairs: 0.160 and 0.205; no pseudo-pairs hold 0.89.
-    held, width = simulate(0.5, quality, labels=30, tasks=120, within=0.3)["ppi"]
+    held, width = simulate(truth, quality, labels=labels, tasks=120, within=0.3)["ppi"]
     assert held >= 0.93
     assert width < widest
 
