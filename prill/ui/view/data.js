@@ -16,7 +16,7 @@ const isRead = (index) => kept.has(index) && (annotator === null || Boolean(over
 function readDetail(index) {
   if (isRead(index)) return kept.get(index);
   if (blind && !started) return null; // the first run without a label will be shown
-  fetchDetail(index).then(() => { if (index === current || overview.rows[index].series !== null) redrawDetail(index); }, (error) => say(error.message));
+  fetchDetail(index).then(() => { if (index === current || (overview.rows[index]?.series ?? null) !== null) redrawDetail(index); }, (error) => say(error.message));
   return null;
 }
 
@@ -24,12 +24,14 @@ function fetchDetail(index) {
   if (!asked.has(index)) {
     const { id, broken } = overview.rows[index];
     const label = annotator === null || broken || labels.has(id) ? null : ask(`api/labels/${index}`);
-    asked.set(index, Promise.all([ask(`api/runs/${index}`), label]).then(([shown, mine]) => {
+    const request = Promise.all([ask(`api/runs/${index}`), label]).then(([shown, mine]) => {
+      if (asked.get(index) !== request) return overview.rows[index] && fetchDetail(index); // the run has changed since it was asked for
       if (mine !== null && !labels.has(id)) labels.set(id, mine);
       kept.delete(index);
       kept.set(index, shown);
       if (kept.size > (printing ? MAX_PRINTED : MOST_KEPT)) kept.delete(kept.keys().next().value);
-    }).finally(() => asked.delete(index)));
+    }).finally(() => { if (asked.get(index) === request) asked.delete(index); });
+    asked.set(index, request);
   }
   return asked.get(index);
 }
@@ -43,10 +45,14 @@ addEventListener("pointerdown", () => {
   });
 });
 
-// Redraws the run on the screen if it or another attempt at its task was updated; typed text is kept.
+// Redraws the run on the screen if it or another attempt at its task was updated: not before the annotator has left a text field.
 async function redrawDetail(index) {
   await released;
-  if (view !== "browse" || current === null || document.activeElement.matches(".label-panel :is(textarea, input)")) return;
+  if (view !== "browse" || current === null) return;
+  if (document.activeElement.matches(".label-panel :is(textarea, input)")) {
+    document.activeElement.addEventListener("blur", () => setTimeout(() => redrawDetail(index)), { once: true });
+    return;
+  }
   const { series } = overview.rows[current];
   if (index !== current && (series === null || overview.rows[index].series !== series)) return;
   const place = byId("detail");

@@ -40,8 +40,10 @@ async function take(state) {
     // Another page has saved a label.
     if (labels.has(row.id) && !drafts.has(row.id) && (labels.get(row.id).mine?.choice ?? null) !== mine) labels.delete(row.id);
     const shown = kept.get(number);
-    if (shown) kept.delete(number);
-    if (shown && number === current) refetch(number, JSON.stringify(shown));
+    const drawn = shown ?? asked.has(number);
+    kept.delete(number);
+    asked.delete(number);
+    if (drawn && number === current) refetch(number, JSON.stringify(shown));
     if (last !== null && number === last.index) refreshLast();
   }
   showProgress(state);
@@ -91,6 +93,7 @@ function beginAnew(state) {
   overview.parts = state.parts;
   overview.rows = [];
   kept.clear();
+  asked.clear();
   labels.clear();
   hits = { words: "", numbers: null };
   current = null;

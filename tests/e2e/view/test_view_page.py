@@ -179,6 +179,77 @@ async def test_no_click_is_lost_to_what_arrives_meanwhile(
         await page.unroute_all(behavior="ignoreErrors")  # a request may be under way
 
 
+async def test_a_note_saved_with_an_earlier_change_is_shown(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    """A save that waits for another takes with it what was typed since; its answer comes while
+    the note has the focus.
+    """
+    write(tmp_path)
+    first, typed, seen = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def watched(route: Route) -> None:
+        answer = await route.fetch()
+        await route.fulfill(response=answer)
+        if "no bread" in await answer.text():
+            seen.set()
+
+    async def slow(route: Route) -> None:
+        if route.request.method == "POST":
+            first.set()
+            await typed.wait()
+        await route.continue_()
+
+    options = ("--annotator", "ada", "-o", "l.jsonl")
+    async with command(tmp_path, *options) as (_, url), shown(browser, url) as page:
+        await says(page, "#label-state", "No label yet")
+        await page.route("**/api/labels/*", slow)
+        await page.route("**/api/runs/0", watched)
+        await page.keyboard.press("2")
+        await asyncio.wait_for(first.wait(), PATIENCE)
+        await page.keyboard.press("9")
+        await page.keyboard.press("e")
+        await page.keyboard.type("no bread")
+        typed.set()
+        await asyncio.wait_for(seen.wait(), PATIENCE)
+        await page.evaluate("fetch('api/runs/1').then((answer) => answer.text())")
+        await page.keyboard.press("Control+Enter")
+        await says(page, ".label-line", "no bread")
+        await page.unroute_all(behavior="ignoreErrors")
+
+
+async def test_a_late_answer_does_not_hide_a_later_label(browser: Chromium, tmp_path: Path) -> None:
+    """A run read before a label was saved, and answered after it."""
+    write(tmp_path)
+    read, saved = asyncio.Event(), asyncio.Event()
+
+    async def late(route: Route) -> None:
+        if read.is_set():
+            await route.continue_()
+            return
+        answer = await route.fetch()
+        read.set()
+        await saved.wait()
+        await route.fulfill(response=answer)
+
+    options = ("--annotator", "ada", "-o", "l.jsonl")
+    async with command(tmp_path, *options) as (_, url), shown(browser, url) as page:
+        await says(page, "#label-state", "No label yet")
+        await page.route("**/api/runs/0", late)
+        await page.keyboard.press("2")
+        await asyncio.wait_for(read.wait(), PATIENCE)
+        await page.keyboard.press("e")
+        await page.keyboard.type("no bread")
+        await page.keyboard.press("Control+Enter")
+        await says(page, "#label-state", "Saved")
+        for _ in range(3):  # the first may be older than the label
+            async with page.expect_response("**/api/state*"):
+                pass
+        saved.set()
+        await says(page, ".label-line", "no bread")
+        await page.unroute_all(behavior="ignoreErrors")
+
+
 async def test_reasons_cite_steps_and_runs_stand_side_by_side(
     browser: Chromium, tmp_path: Path
 ) -> None:
@@ -331,6 +402,8 @@ async def test_a_line_that_cannot_be_read_takes_no_label(
     (tmp_path / "t.jsonl").write_bytes(b'{"id": "broken"}\n' + runs)
     words = ("--annotator", "ada", "-o", "l.jsonl", *more)
     async with command(tmp_path, *words) as (_, url), shown(browser, url) as page:
+        if more:  # the page begins with the first run that can be labelled
+            await says(page, "#label-state", "No label yet")
         await page.locator("#row-0").click()
         await says(page, "#detail .notice", "missing field")
         assert await page.locator(".label-panel").count() == 0
