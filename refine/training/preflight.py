@@ -20,6 +20,7 @@ from prill.models.local.torchvision import mend_torchvision
 from prill.refine.training.samples import (
     Rows,
     Sample,
+    TrainingData,
     balanced,
     check_pictures,
     encode,
@@ -124,20 +125,11 @@ class Preflight:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingPlan:
+class TrainingPlan(TrainingData):
     """The inputs of a training, read and checked."""
 
     base: Base
-    rows: Rows
-    learnt: tuple[Sample, ...]
-    held_out: tuple[Sample, ...]
-    pictures_digest: str
     facts: Preflight
-
-    @property
-    def digests(self) -> dict[str, str]:
-        """Hashes of the training data, to recognise it on resume."""
-        return {"rows": self.rows.digest, "pictures": self.pictures_digest}
 
     @property
     def has_pictures(self) -> bool:
@@ -184,7 +176,7 @@ def plan_training(
         limit=limit,
         devices=devices,
     )
-    return TrainingPlan(base, read, tuple(learnt), tuple(held_out), digest, facts)
+    return TrainingPlan(read, tuple(learnt), tuple(held_out), digest, base, facts)
 
 
 def check_settings(spec: TrainSpec) -> None:

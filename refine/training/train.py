@@ -85,21 +85,13 @@ def train(
             f"{rows}: expected a file, because rows are read again when a training resumes",
             parameters=("rows",),
         )
+    watch = TrainingWatch(progress, stop or threading.Event())
     if spec.engine == "swift":
-        return _by_swift(
-            spec,
-            rows,
-            folder,
-            TrainingWatch(progress, stop or threading.Event()),
-            say,
-            resume=resume,
-        )
+        return _by_swift(spec, rows, folder, watch, say, resume=resume)
     recipe, plan = _plan(spec, rows, folder, say, teacher, taught)
     about = _about(spec, plan)
     is_first = int(os.environ.get("RANK", "0")) == 0
     if is_first:
-        if resume:
-            Checksums(folder).check()
         _prepare(folder, about, resume)
     torch = import_module("torch")
     on_gpu = spec.device == "auto" and torch.cuda.is_available()
@@ -107,16 +99,7 @@ def train(
     if (read_record(folder) or {}).get("done"):
         return folder
     try:
-        figures = _fit(
-            spec,
-            recipe,
-            plan,
-            folder,
-            TrainingWatch(progress, stop or threading.Event()),
-            say,
-            teacher,
-            on_gpu=on_gpu,
-        )
+        figures = _fit(spec, recipe, plan, folder, watch, say, teacher, on_gpu=on_gpu)
     finally:
         gc.collect()  # trainers are in reference cycles, which also hold the model
     if is_first:
@@ -178,8 +161,6 @@ def _by_swift(
         "processes": plan.processes,
         "versions": dict(plan.versions),
     }
-    if resume:
-        Checksums(folder).check()
     _prepare(folder, about, resume)
     if (read_record(folder) or {}).get("done"):
         return folder
@@ -318,11 +299,8 @@ def _about(spec: TrainSpec, plan: RecipePlan) -> dict[str, Any]:
         "settings": spec.settings(),
         "data": plan.digests,
         "counts": {
-            "rows": facts.rows,
-            "learnt": facts.learnt,
-            "held_out": facts.held_out,
-            "overlong": facts.overlong,
-            "pictures": facts.pictures,
+            name: getattr(facts, name)
+            for name in ("rows", "learnt", "held_out", "overlong", "pictures")
         },
         "parameters": {"all": facts.parameters, "trained": facts.trained},
         "processes": facts.processes,
@@ -332,6 +310,8 @@ def _about(spec: TrainSpec, plan: RecipePlan) -> dict[str, Any]:
 
 def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
     """Prepares the folder to start or resume. Raises UsageError for other or damaged files."""
+    if resume:
+        Checksums(folder).check()
     if folder.exists() and (
         not folder.is_dir()
         or not (_is_there(folder / RECORD) or all(map(_is_part, folder.iterdir())))
