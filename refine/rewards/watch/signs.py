@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
+from prill.evaluators.combine import as_score
 from prill.evaluators.metrics import wilson
 from prill.refine.rewards.watch.records import WatchRecord
 from prill.refine.rewards.watch.spec import FEWEST, WatchLimits
@@ -251,14 +252,14 @@ class WatchTally:
         self.verdicts += 1
         self._unscored_verdicts += verdict.success is None
         self._unscored.append(verdict.success is None)
-        value = _value(verdict)
+        value = as_score(verdict)
         if value is None:
             return
         if self._own_reference and len(self._first) < self._spec.window:
             self._first.append(value)
         else:
             self._latest.append(value)
-        if student is not None and (other := _value(student)) is not None:
+        if student is not None and (other := as_score(student)) is not None:
             pair = (value, other, verdict.success != student.success)
             if len(self._first_pairs) < self._spec.window:
                 self._first_pairs.append(pair)
@@ -417,12 +418,6 @@ class WatchTally:
             "student_mean_first": fmean(others),
         }
         return Sign("hacking", state, text, figures)
-
-
-def _value(opinion: Opinion) -> float | None:
-    if opinion.success is None:
-        return None
-    return float(opinion.success) if opinion.score is None else opinion.score
 
 
 def _too_few(latest: int) -> str:
