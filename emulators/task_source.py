@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -256,29 +256,9 @@ NAMES = ("android", "ios_train", "ios_eval")
 _FOLDER = Path(__file__).resolve().parent / "tasks"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedTask:
-    """A row of a list. `in_both`: the same goal is in the training and in the evaluation list."""
-
-    id: str
-    goal: str
-    platform: Literal["android", "ios"]
-    site: str | None
-    split: Literal["train", "eval", "test"]
-    in_both: bool = False
-
-
 def task_list(name: str) -> tuple[Task, ...]:
     """Returns the tasks of `android`, `ios_train` or `ios_eval`. Raises UsageError for others."""
-    return tuple(
-        Task(id=row.id, goal=row.goal, platform=row.platform, site=row.site)
-        for row in listed_tasks(name)
-    )
-
-
-def listed_tasks(name: str) -> Iterator[ListedTask]:
-    """Yields the rows of a list."""
     if name not in NAMES:
         raise UsageError(f"unknown task list {name!r}; expected one of {', '.join(NAMES)}")
-    decoder = msgspec.json.Decoder(ListedTask)
-    return (decoder.decode(line.data) for line in read_lines(_FOLDER / f"{name}.jsonl"))
+    decoder = msgspec.json.Decoder(Task)
+    return tuple(decoder.decode(line.data) for line in read_lines(_FOLDER / f"{name}.jsonl"))
