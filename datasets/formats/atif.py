@@ -214,10 +214,7 @@ def _read(data: bytes, name: str, ids: set[str], images: RecordImages) -> Trajec
         steps=chat.steps,
         final=chat.final,
         answer=chat.answer,
-        metadata=with_claim(
-            {**_usage(document), **({"date": date} if (date := _date(document)) else {})},
-            chat.claimed,
-        ),
+        metadata=with_claim({**_usage(document), "date": _date(document)}, chat.claimed),
     )
 
 
@@ -325,13 +322,13 @@ def _date(document: _Document) -> str | None:
     return next((date for step in document.steps if (date := date_in(str(step.timestamp)))), None)
 
 
-def _usage(document: _Document) -> dict[str, int | float]:
+def _usage(document: _Document) -> dict[str, int | float | None]:
     """Returns the run's totals, or the sums over its steps if the document states none."""
     totals, steps = (
         document.final_metrics or _Totals(),
         [step.metrics for step in document.steps if step.metrics],
     )
-    sums = {
+    return {
         "prompt_tokens": _stated_or_sum(
             totals.total_prompt_tokens, [m.prompt_tokens for m in steps]
         ),
@@ -340,7 +337,6 @@ def _usage(document: _Document) -> dict[str, int | float]:
         ),
         "cost_usd": _stated_or_sum(totals.total_cost_usd, [m.cost_usd for m in steps]),
     }
-    return {key: value for key, value in sums.items() if value is not None}
 
 
 def _stated_or_sum(stated: _Number | None, parts: Sequence[_Number | None]) -> _Number | None:

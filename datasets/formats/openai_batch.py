@@ -195,9 +195,7 @@ def _trajectory(
         steps=chat.steps,
         final=chat.final,
         answer=chat.answer,
-        metadata=with_claim(
-            {key: value for key, value in metadata.items() if value is not None}, chat.claimed
-        ),
+        metadata=with_claim(metadata, chat.claimed),
         error=problem,
     )
 

@@ -287,9 +287,7 @@ def _result_trajectory(
         steps=chat.steps,
         final=chat.final,
         answer=chat.answer,
-        metadata=with_claim(
-            {key: value for key, value in metadata.items() if value is not None}, chat.claimed
-        ),
+        metadata=with_claim(metadata, chat.claimed),
         error=_error_text(row.error),
     )
 
@@ -347,9 +345,7 @@ def _trace_trajectory(trace: _Trace, env: str, images: RecordImages) -> Trajecto
         steps=chat.steps,
         final=chat.final,
         answer=chat.answer,
-        metadata=with_claim(
-            {key: value for key, value in metadata.items() if value is not None}, chat.claimed
-        ),
+        metadata=with_claim(metadata, chat.claimed),
         error=None if problem is None else f"{problem.type}: {problem.message}",
     )
 

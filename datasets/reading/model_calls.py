@@ -75,7 +75,6 @@ def to_trajectory(
     chat = conversation(
         join_calls(calls, tools), images, goal=goal, read=read_call, looks=LOOKS, measured=True
     )
-    known = {key: value for key, value in metadata.items() if value is not None}
     return Trajectory(
         id=id,
         task=Task(goal=chat.goal),
@@ -83,7 +82,7 @@ def to_trajectory(
         steps=chat.steps,
         final=chat.final,
         answer=answer if chat.answer is None else chat.answer,
-        metadata=with_claim(known, chat.claimed),
+        metadata=with_claim(metadata, chat.claimed),
         error=error,
     )
 
