@@ -29,7 +29,7 @@ from prill.io.append_log import AppendLog
 from prill.io.checksums import Checksums
 from prill.io.kinds import LABELS, TRAJECTORIES
 from prill.io.outputs import write_errors, write_output
-from prill.io.store import copy_image, encode, read_verdicts
+from prill.io.store import copy_image, encode, read_verdicts, with_screenshots
 from prill.io.verdict_log import RETRIED, VerdictLog
 from prill.models.calls import gather_calls
 from prill.models.ledger import metered
@@ -66,7 +66,6 @@ from prill.scoring.scorer import score_stream
 from prill.types import (
     EvaluatorInfo,
     LabelRecord,
-    Observation,
     Step,
     Task,
     Trajectory,
@@ -487,7 +486,9 @@ class _Run(Generic[E]):
                     and trajectory.id not in folder
                     and trajectory.id not in again
                 ):
-                    ours = _with_images_in(trajectory, self.out / "images")
+                    ours = with_screenshots(
+                        trajectory, lambda path, at: str(copy_image(path, self.out / "images"))
+                    )
                     folder.keep(
                         replace(ours, metadata={**ours.metadata, "reused": True}),
                         labels.get(trajectory.id),
@@ -636,14 +637,3 @@ class _Run(Generic[E]):
 
 
 _WORDS = {True: "success", False: "failure"}
-
-
-def _with_images_in(trajectory: Trajectory, folder: Path) -> Trajectory:
-    def place(observation: Observation) -> Observation:
-        if observation.screenshot is None:
-            return observation
-        return replace(observation, screenshot=str(copy_image(observation.screenshot, folder)))
-
-    final = None if trajectory.final is None else place(trajectory.final)
-    steps = tuple(replace(step, observation=place(step.observation)) for step in trajectory.steps)
-    return replace(trajectory, steps=steps, final=final)

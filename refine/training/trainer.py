@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
-from inspect import signature
 from math import ceil
 from pathlib import Path
 from types import FrameType
@@ -24,7 +23,7 @@ from prill.refine.training.checkpoints import (
 from prill.refine.training.preflight import Preflight, TrainingPlan
 from prill.refine.training.samples import Sample, encode, ended, first_difference, turns
 from prill.refine.training.spec import TrainSpec
-from prill.refine.training.weights import adapter_config, load_model
+from prill.refine.training.weights import adapter_config, keeps_logits, load_model
 
 _IGNORED = -100  # the label that the loss ignores, in torch and TRL
 _SOFT = "soft_label"
@@ -129,10 +128,7 @@ def _scoring_answers(trainer: Any) -> Any:
             return_outputs: bool = False,
             num_items_in_batch: Any = None,
         ) -> Any:
-            bare = (
-                self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
-            )
-            keeps = "logits_to_keep" in signature(type(bare).forward).parameters
+            keeps = keeps_logits(self.model)
             asked = dict(inputs)
             soft = asked.pop(_SOFT, None)
             if soft is None and (return_outputs or self.aux_loss_enabled or not keeps):

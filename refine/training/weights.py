@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +259,12 @@ def _is_target(name: str, targets: str) -> bool:
     return not re.fullmatch(EYES, name) and (
         targets == "language" or name.rpartition(".")[2] in ATTENTION
     )
+
+
+def keeps_logits(model: Any) -> bool:
+    """Whether the model, without its adapter, can compute the logits of some positions only."""
+    bare = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return "logits_to_keep" in signature(type(bare).forward).parameters
 
 
 def silence_libraries() -> None:

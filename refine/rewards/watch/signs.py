@@ -288,8 +288,7 @@ class WatchTally:
             self._canary_sign(),
             self._unscored_sign(),
             self._drift_sign(),
-            self._disagreement_sign(),
-            self._hacking_sign(),
+            *self._signs_of_pairs(),
         )
         self._signs = tuple(
             Sign(one.name, one.state, one.words, one.figures, before[one.name].since)
@@ -372,12 +371,15 @@ class WatchTally:
         }
         return Sign("drift", drifted if chance < self._spec.chance else "quiet", text, figures)
 
+    def _signs_of_pairs(self) -> Sequence[Sign]:
+        """Compares the two judges, once both windows have enough scores."""
+        if min(len(self._first_pairs), len(self._pairs)) >= FEWEST:
+            return self._disagreement_sign(), self._hacking_sign()
+        why = _too_few(len(self._pairs)) if self._first_pairs else "there is no second judge"
+        return Sign("disagreement", "unknown", why, {}), Sign("hacking", "unknown", why, {})
+
     def _disagreement_sign(self) -> Sign:
         first, latest = self._first_pairs, self._pairs
-        if not first:
-            return Sign("disagreement", "unknown", "there is no second judge", {})
-        if len(first) < FEWEST or len(latest) < FEWEST:
-            return Sign("disagreement", "unknown", _too_few(len(latest)), {})
         before, now = sum(differ for _, _, differ in first), sum(differ for _, _, differ in latest)
         chance = share_rose((before, len(first)), (now, len(latest)))
         text = (
@@ -392,10 +394,6 @@ class WatchTally:
 
     def _hacking_sign(self) -> Sign:
         first, latest = self._first_pairs, list(self._pairs)
-        if not first:
-            return Sign("hacking", "unknown", "there is no second judge", {})
-        if len(first) < FEWEST or len(latest) < FEWEST:
-            return Sign("hacking", "unknown", _too_few(len(latest)), {})
         rewards, rewards_now = [one for one, _, _ in first], [one for one, _, _ in latest]
         others, others_now = [other for _, other, _ in first], [other for _, other, _ in latest]
         gap = mean_rose(
