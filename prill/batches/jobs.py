@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from prill.batches.folder import URL, Api, BatchFolder, RequestFile
@@ -201,23 +201,11 @@ def _endpoint_key(entry: RequestFile) -> _EndpointKey:
     return entry.base_url, entry.api_key_env, entry.model
 
 
-class _Desk(Protocol):
-    """A batch API."""
-
-    async def submit(self, folder: BatchFolder, entry: RequestFile) -> RequestFile:
-        """Submits the file and returns its entry with the id of the batch."""
-        ...
-
-    async def look(self, folder: BatchFolder, entry: RequestFile) -> _BatchState:
-        """Returns the state of the batch."""
-        ...
-
-    async def download(self, id: str, target: Path) -> None:
-        """Writes an answer file, as lines in OpenAI's format."""
-        ...
-
-
 class _OpenAI:
+    """OpenAI's batch API. `look` returns the state of a batch; `download` writes an answer file, as
+    lines in OpenAI's format.
+    """
+
     def __init__(self, client: openai.AsyncOpenAI) -> None:
         self._client = client
 
@@ -269,6 +257,8 @@ class _OpenAI:
 
 
 class _Anthropic:
+    """Anthropic's batch API, with the methods of `_OpenAI`."""
+
     def __init__(self, client: anthropic.AsyncAnthropic) -> None:
         self._client = client
 
@@ -329,6 +319,7 @@ async def _anthropic(entry: RequestFile, problem: str) -> AsyncIterator[_Anthrop
         yield _Anthropic(client)
 
 
+_Desk = _OpenAI | _Anthropic
 _API: Mapping[Api, Callable[[RequestFile, str], AbstractAsyncContextManager[_Desk]]]
 _API = {"openai": _openai, "anthropic": _anthropic}
 
