@@ -281,7 +281,7 @@ def read_verdicts(path: str | os.PathLike[str]) -> Iterator[Verdict]:
         InputError: A line is broken.
     """
     _expect(path, "verdicts")
-    yield from _records(path, Verdict)
+    yield from read_records(path, Verdict)
 
 
 def read_labels(path: str | os.PathLike[str]) -> Iterator[LabelRecord]:
@@ -299,7 +299,7 @@ def read_labels(path: str | os.PathLike[str]) -> Iterator[LabelRecord]:
         InputError: A line is broken.
     """
     _expect(path, "labels")
-    yield from _records(path, LabelRecord)
+    yield from read_records(path, LabelRecord)
 
 
 def _expect(path: str | os.PathLike[str], expected: Kind) -> None:
@@ -314,7 +314,12 @@ def _expect(path: str | os.PathLike[str], expected: Kind) -> None:
         raise UsageError(f"{path}: contains {content}, not {expected}; choose another file")
 
 
-def _records(path: str | os.PathLike[str], type_: type[_T]) -> Iterator[_T]:
+def read_records(
+    path: str | os.PathLike[str], type_: type[_T], empty: str = "the file is empty"
+) -> Iterator[_T]:
+    """Yields the records of a file, without an incomplete last line. Raises InputError for another
+    broken line, and UsageError, with the text `empty`, for a file without records.
+    """
     decoder = msgspec.json.Decoder(type_)
     count = 0
     for line in read_lines(path):
@@ -330,7 +335,7 @@ def _records(path: str | os.PathLike[str], type_: type[_T]) -> Iterator[_T]:
         count += 1
         yield record
     if count == 0:
-        raise UsageError(f"{path}: the file is empty")
+        raise UsageError(f"{path}: {empty}")
 
 
 def _read_id(data: bytes) -> str | None:
