@@ -19,7 +19,6 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from prill.actions.ending import with_claim
 from prill.actions.tool_calls import fraction, parsed, screen_size, scroll_direction, tool_action
 from prill.datasets.annotations import KEY, annotation
 from prill.datasets.reading.chat import ChatMessage, ContentPart, ToolCall, conversation
@@ -203,18 +202,15 @@ def _read(data: bytes, name: str, ids: set[str], images: RecordImages) -> Trajec
     start_url = _start_url(document)
     id = _unique(document.trajectory_id or document.session_id or name, ids)
     agent = document.agent
-    return Trajectory(
-        id=id,
-        task=Task(
+    return chat.trajectory(
+        id,
+        Task(
             goal=chat.goal,
             platform="web" if start_url else "desktop" if computer_steps else "other",
             start_url=start_url,
         ),
         agent=f"{agent.name} ({agent.model_name})" if agent.model_name else agent.name,
-        steps=chat.steps,
-        final=chat.final,
-        answer=chat.answer,
-        metadata=with_claim({**_usage(document), "date": _date(document)}, chat.claimed),
+        metadata={**_usage(document), "date": _date(document)},
     )
 
 
