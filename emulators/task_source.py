@@ -15,6 +15,7 @@ from msgspec import Meta
 from prill.config.registry import OptionError, nearest
 from prill.emulators.settings import EnvironmentConfig, Setting
 from prill.errors import UsageError
+from prill.io.lines import UNREADABLE
 from prill.io.store import read_lines
 from prill.models.replies import excerpt
 from prill.types import Platform, Task
@@ -246,7 +247,7 @@ def _task_file(path: str) -> list[Task]:
     for line in read_lines(path):
         try:
             row = msgspec.json.decode(line.data, type=TaskLine)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise UsageError(f"{path}:{line.number}: {error}") from None
         tasks.append(_task(row))
     return tasks

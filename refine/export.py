@@ -23,6 +23,7 @@ from msgspec import Meta
 from prill.config.values import Config
 from prill.errors import UsageError
 from prill.io.checksums import CHECKSUMS, Checksums
+from prill.io.lines import UNREADABLE
 from prill.io.outputs import expect_file, part_path, write_errors
 from prill.io.store import copy_image, encode
 from prill.refine.demonstration import Teacher
@@ -308,7 +309,7 @@ def _list_files(folder: Path) -> set[str]:
         manifest = msgspec.json.decode(file.read_bytes(), type=_Manifest)
     except FileNotFoundError:
         return set()
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (OSError, *UNREADABLE) as error:
         problem = f"does not list its row files ({error})"
     else:
         if manifest.format == FORMAT:

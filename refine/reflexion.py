@@ -30,7 +30,7 @@ from prill.io.checksums import Checksums
 from prill.io.kinds import LABELS, TRAJECTORIES
 from prill.io.outputs import write_errors, write_output
 from prill.io.store import copy_image, encode, read_verdicts, with_screenshots
-from prill.io.verdict_log import RETRIED, VerdictLog
+from prill.io.verdict_log import VerdictLog, lasts
 from prill.models.calls import gather_calls
 from prill.models.ledger import metered
 from prill.models.transport import PATIENCE
@@ -369,7 +369,7 @@ class _Run(Generic[E]):
             read_verdicts(self.out / VERDICTS) if (self.out / VERDICTS).stat().st_size else ()
         )
         for verdict in verdicts:
-            if verdict.success is not None or not (retry_unscored or verdict.unscored in RETRIED):
+            if lasts(verdict.unscored, retry_unscored=retry_unscored):
                 self.verdicts[verdict.id] = decided(verdict, self.threshold)
         for id, lesson in read_lessons(self.out / LESSONS).items():
             if lesson.text is not None or not (

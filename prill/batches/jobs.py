@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
+from prill.batches.anthropic import belongs_to, create, created_since, now, write_results
 from prill.batches.folder import URL, Api, BatchFolder, RequestFile
 from prill.errors import EndpointError, InputError, MissingExtraError, UsageError
 from prill.io.outputs import expect_file, part_path, write_errors
@@ -263,8 +264,6 @@ class _Anthropic:
         self._client = client
 
     async def submit(self, folder: BatchFolder, entry: RequestFile) -> RequestFile:
-        from prill.batches.anthropic import create, created_since, now
-
         batch = None
         if entry.upload is not None:  # creating a batch was started, but its id was not stored
             used = [other.batch for other in folder.manifest.files]
@@ -278,8 +277,6 @@ class _Anthropic:
         return replace(entry, batch=batch.id, status=batch.processing_status)
 
     async def look(self, folder: BatchFolder, entry: RequestFile) -> _BatchState:
-        from prill.batches.anthropic import belongs_to
-
         batch = await self._client.messages.batches.retrieve(entry.batch or "")
         counts = batch.request_counts
         failed = counts.errored + counts.canceled + counts.expired
@@ -290,8 +287,6 @@ class _Anthropic:
         return _BatchState(batch.processing_status, done, files, lost, foreign)
 
     async def download(self, id: str, target: Path) -> None:
-        from prill.batches.anthropic import write_results
-
         await write_results(self._client, id, target)
 
 

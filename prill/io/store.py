@@ -22,8 +22,8 @@ from prill.io.cache import scratch_database
 from prill.io.checksums import expect_unchanged
 from prill.io.faults import duplicate, line_fault, take_unknown
 from prill.io.images import open_image_file
-from prill.io.kinds import Kind, trajectory_files
-from prill.io.lines import get_name, resolve_folder
+from prill.io.kinds import Kind, parse_object, trajectory_files
+from prill.io.lines import UNREADABLE, get_name, resolve_folder
 
 # re-exported for other packages
 from prill.io.lines import open_lines as open_lines
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _encoder = msgspec.json.Encoder()
 _log = logging.getLogger("prill.io.store")
 # the key of a line that replaces an unreadable record of another format; its value is the reason
-_UNREADABLE = "unreadable"
+_UNREADABLE_KEY = "unreadable"
 _IDS_IN_MEMORY = 5_000
 OnError = Literal["raise", "skip", "yield"]  # how invalid lines are handled
 _T = TypeVar("_T")
@@ -171,11 +171,11 @@ def _decoded(data: bytes, root: Path) -> tuple[Trajectory, dict[str, Any]]:
     """Returns the trajectory, and its unknown keys by path."""
     try:
         record = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise InputError(line_fault(data, error, Trajectory)) from None
     if not isinstance(record, dict):
         raise InputError(f"expected a JSON object, got {type(record).__name__}")
-    if isinstance(problem := record.get(_UNREADABLE), str) and "task" not in record:
+    if isinstance(problem := record.get(_UNREADABLE_KEY), str) and "task" not in record:
         raise InputError(problem)
     extras: dict[str, Any] = {}
     take_unknown(record, Trajectory, extras)
@@ -209,7 +209,7 @@ def encode(record: object) -> bytes:
 
 def encode_bad_line(item: BadLine) -> bytes:
     """Encodes a broken record of another format as one line, which is read as a `BadLine`."""
-    return encode({"id": item.id, _UNREADABLE: item.message})
+    return encode({"id": item.id, _UNREADABLE_KEY: item.message})
 
 
 def encode_trajectory(trajectory: Trajectory, root: Path) -> bytes:
@@ -325,7 +325,7 @@ def read_records(
     for line in read_lines(path):
         try:
             record = decoder.decode(line.data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             if not line.complete:
                 _log.warning("%s:%d: incomplete last line skipped", os.fspath(path), line.number)
                 return
@@ -339,11 +339,7 @@ def read_records(
 
 
 def _read_id(data: bytes) -> str | None:
-    try:
-        record = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    id = record.get("id") if isinstance(record, dict) else None
+    id = (parse_object(data) or {}).get("id")
     return id if isinstance(id, str) and id else None
 
 

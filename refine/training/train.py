@@ -13,14 +13,13 @@ from contextlib import contextmanager
 from dataclasses import fields
 from importlib import import_module
 from importlib.metadata import version
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from prill.errors import UsageError
 from prill.io.checksums import CHECKSUMS, Checksums
 from prill.io.lines import is_stream
-from prill.io.outputs import expect_file, write_errors, write_output
+from prill.io.outputs import backup_path, expect_file, write_errors, write_output
 from prill.models.local.trained import FORMAT, RECORD, read_record
 from prill.models.replies import excerpt
 from prill.refine.demonstration import Teacher
@@ -314,19 +313,15 @@ def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
         Checksums(folder).check()
     if folder.exists() and (
         not folder.is_dir()
-        or not (_is_there(folder / RECORD) or all(map(_is_part, folder.iterdir())))
+        or not (os.path.lexists(folder / RECORD) or all(map(_is_part, folder.iterdir())))
     ):
         raise UsageError(
             f"{folder}: contains something that is not a training; choose another folder",
             parameters=("output",),
         )
     with write_errors(folder):
-        if _is_there(folder / RECORD) and not resume:
-            backups = (
-                folder.with_name(f"{folder.name}.bak{'' if number == 1 else number}")
-                for number in count(1)
-            )
-            folder.rename(next(backup for backup in backups if not backup.exists()))
+        if os.path.lexists(folder / RECORD) and not resume:
+            folder.rename(backup_path(folder))
         folder.mkdir(parents=True, exist_ok=True)
     there = read_record(folder)
     if there is not None and (changed := _changed(there, about)):
@@ -358,11 +353,6 @@ def _changed(there: Mapping[str, Any], about: Mapping[str, Any]) -> str:
         if of_old.get(name) != now
     ]
     return f"settings: {', '.join(differing)}" if differing else ""
-
-
-def _is_there(path: Path) -> bool:
-    """Whether the path exists, also as a broken symbolic link."""
-    return os.path.lexists(path)
 
 
 def _is_part(path: Path) -> bool:
