@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
 from prill.io.cache import DiskCache, cache_folder
@@ -19,15 +19,6 @@ def image_id(path: str) -> str:
 
     An unchanged file is read only once. Raises InputError if it cannot be read.
     """
-    try:
-        stat = Path(path).stat()
-    except (OSError, ValueError):
-        return f"sha256:{file_hash(path)}"  # raises the error with the cause
-    return _image_id(path, stat.st_mtime_ns, stat.st_size)
-
-
-@lru_cache(1 << 14)
-def _image_id(path: str, modified: int, size: int) -> str:
     return f"sha256:{file_hash(path)}"
 
 

@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-import msgspec
 from msgspec import Meta
 
 from prill.captioner.cache import image_id
 from prill.captioner.vision import marked
-from prill.errors import InputError, NoEvidenceError, UsageError
+from prill.errors import NoEvidenceError, UsageError
 from prill.io.cache import scratch_database
-from prill.io.faults import line_fault
-from prill.io.lines import read_lines
+from prill.io.store import read_records
 from prill.io.verdict_log import VerdictLog
 from prill.types import Observation, UnscoredReason
 
@@ -84,21 +82,7 @@ def read_captions(path: str | os.PathLike[str]) -> Iterator[Caption]:
         InputError: A line is broken.
         UsageError: The file holds no captions.
     """
-    decoder = msgspec.json.Decoder(Caption)
-    empty = True
-    for line in read_lines(path):
-        try:
-            caption = decoder.decode(line.data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            if not line.complete:
-                break
-            raise InputError(
-                f"{path}:{line.number}: not a caption: {line_fault(line.data, error, Caption)}"
-            ) from None
-        empty = False
-        yield caption
-    if empty:
-        raise UsageError(f"{path}: the file is empty; prill caption writes captions")
+    return read_records(path, Caption, "the file is empty; prill caption writes captions")
 
 
 def read_decisions(path: str | os.PathLike[str]) -> dict[str, Caption]:

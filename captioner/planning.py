@@ -13,7 +13,7 @@ from prill.captioner.files import read_captions
 from prill.captioner.vision import VLMCaptioner
 from prill.errors import InputError, UsageError
 from prill.io.outputs import check_output
-from prill.io.verdict_log import RETRIED
+from prill.io.verdict_log import lasts
 from prill.models.calls import planned
 from prill.protocols import Captioner
 from prill.types import Usage
@@ -90,9 +90,6 @@ def _lasting(
         raise UsageError(
             f"{output}: contains captions of {other}; choose another file", parameters=("output",)
         )
-    again = set(RETRIED)
     return frozenset(
-        id
-        for id, one in latest.items()
-        if one.unscored is None or not (retry_unscored or one.unscored in again)
+        id for id, one in latest.items() if lasts(one.unscored, retry_unscored=retry_unscored)
     )

@@ -7,14 +7,22 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
 from prill.errors import InputError, UsageError
 from prill.io.outputs import part_path
-from prill.io.store import BadLine, copy_image, encode, encode_bad_line, encode_trajectory
-from prill.types import Action, LabelRecord, Observation, Trajectory
+from prill.io.store import (
+    BadLine,
+    copy_image,
+    encode,
+    encode_bad_line,
+    encode_trajectory,
+    with_screenshots,
+)
+from prill.types import Action, LabelRecord, Trajectory
 
 _T = TypeVar("_T")
 # The first word of a call or a command: `pyautogui.foo(…)`, `teleport [3]`,
@@ -77,8 +85,12 @@ def convert(
         raise UsageError(
             f"{out}: cannot be written: {error.strerror}", parameters=("output",)
         ) from None
-    images, report = _Images(out / _IMAGES), ConversionReport()
+    report = ConversionReport()
     ids: dict[str, bool] = {}  # whether it is unique so far
+
+    @cache
+    def copied(path: str) -> str:
+        return str(copy_image(path, out / _IMAGES))
 
     def trajectory_line(item: Trajectory) -> bytes | None:
         if item.id in ids:
@@ -88,7 +100,7 @@ def convert(
             )
             return None
         try:
-            line = encode_trajectory(images.with_copies(item), out)
+            line = encode_trajectory(with_screenshots(item, lambda path, at: copied(path)), out)
         except InputError as error:
             report.problems.append(f"{item.id!r}: {error}")
             return (
@@ -158,28 +170,3 @@ def _write(
                 count += 1
             progress()
     return count
-
-
-class _Images:
-    """The folder of copied images; an image that several steps share is copied once."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._copies: dict[str, str] = {}
-
-    def with_copies(self, trajectory: Trajectory) -> Trajectory:
-        """Returns the trajectory with its screenshots in this folder."""
-        steps = tuple(
-            replace(step, observation=self._with_copy(step.observation))
-            for step in trajectory.steps
-        )
-        final = trajectory.final and self._with_copy(trajectory.final)
-        return replace(trajectory, steps=steps, final=final)
-
-    def _with_copy(self, observation: Observation) -> Observation:
-        path = observation.screenshot
-        if path is None:
-            return observation
-        if path not in self._copies:
-            self._copies[path] = str(copy_image(path, self._folder))
-        return replace(observation, screenshot=self._copies[path])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib.metadata
 import json
 import os
@@ -18,6 +17,7 @@ from prill.emulators.android.adb import AdbServer, sdk_program
 from prill.emulators.android.avd import avd_home, avds
 from prill.emulators.android.phone import PhoneLostError
 from prill.emulators.browser.chromium import chromium_path
+from prill.emulators.processes import run_program
 from prill.errors import UsageError, install_command
 
 
@@ -72,28 +72,12 @@ async def _chromium() -> str | None:
     """Returns the executable's path and version; None if it is missing or does not run."""
     try:
         path = chromium_path()
-        process = await asyncio.create_subprocess_exec(
-            path,
-            "--version",
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-    except (UsageError, OSError):
-        return None
-    try:
-        async with asyncio.timeout(_VERSION_TIMEOUT):
-            printed, _ = await process.communicate()
+        printed = await run_program((path, "--version"), _VERSION_TIMEOUT)
     except TimeoutError:
         return f"{path} (does not say its version)"
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-    return (
-        f"{path} ({printed.decode(errors='replace').strip()})" if process.returncode == 0 else None
-    )
+    except (UsageError, OSError):
+        return None
+    return f"{path} ({printed.text.strip()})" if printed.status == 0 else None
 
 
 _BOUND = 5.0

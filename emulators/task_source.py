@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -15,6 +15,7 @@ from msgspec import Meta
 from prill.config.registry import OptionError, nearest
 from prill.emulators.settings import EnvironmentConfig, Setting
 from prill.errors import UsageError
+from prill.io.lines import UNREADABLE
 from prill.io.store import read_lines
 from prill.models.replies import excerpt
 from prill.types import Platform, Task
@@ -246,7 +247,7 @@ def _task_file(path: str) -> list[Task]:
     for line in read_lines(path):
         try:
             row = msgspec.json.decode(line.data, type=TaskLine)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise UsageError(f"{path}:{line.number}: {error}") from None
         tasks.append(_task(row))
     return tasks
@@ -256,29 +257,9 @@ NAMES = ("android", "ios_train", "ios_eval")
 _FOLDER = Path(__file__).resolve().parent / "tasks"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedTask:
-    """A row of a list. `in_both`: the same goal is in the training and in the evaluation list."""
-
-    id: str
-    goal: str
-    platform: Literal["android", "ios"]
-    site: str | None
-    split: Literal["train", "eval", "test"]
-    in_both: bool = False
-
-
 def task_list(name: str) -> tuple[Task, ...]:
     """Returns the tasks of `android`, `ios_train` or `ios_eval`. Raises UsageError for others."""
-    return tuple(
-        Task(id=row.id, goal=row.goal, platform=row.platform, site=row.site)
-        for row in listed_tasks(name)
-    )
-
-
-def listed_tasks(name: str) -> Iterator[ListedTask]:
-    """Yields the rows of a list."""
     if name not in NAMES:
         raise UsageError(f"unknown task list {name!r}; expected one of {', '.join(NAMES)}")
-    decoder = msgspec.json.Decoder(ListedTask)
-    return (decoder.decode(line.data) for line in read_lines(_FOLDER / f"{name}.jsonl"))
+    decoder = msgspec.json.Decoder(Task)
+    return tuple(decoder.decode(line.data) for line in read_lines(_FOLDER / f"{name}.jsonl"))

@@ -409,7 +409,7 @@ def _mean(verdicts: Iterable[Verdict]) -> float | None:
     return round(sum(scores) / len(scores), 6) if scores else None
 
 
-def as_score(verdict: Verdict | None) -> float | None:
+def as_score(verdict: Verdict | Opinion | None) -> float | None:
     """Returns a verdict's score, or 1 or 0 if it has none; None if it is missing or unscored."""
     if verdict is None or verdict.success is None:
         return None

@@ -48,6 +48,7 @@ FIXED = {
     "task complete": Action("stop", "Action Type: TaskComplete"),
     "task impossible": Action("stop", "Action Type: TaskImpossible"),
 }
+_IDLE = Action("wait", "Action Type: Idle")
 # A call of the 9B model. Strings may contain brackets and unescaped quotation marks.
 _CALL = re.compile(r"([A-Z_]+)\s*\((.*?)\)[ \t.]*(?=\n|<<|\Z)", re.DOTALL)
 _TEXT = re.compile(r"""(\w+)\s*=\s*(['"])(.*?)\2(?=\s*(?:,\s*\w+\s*=|\Z))""", re.DOTALL)
@@ -242,7 +243,7 @@ def _android(operation: str) -> Action:
         try:
             point = thousandths(operation)
         except ValueError:
-            return _idle()
+            return _IDLE
         return dual_point(point, point, swipe_beyond=TAP_DISTANCE)
     if verb == "type":
         quoted = _QUOTED.search(operation)
@@ -254,11 +255,7 @@ def _android(operation: str) -> Action:
     for phrase, action in FIXED.items():
         if text.startswith(phrase):
             return action
-    return _idle()
-
-
-def _idle() -> Action:
-    return Action("wait", "Action Type: Idle")
+    return _IDLE
 
 
 def read_cogagent_9b(reply: str) -> Action:

@@ -23,16 +23,22 @@ from msgspec import Meta
 from prill.config.values import Config
 from prill.errors import UsageError
 from prill.io.checksums import CHECKSUMS, Checksums
+from prill.io.lines import UNREADABLE
 from prill.io.outputs import expect_file, part_path, write_errors
 from prill.io.store import copy_image, encode
 from prill.refine.demonstration import Teacher
 from prill.refine.filter import Filtered, KeptStep
 from prill.refine.formats import KINDS, Kind, make_format
 from prill.refine.report import page
-from prill.refine.rows import Note, Row, dpo_rows, kto_rows, sft_rows
+from prill.refine.rows import Row, dpo_rows, kto_rows, sft_rows
 
 FORMAT = "prill rows 1"
 MANIFEST, PAGE, IMAGES = "manifest.json", "report.html", "images"
+_MAKERS: dict[Kind, Callable[..., Iterator[Row]]] = {
+    "sft": sft_rows,
+    "kto": kto_rows,
+    "dpo": dpo_rows,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,9 +185,9 @@ def export_rows(
             part.mkdir(parents=True)
             files: dict[Kind, _File] = {}
             for kind in spec.rows:
-                rows = _noting(_iter_rows(kind, filtered, teacher, place, note), given)
+                rows = _MAKERS[kind](filtered, teacher, place=place, note=note)
                 files[kind] = _write(
-                    part / f"{kind}.jsonl", rows, partial(form.row, kind), progress
+                    part / f"{kind}.jsonl", rows, partial(form.row, kind), progress, given
                 )
                 _expect_rows(kind, files[kind], filtered, noted)
             for step in given & noted.keys():  # the step gives a row of another kind
@@ -238,13 +244,18 @@ def figures(filtered: Filtered) -> dict[str, Any]:
 
 
 def _write(
-    path: Path, rows: Iterator[Row], convert: Callable[[Row], Row], progress: Callable[[], object]
+    path: Path,
+    rows: Iterator[Row],
+    convert: Callable[[Row], Row],
+    progress: Callable[[], object],
+    given: set[tuple[str, int]],
 ) -> _File:
-    """Writes the rows, and returns the file's name, row count and hash."""
+    """Writes the rows, adds their steps to `given`, and returns the file's row count and hash."""
     digest, count, images, labels = hashlib.sha256(), 0, False, set()
     with path.open("xb") as file:
         for row in rows:
             count += 1
+            given.add((row["trajectory"], row["step"]))
             line = encode(convert(row))
             file.write(line)
             digest.update(line)
@@ -254,20 +265,6 @@ def _write(
         file.flush()
         os.fsync(file.fileno())
     return _File(path.name, count, digest.hexdigest(), images, frozenset(labels))
-
-
-def _noting(rows: Iterator[Row], given: set[tuple[str, int]]) -> Iterator[Row]:
-    """Yields the rows, and adds their steps to `given`."""
-    for row in rows:
-        given.add((row["trajectory"], row["step"]))
-        yield row
-
-
-def _iter_rows(
-    kind: Kind, filtered: Filtered, teacher: Teacher | None, place: Callable[[str], str], note: Note
-) -> Iterator[Row]:
-    makers = {"sft": sft_rows, "kto": kto_rows, "dpo": dpo_rows}
-    return makers[kind](filtered, teacher, place=place, note=note)
 
 
 def _expect_rows(
@@ -312,7 +309,7 @@ def _list_files(folder: Path) -> set[str]:
         manifest = msgspec.json.decode(file.read_bytes(), type=_Manifest)
     except FileNotFoundError:
         return set()
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (OSError, *UNREADABLE) as error:
         problem = f"does not list its row files ({error})"
     else:
         if manifest.format == FORMAT:

@@ -19,6 +19,7 @@ from msgspec import Meta
 from prill.config.registry import read_options
 from prill.config.values import Config
 from prill.errors import InputError, UsageError
+from prill.evaluators.combine import as_score
 from prill.evaluators.fitted.calibration import Calibration, comparable, read_calibration
 from prill.evaluators.labels import get_template, latest_verdicts
 from prill.evaluators.steps import kept_steps
@@ -403,12 +404,9 @@ def calibration_for(judge: EvaluatorInfo, path: str | Path) -> Calibration:
 
 def calibrated_score(calibration: Calibration, verdict: Verdict) -> float:
     """Returns the calibrated probability that the attempt succeeded."""
-    score = float(bool(verdict.success)) if verdict.score is None else verdict.score
-    return (
-        score
-        if verdict.evaluator.params.get("calibration") == calibration.hash
-        else calibration(score)
-    )
+    score = as_score(verdict) or 0.0
+    is_calibrated = verdict.evaluator.params.get("calibration") == calibration.hash
+    return score if is_calibrated else calibration(score)
 
 
 def _threshold_for(precision: float, probabilities: Sequence[float]) -> float:

@@ -68,7 +68,7 @@ from prill.refine.training.spec import TrainSpec, training_spec
 from prill.refine.training.train import train
 from prill.refine.training.trainer import Progress
 from prill.scoring.scorer import Tally, score_files
-from prill.types import LabelRecord, Trajectory, Verdict
+from prill.types import LabelRecord, Verdict
 
 _PACKAGES = (
     "prill",
@@ -309,14 +309,14 @@ def _expect_description(judge: Any, place: str) -> None:
 
 
 @contextmanager
-def _options_at(table: str) -> Iterator[None]:
+def _options_at(table: str, why: str = "") -> Iterator[None]:
     """A context in which an OptionError names the table that holds the option."""
     try:
         yield
     except OptionError as error:
-        raise OptionError(f"{table}.{error}", table) from None
+        raise OptionError(f"{table}.{error}{why}", table) from None
     except UsageError as error:
-        raise OptionError(f"{table}: {error}", table) from None
+        raise OptionError(f"{table}: {error}{why}", table) from None
 
 
 class StudyEnvironment(Protocol):
@@ -336,22 +336,8 @@ class StudyEnvironment(Protocol):
         ...
 
 
-class Learn(Protocol):
-    """A function that trains an adapter on rows, such as `prill.refine.training.train.train`. The
-    same call resumes.
-    """
-
-    def __call__(
-        self,
-        spec: TrainSpec,
-        rows: Path,
-        output: Path,
-        *,
-        say: Callable[[str, int, int], object],
-        progress: Callable[[Progress], object],
-    ) -> Path:
-        """Trains, and returns the adapter's folder."""
-        ...
+# Trains an adapter on rows and returns its folder, such as `prill.refine.training.train.train`.
+Learn = Callable[..., Path]
 
 
 @dataclass(frozen=True)
@@ -399,12 +385,8 @@ def check_ungraded(study: Study) -> None:
 
 def _named(place: str, make: Callable[[], Evaluator], why: str = "") -> Evaluator:
     """Creates a judge; an error names the key of the study."""
-    try:
+    with _options_at(place, why):
         judge = make()
-    except OptionError as error:
-        raise UsageError(f"{place}.{error}{why}") from None
-    except UsageError as error:
-        raise UsageError(f"{place}: {error}{why}") from None
     if re.search(r"[/\0]", judge.info.name):
         raise UsageError(f"{place}: its name {judge.info.name!r} cannot be used in a file name")
     return judge
@@ -549,7 +531,8 @@ class _ArmRun:
             )
         judge, verdicts = self._judge(attempts)
         # An episode that broke off reflects the environment, not the agent.
-        finished = [one for one in _trajectories(attempts) if one.error is None]
+        played = read_trajectories(attempts / TRAJECTORIES)
+        finished = [one for one in played if one.error is None]
         filtered = filter_steps(finished, verdicts, self.study.arm_filter(self.arm))
         self.lessons.append(filtered)
         # Written last. A round that ended without rows is tried again: unscored attempts may get
@@ -702,10 +685,6 @@ def _exclusive(folder: Path, audience: Audience, *, wait: bool = True) -> Iterat
             lock = lock_file(path)
     with releasing(lock) as has_lock:
         yield has_lock
-
-
-def _trajectories(folder: Path) -> Iterator[Trajectory]:
-    yield from read_trajectories(folder / TRAJECTORIES)
 
 
 def _played(folder: Path) -> dict[str, Any]:

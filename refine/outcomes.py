@@ -12,14 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
-
 from prill.errors import UsageError
 from prill.evaluators.metrics import wilson
 from prill.io.checksums import expect_unchanged
 from prill.io.kinds import TRAJECTORIES
-from prill.io.lines import UNREADABLE, read_json, read_lines
-from prill.io.store import read_labels, read_trajectories
+from prill.io.lines import read_json
+from prill.io.store import read_labels, read_records, read_trajectories
 from prill.refine.retries import ENDS, End, Lesson, answer_among
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, UnscoredReason, Usage
 
@@ -154,20 +152,9 @@ def read_results(path: str | os.PathLike[str]) -> ReflexionResults:
 
 
 def read_lessons(path: Path) -> dict[str, Lesson]:
-    """Reads the newest lesson of each attempt. Raises UsageError that names an invalid line."""
-    lessons: dict[str, Lesson] = {}
-    for line in read_lines(path) if path.exists() else ():
-        try:
-            lesson = msgspec.json.decode(line.data, type=Lesson)
-        except UNREADABLE as error:
-            if not line.complete:
-                break
-            raise UsageError(
-                f"{path}:{line.number}: not a lesson ({error}); fix the line or choose "
-                "another folder"
-            ) from None
-        lessons[lesson.id] = lesson
-    return lessons
+    """Reads the newest lesson of each attempt. Raises InputError that names an invalid line."""
+    records = read_records(path, Lesson) if path.exists() and path.stat().st_size else ()
+    return {lesson.id: lesson for lesson in records}
 
 
 def attempts_in(folder: Path, ids: Collection[str] | None) -> Iterator[Trajectory]:

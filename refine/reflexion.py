@@ -29,8 +29,8 @@ from prill.io.append_log import AppendLog
 from prill.io.checksums import Checksums
 from prill.io.kinds import LABELS, TRAJECTORIES
 from prill.io.outputs import write_errors, write_output
-from prill.io.store import copy_image, encode, read_verdicts
-from prill.io.verdict_log import RETRIED, VerdictLog
+from prill.io.store import copy_image, encode, read_verdicts, with_screenshots
+from prill.io.verdict_log import VerdictLog, lasts
 from prill.models.calls import gather_calls
 from prill.models.ledger import metered
 from prill.models.transport import PATIENCE
@@ -66,7 +66,6 @@ from prill.scoring.scorer import score_stream
 from prill.types import (
     EvaluatorInfo,
     LabelRecord,
-    Observation,
     Step,
     Task,
     Trajectory,
@@ -179,7 +178,7 @@ async def run_reflexion(
     run = _Run(
         pool,
         challenges,
-        judge,
+        judge or LabelJudge(out / LABELS),
         out,
         spec or RetrySpec(),
         play or PlaySettings(),
@@ -201,7 +200,8 @@ def check_again(
     settings: Mapping[str, Any],
 ) -> None:
     """Raises the UsageError that `run_reflexion` would raise before it plays; writes nothing."""
-    run = _Run(pool, challenges, judge, out, spec, play, baseline, lambda stage: None)
+    chosen = judge or LabelJudge(out / LABELS)
+    run = _Run(pool, challenges, chosen, out, spec, play, baseline, lambda stage: None)
     run.expect_same(run.all_settings(settings))
 
 
@@ -250,108 +250,100 @@ class _Played:
     reused: bool
 
 
+@dataclass
 class _Run(Generic[E]):
     """The state of a run: the result of each attempt, and the files that store it."""
 
-    def __init__(
-        self,
-        pool: Pool[E],
-        challenges: Sequence[Challenge[E]],
-        judge: Evaluator | None,
-        out: Path,
-        spec: RetrySpec,
-        play: PlaySettings[E],
-        baseline: Path | None,
-        progress: Callable[[ReflexionProgress], None],
-    ) -> None:
-        if judge is None and play.oracle is None:
+    pool: Pool[E]
+    challenges: Sequence[Challenge[E]]
+    judge: Evaluator
+    out: Path
+    spec: RetrySpec
+    play: PlaySettings[E]
+    baseline: Path | None
+    progress: Callable[[ReflexionProgress], None]
+    played: dict[str, _Played] = field(default_factory=dict)
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    lessons: dict[str, Lesson] = field(default_factory=dict)
+    not_begun: set[str] = field(default_factory=set)
+    old_lessons: dict[str, Lesson] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.judge, LabelJudge) and self.play.oracle is None:
             raise UsageError(
                 "there is no oracle whose labels could decide; name a judge",
                 parameters=("evaluator",),
             )
-        if baseline is not None and baseline.resolve() == out.resolve():
-            raise UsageError(
-                f"{baseline}: the other run is this run itself", parameters=("baseline",)
-            )
-        if baseline is not None and not (baseline / TRAJECTORIES).is_file():
-            raise UsageError(
-                f"{baseline}: contains no recorded attempts to reuse", parameters=("baseline",)
-            )
-        self._pool, self._challenges, self._out, self._spec, self._play = (
-            pool,
-            tuple(challenges),
-            out,
-            spec,
-            play,
-        )
-        self._judge: Evaluator = judge or LabelJudge(out / LABELS)
-        self._threshold = get_threshold(spec, self._judge)
-        self._baseline = baseline
-        self._progress = progress
-        self._played: dict[str, _Played] = {}
-        self._verdicts: dict[str, Verdict] = {}
-        self._lessons: dict[str, Lesson] = {}
-        self._not_begun: set[str] = set()
-        self._old_lessons: dict[str, Lesson] = {}
+        if (baseline := self.baseline) is not None:
+            if baseline.resolve() == self.out.resolve():
+                raise UsageError(
+                    f"{baseline}: the other run is this run itself", parameters=("baseline",)
+                )
+            if not (baseline / TRAJECTORIES).is_file():
+                raise UsageError(
+                    f"{baseline}: contains no recorded attempts to reuse", parameters=("baseline",)
+                )
+        self.threshold = get_threshold(self.spec, self.judge)
 
     async def all(
         self, settings: Mapping[str, Any], *, retry_broken: bool, retry_unscored: bool
     ) -> ReflexionResults:
         """Runs stage after stage until every task has ended."""
-        checksums = Checksums(self._out)
+        checksums = Checksums(self.out)
         # The results file is rewritten at the end. Settings are compared by value, since an editor
         # may save them in another format.
         await asyncio.to_thread(
             checksums.check,
-            but=[RESULTS, *([SETTINGS] if (self._out / SETTINGS).is_file() else ())],
+            but=[RESULTS, *([SETTINGS] if (self.out / SETTINGS).is_file() else ())],
         )
-        if self._baseline is not None:
-            await asyncio.to_thread(Checksums(self._baseline).check)
-        self._write_settings(self.all_settings(settings))
+        if self.baseline is not None:
+            await asyncio.to_thread(Checksums(self.baseline).check)
+        if not self.expect_same(recorded := self.all_settings(settings)):
+            with write_errors(self.out):
+                self.out.mkdir(parents=True, exist_ok=True)
+            data = msgspec.json.encode(recorded, order="deterministic") + b"\n"
+            write_output(self.out / SETTINGS, data)
         checksums.note(SETTINGS)
         for name in (VERDICTS, LESSONS):
             checksums.add(name)
         with (
-            VerdictLog(self._out / VERDICTS, self._judge.info) as log,
-            self._open_lessons(checksums) as self._lesson_log,
+            VerdictLog(self.out / VERDICTS, self.judge.info) as log,
+            AppendLog(
+                self.out / LESSONS,
+                Lesson,
+                what="lesson",
+                checksums=checksums.growing(LESSONS),
+                advice="fix the line or choose another folder",
+            ) as self._lesson_log,
         ):
             self._load(retry_unscored)
             broken = {
-                id: played.error for id, played in self._played.items() if played.error is not None
+                id: played.error for id, played in self.played.items() if played.error is not None
             }
             again = {id for id, error in broken.items() if retry_broken or is_unpaid(error)}
             for id in again:
-                del self._played[id]
-            if self._baseline is not None:
-                self._old_lessons = read_lessons(self._baseline / LESSONS)
+                del self.played[id]
+            if self.baseline is not None:
+                self.old_lessons = read_lessons(self.baseline / LESSONS)
             while going := self._going():
                 move = min(going, key=("play", "judge", "reflect").index)
                 await getattr(self, f"_{move}_all")(going[move], log, again)
-        Checksums(self._out).check([TRAJECTORIES, LABELS, VERDICTS, LESSONS])
+        Checksums(self.out).check([TRAJECTORIES, LABELS, VERDICTS, LESSONS])
         results = self._write(settings)
         checksums.note(RESULTS)
         return results
-
-    def _open_lessons(self, checksums: Checksums) -> AppendLog[Lesson]:
-        return AppendLog(
-            self._out / LESSONS,
-            Lesson,
-            what="lesson",
-            checksums=checksums.growing(LESSONS),
-            advice="fix the line or choose another folder",
-        )
 
     def all_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the settings that distinguish this run from others."""
         return {
             **settings,
-            "evaluator": msgspec.to_builtins(self._judge.info),
-            "retries": self._spec.settings(),
+            "evaluator": msgspec.to_builtins(self.judge.info),
+            "retries": self.spec.settings(),
         }
 
     def expect_same(self, settings: Mapping[str, Any]) -> bool:
         """Returns whether the folder holds a run. Raises UsageError if its settings differ."""
-        path = self._out / SETTINGS
+        path = self.out / SETTINGS
         if not path.exists():
             return False
         try:
@@ -369,64 +361,53 @@ class _Run(Generic[E]):
             )
         return True
 
-    def _write_settings(self, settings: Mapping[str, Any]) -> None:
-        """Writes the settings into the folder. Raises UsageError if it has other settings."""
-        if self.expect_same(settings):
-            return
-        path = self._out / SETTINGS
-        with write_errors(path):
-            self._out.mkdir(parents=True, exist_ok=True)
-        write_output(path, msgspec.json.encode(settings, order="deterministic") + b"\n")
-
     def _load(self, retry_unscored: bool) -> None:
         """Reads the results of earlier calls from the folder."""
-        RunFolder(self._out, checked=True).close()  # repairs files that a crash left incomplete
+        RunFolder(self.out, checked=True).close()  # repairs files that a crash left incomplete
         self._read_recordings(None)
         verdicts = (
-            read_verdicts(self._out / VERDICTS) if (self._out / VERDICTS).stat().st_size else ()
+            read_verdicts(self.out / VERDICTS) if (self.out / VERDICTS).stat().st_size else ()
         )
         for verdict in verdicts:
-            if verdict.success is not None or not (retry_unscored or verdict.unscored in RETRIED):
-                self._verdicts[verdict.id] = decided(verdict, self._threshold)
-        for id, lesson in read_lessons(self._out / LESSONS).items():
+            if lasts(verdict.unscored, retry_unscored=retry_unscored):
+                self.verdicts[verdict.id] = decided(verdict, self.threshold)
+        for id, lesson in read_lessons(self.out / LESSONS).items():
             if lesson.text is not None or not (
                 retry_unscored or (lesson.problem or "").startswith(f"{BudgetSpentError.code}: ")
             ):
-                self._lessons[id] = lesson
+                self.lessons[id] = lesson
 
     def _attempts(self, challenge: Challenge[E]) -> list[Attempt]:
         attempts: list[Attempt] = []
-        for number in range(self._spec.attempts):
+        for number in range(self.spec.attempts):
             id = challenge.id(number)
-            played = self._played.get(id)
+            played = self.played.get(id)
             if played is None:
                 break
-            attempts.append(
-                Attempt(id, self._verdicts.get(id), self._lessons.get(id), played.error)
-            )
+            attempts.append(Attempt(id, self.verdicts.get(id), self.lessons.get(id), played.error))
         return attempts
 
     def _next(self, challenge: Challenge[E]) -> Move | End:
-        move = next_move(self._attempts(challenge), self._spec)
-        return "not_begun" if move == "play" and challenge.name in self._not_begun else move
+        move = next_move(self._attempts(challenge), self.spec)
+        return "not_begun" if move == "play" and challenge.name in self.not_begun else move
 
     def _going(self) -> dict[str, list[Challenge[E]]]:
         """Returns the unfinished tasks by their next stage."""
         going: dict[str, list[Challenge[E]]] = {}
-        if self._spec.order == "attempt":
-            open_, room = list(self._challenges), len(self._challenges)
+        if self.spec.order == "attempt":
+            open_, room = list(self.challenges), len(self.challenges)
         # as many tasks at the same time as there are environments; tasks with attempts go first
         else:
             open_, room = (
-                sorted(self._challenges, key=lambda one: not self._attempts(one)),
-                max(1, self._pool.size),
+                sorted(self.challenges, key=lambda one: not self._attempts(one)),
+                max(1, self.pool.size),
             )
         in_use = set[str]()
         for challenge in open_:
             move = self._next(challenge)
             if move not in ("play", "judge", "reflect"):
                 continue
-            if self._spec.order == "task" and (not room or not in_use.isdisjoint(challenge.needs)):
+            if self.spec.order == "task" and (not room or not in_use.isdisjoint(challenge.needs)):
                 continue
             going.setdefault(move, []).append(challenge)
             in_use |= challenge.needs
@@ -442,17 +423,17 @@ class _Run(Generic[E]):
         wanted = {
             challenge.id(numbers[challenge.name]): challenge
             for challenge in going
-            if self._spec.order == "task" or numbers[challenge.name] == number
+            if self.spec.order == "task" or numbers[challenge.name] == number
         }
         self._reuse(wanted, again)
-        missing = {id: challenge for id, challenge in wanted.items() if id not in self._played}
+        missing = {id: challenge for id, challenge in wanted.items() if id not in self.played}
         episodes = [
             self._episode(challenge, id, numbers[challenge.name])
             for id, challenge in missing.items()
         ]
 
         def show(counts: RecordTally) -> None:
-            self._progress(
+            self.progress(
                 ReflexionProgress(
                     "play", number, counts.total + len(wanted) - len(missing), len(wanted)
                 )
@@ -460,21 +441,21 @@ class _Run(Generic[E]):
 
         if episodes:
             await record(
-                self._pool,
+                self.pool,
                 episodes,
-                self._out,
-                oracle=self._play.oracle,
-                max_steps=self._play.max_steps,
-                timeout=self._play.timeout,
-                early_stop=self._play.early_stop,
+                self.out,
+                oracle=self.play.oracle,
+                max_steps=self.play.max_steps,
+                timeout=self.play.timeout,
+                early_stop=self.play.early_stop,
                 retry_broken=bool(again & missing.keys()),
                 checked=True,
-                patience=self._play.patience,
+                patience=self.play.patience,
                 progress=show,
             )
         self._read_recordings(missing)
-        self._not_begun |= {
-            challenge.name for id, challenge in missing.items() if id not in self._played
+        self.not_begun |= {
+            challenge.name for id, challenge in missing.items() if id not in self.played
         }
 
     def _episode(self, challenge: Challenge[E], id: str, number: int) -> Episode[E]:
@@ -482,8 +463,8 @@ class _Run(Generic[E]):
         metadata: dict[str, Any] = {**challenge.metadata, "attempt": number}
         if number:
             metadata["lessons"] = lessons
-            if self._play.leftovers:
-                metadata["state"] = self._play.leftovers
+            if self.play.leftovers:
+                metadata["state"] = self.play.leftovers
         return Episode(
             id=id,
             task=challenge.task,
@@ -495,17 +476,19 @@ class _Run(Generic[E]):
 
     def _reuse(self, wanted: Mapping[str, Challenge[E]], again: set[str]) -> None:
         """Copies the baseline's recordings of these attempts, with their labels."""
-        if self._baseline is None:
+        if self.baseline is None:
             return
-        labels = label_records(self._baseline / LABELS)
-        with RunFolder(self._out, checked=True) as folder:
-            for trajectory in attempts_in(self._baseline, wanted):
+        labels = label_records(self.baseline / LABELS)
+        with RunFolder(self.out, checked=True) as folder:
+            for trajectory in attempts_in(self.baseline, wanted):
                 if (
                     trajectory.error is None
                     and trajectory.id not in folder
                     and trajectory.id not in again
                 ):
-                    ours = _with_images_in(trajectory, self._out / "images")
+                    ours = with_screenshots(
+                        trajectory, lambda path, at: str(copy_image(path, self.out / "images"))
+                    )
                     folder.keep(
                         replace(ours, metadata={**ours.metadata, "reused": True}),
                         labels.get(trajectory.id),
@@ -514,10 +497,10 @@ class _Run(Generic[E]):
 
     def _read_recordings(self, ids: Collection[str] | None) -> None:
         """Reads the recordings of these attempts; None: of all."""
-        for trajectory in attempts_in(self._out, ids):
+        for trajectory in attempts_in(self.out, ids):
             usage = msgspec.convert(trajectory.metadata.get("usage", {}), Usage)
             reused = trajectory.metadata.get("reused") is True
-            self._played[trajectory.id] = _Played(
+            self.played[trajectory.id] = _Played(
                 trajectory.task.goal,
                 trajectory.answer,
                 trajectory.error,
@@ -531,36 +514,36 @@ class _Run(Generic[E]):
         """Judges all attempts at these tasks that have no verdict."""
         attempts = [self._attempts(challenge) for challenge in going]
         ids, count = {attempt.id for made in attempts for attempt in made if attempt.is_unjudged}, 0
-        async for verdict in score_stream(attempts_in(self._out, ids), self._judge):
+        async for verdict in score_stream(attempts_in(self.out, ids), self.judge):
             log.append(verdict)
-            self._verdicts[verdict.id] = decided(verdict, self._threshold)
+            self.verdicts[verdict.id] = decided(verdict, self.threshold)
             count += 1
-            self._progress(ReflexionProgress("judge", max(map(len, attempts)) - 1, count, len(ids)))
-        if lacking := ids - self._verdicts.keys():
-            raise UsageError(f"{self._out / TRAJECTORIES}: the attempt {min(lacking)} is missing")
+            self.progress(ReflexionProgress("judge", max(map(len, attempts)) - 1, count, len(ids)))
+        if lacking := ids - self.verdicts.keys():
+            raise UsageError(f"{self.out / TRAJECTORIES}: the attempt {min(lacking)} is missing")
 
     async def _reflect_all(
         self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]
     ) -> None:
         """Writes a lesson from the last attempt at each of these tasks."""
         by_id = {self._attempts(challenge)[-1].id: challenge for challenge in going}
-        trajectories, count = attempts_in(self._out, by_id), 0
+        trajectories, count = attempts_in(self.out, by_id), 0
         while batch := list(islice(trajectories, _AT_ONCE)):
             await gather_calls(
                 [self._reflect(by_id[trajectory.id], trajectory) for trajectory in batch]
             )
             count += len(batch)
             number = len(self._attempts(by_id[batch[-1].id])) - 1
-            self._progress(ReflexionProgress("reflect", number, count, len(by_id)))
+            self.progress(ReflexionProgress("reflect", number, count, len(by_id)))
 
     async def _reflect(self, challenge: Challenge[E], trajectory: Trajectory) -> None:
-        verdict = visible_verdict(self._verdicts[trajectory.id], self._spec.status)
-        old = self._old_lessons.get(trajectory.id)
+        verdict = visible_verdict(self.verdicts[trajectory.id], self.spec.status)
+        old = self.old_lessons.get(trajectory.id)
         if (
             old is not None
             and old.text is not None
             and old.status == verdict.reason
-            and self._played[trajectory.id].reused
+            and self.played[trajectory.id].reused
         ):
             self._keep(replace(old, usage=Usage()))
             return
@@ -584,30 +567,30 @@ class _Run(Generic[E]):
 
     def _keep(self, lesson: Lesson) -> None:
         self._lesson_log.append(lesson)
-        self._lessons[lesson.id] = lesson
+        self.lessons[lesson.id] = lesson
 
     def _write(self, settings: Mapping[str, Any]) -> ReflexionResults:
-        truths = truths_in(self._out / LABELS)
-        tasks = tuple(self._result(challenge, truths) for challenge in self._challenges)
+        truths = truths_in(self.out / LABELS)
+        tasks = tuple(self._result(challenge, truths) for challenge in self.challenges)
         warnings = (
-            (self._play.leftovers,)
-            if self._play.leftovers and any(len(t.attempts) > 1 for t in tasks)
+            (self.play.leftovers,)
+            if self.play.leftovers and any(len(t.attempts) > 1 for t in tasks)
             else ()
         )
         results = ReflexionResults(
-            evaluator=self._judge.info,
-            settings={**settings, "retries": asdict(self._spec), "threshold": self._threshold},
-            attempts=self._spec.attempts,
-            keep_best=self._spec.keep_best,
+            evaluator=self.judge.info,
+            settings={**settings, "retries": asdict(self.spec), "threshold": self.threshold},
+            attempts=self.spec.attempts,
+            keep_best=self.spec.keep_best,
             warnings=warnings,
             lost_labels=sum(not a.reused and a.id not in truths for t in tasks for a in t.attempts)
-            if self._play.oracle
+            if self.play.oracle
             else 0,
             tasks=tasks,
-            table=make_table(tasks, self._spec.attempts, keep_best=self._spec.keep_best),
+            table=make_table(tasks, self.spec.attempts, keep_best=self.spec.keep_best),
         )
         write_output(
-            self._out / RESULTS, msgspec.json.format(encode(results), indent=1).rstrip() + b"\n"
+            self.out / RESULTS, msgspec.json.format(encode(results), indent=1).rstrip() + b"\n"
         )
         return results
 
@@ -619,16 +602,16 @@ class _Run(Generic[E]):
         assert move != "play" and move != "judge" and move != "reflect"
         return TaskResult(
             name=challenge.name,
-            goal=self._played[attempts[0].id].goal if attempts else "",
+            goal=self.played[attempts[0].id].goal if attempts else "",
             attempts=tuple(
                 self._attempt_result(attempt, truths.get(attempt.id)) for attempt in attempts
             ),
             ended=move,
-            answer=answer_among(ended, scores, keep_best=self._spec.keep_best),
+            answer=answer_among(ended, scores, keep_best=self.spec.keep_best),
         )
 
     def _attempt_result(self, attempt: Attempt, truth: bool | None) -> AttemptResult:
-        played, verdict, lesson = self._played[attempt.id], attempt.verdict, attempt.lesson
+        played, verdict, lesson = self.played[attempt.id], attempt.verdict, attempt.lesson
         status = (
             "broken"
             if verdict is None
@@ -654,14 +637,3 @@ class _Run(Generic[E]):
 
 
 _WORDS = {True: "success", False: "failure"}
-
-
-def _with_images_in(trajectory: Trajectory, folder: Path) -> Trajectory:
-    def place(observation: Observation) -> Observation:
-        if observation.screenshot is None:
-            return observation
-        return replace(observation, screenshot=str(copy_image(observation.screenshot, folder)))
-
-    final = None if trajectory.final is None else place(trajectory.final)
-    steps = tuple(replace(step, observation=place(step.observation)) for step in trajectory.steps)
-    return replace(trajectory, steps=steps, final=final)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -474,38 +474,23 @@ def _score_rows(scores: Sequence[Score]) -> Iterator[list[object]]:
     groups: dict[tuple[int, str], list[Score]] = defaultdict(list)
     for score in scores:
         groups[score.round, score.arm].append(score)
-    for (number, arm), group in groups.items():
+    for group in groups.values():
         for one in group:
-            share = one.successes / one.n if one.n else None
-            yield _score_cells(
-                arm,
-                "-" if one.seed is None else one.seed,
-                number,
-                (one.successes, one.n, share, *one.interval),
-                one.unlabelled,
-            )
+            yield _score_cells(one, "-" if one.seed is None else one.seed)
         if len(group) > 1:
-            yield _score_cells(
-                arm, "all", number, _pooled(group), sum(one.unlabelled for one in group)
-            )
+            yield _score_cells(_pooled(group), "all")
 
 
-def _score_cells(
-    arm: str,
-    seed: object,
-    number: int,
-    figures: tuple[int, int, float | None, float, float],
-    unlabelled: int,
-) -> list[object]:
-    successes, n, share, low, high = figures
+def _score_cells(score: Score, seed: object) -> list[object]:
+    low, high = score.interval
     return [
-        arm,
+        score.arm,
         seed,
-        number,
-        f"{successes}/{n}",
-        _percent(share),
+        score.round,
+        f"{score.successes}/{score.n}",
+        _percent(_share(score.successes, score.n)),
         f"{low:.1%} to {high:.1%}",
-        unlabelled,
+        score.unlabelled,
     ]
 
 
@@ -627,15 +612,22 @@ def by_precision(results: StudyResults) -> str:
 def _point(
     x: float, scores: Sequence[Score], dots: Sequence[tuple[float, float]] = ()
 ) -> PlotPoint:
-    successes, n, share, low, high = _pooled(scores)
-    return PlotPoint(x, share or 0.0, low, high, f"{successes} of {n}", dots)
+    all_ = _pooled(scores)
+    share = _share(all_.successes, all_.n) or 0.0
+    return PlotPoint(x, share, *all_.interval, f"{all_.successes} of {all_.n}", dots)
 
 
-def _pooled(scores: Sequence[Score]) -> tuple[int, int, float | None, float, float]:
-    """Returns successes, plays, success rate and interval over all training seeds. All seeds play
-    the same episodes, so the interval is as wide as for one seed.
+def _pooled(scores: Sequence[Score]) -> Score:
+    """Adds up the scores of all training seeds. All seeds play the same episodes, so the interval
+    is as wide as that of one seed.
     """
     successes, n = sum(score.successes for score in scores), sum(score.n for score in scores)
     episodes = round(n / len(scores))
-    low, high = wilson(successes / n, episodes) if episodes else (0.0, 1.0)
-    return successes, n, _share(successes, n), low, high
+    return replace(
+        scores[0],
+        seed=None,
+        successes=successes,
+        n=n,
+        unlabelled=sum(score.unlabelled for score in scores),
+        interval=wilson(successes / n, episodes) if episodes else (0.0, 1.0),
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta
 
@@ -32,15 +32,7 @@ End = Literal[
     "broken",  # the environment or the agent's model failed during the attempt
     "not_begun",  # the environment could not start the episode
 ]
-ENDS: tuple[End, ...] = (
-    "accepted",
-    "attempts",
-    "repeated_lesson",
-    "unscored",
-    "no_lesson",
-    "broken",
-    "not_begun",
-)
+ENDS: tuple[End, ...] = get_args(End)
 PASSED, FAILED = "PASSED", "FAILED"
 # Judges that return labels (correct or with deliberate errors) without a reason.
 _REASONLESS = ("oracle", "noisy")

@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from prill.config.values import Config
 from prill.errors import UsageError
+from prill.evaluators.combine import as_score
 from prill.evaluators.fitted.calibration import Calibration
 from prill.refine.retries import AttemptsOption, answer_among
 from prill.types import Verdict
@@ -129,16 +130,11 @@ def judge_from_verdicts(
     sides: dict[bool, list[float | None]] = {True: [], False: []}
     for verdict in verdicts:
         label = truth.get(verdict.id)
-        if label is None:
-            continue
-        if verdict.success is None:
-            sides[label].append(None)
-        elif calibration is None:
-            sides[label].append(float(verdict.success) if verdict.score is None else verdict.score)
-        else:
-            sides[label].append(
-                calibration(float(verdict.success) if verdict.score is None else verdict.score)
-            )
+        if label is not None:
+            score = as_score(verdict)
+            if score is not None and calibration is not None:
+                score = calibration(score)
+            sides[label].append(score)
     for label, scores in sides.items():
         if not any(score is not None for score in scores):
             raise UsageError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
     """
     root = Path(source)
     for folder in _runs(root):
-        yield _read(folder, root)
+        yield read_record(str(folder), partial(_trajectory, folder, root))
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
@@ -63,17 +64,13 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
     """
     root = Path(source)
     for folder in _runs(root):
-        label = _label(folder, root)
+        label = read_record(str(folder), partial(_label, folder, root))
         if label is not None:
             yield label
 
 
-def _read(folder: Path, root: Path) -> Trajectory | BadLine:
-    return read_record(str(folder), lambda: _trajectory(folder, root))
-
-
-def _label(folder: Path, root: Path) -> LabelRecord | BadLine | None:
-    return read_record(str(folder), lambda: oracle_label(_id(folder, root), _summary(folder)))
+def _label(folder: Path, root: Path) -> LabelRecord | None:
+    return oracle_label(_id(folder, root), _summary(folder))
 
 
 def _runs(root: Path) -> list[Path]:
@@ -125,7 +122,9 @@ def _trajectory(folder: Path, root: Path) -> Trajectory:
         goal = goal or _text(observed.get("goal")) or ""
         turns.append(
             BrowserGymTurn(
-                _observation(observed, folder, number), _text(step.get("action")), _thought(step)
+                _observation(observed, folder, number),
+                _text(step.get("action")),
+                _text(fields(step.get("agent_info")).get("think")),
             )
         )
     arguments = _arguments(folder)
@@ -168,11 +167,6 @@ def _observation(observed: dict[str, Any], folder: Path, number: int) -> Observa
     screenshot = next((image_in(folder, name) for name in names if (folder / name).is_file()), None)
     text = next((text for key in _TEXTS if (text := _text(observed.get(key)))), None)
     return Observation(screenshot, text, _text(observed.get("url")))
-
-
-def _thought(step: dict[str, Any]) -> str | None:
-    """Returns the agent's thought, whether its info is a BrowserGym object or a dictionary."""
-    return _text(fields(step.get("agent_info")).get("think"))
 
 
 def _arguments(folder: Path) -> dict[str, Any]:

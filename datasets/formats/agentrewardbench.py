@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
@@ -85,7 +86,7 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
     """
     root = Path(source)
     for path in _files(root):
-        yield _read(path, root)
+        yield read_record(str(path), partial(_trajectory, path, root))
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
@@ -94,21 +95,14 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
     See `oracle_label`.
     """
     for path in _files(Path(source)):
-        label = _label(path)
+        label = read_record(str(path), partial(_label, path))
         if label is not None:
             yield label
 
 
-def _read(path: Path, root: Path) -> Trajectory | BadLine:
-    return read_record(str(path), lambda: _trajectory(path, root))
-
-
-def _label(path: Path) -> LabelRecord | BadLine | None:
-    def make() -> LabelRecord | None:
-        run = decode_json(read_file(path), _Outcome)
-        return oracle_label(_id(path, run), run.summary_info or Summary())
-
-    return read_record(str(path), make)
+def _label(path: Path) -> LabelRecord | None:
+    run = decode_json(read_file(path), _Outcome)
+    return oracle_label(_id(path, run), run.summary_info or Summary())
 
 
 def _files(root: Path) -> list[Path]:

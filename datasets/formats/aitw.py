@@ -14,6 +14,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from os import PathLike, fspath
 from pathlib import Path
@@ -23,7 +24,7 @@ import msgspec
 
 from prill.actions.phone import TAP_DISTANCE, dual_point
 from prill.datasets.reading.images import ImageFolder, ImageStore, image_store, image_suffix
-from prill.datasets.reading.records import UNREADABLE, read_file
+from prill.datasets.reading.records import UNREADABLE, json_or_none, read_file, read_record
 from prill.datasets.reading.sources import Source
 from prill.datasets.reading.tfrecord import begins_tfrecord, parse_example, read_records
 from prill.errors import InputError, UsageError
@@ -278,7 +279,10 @@ def read_steps(path: str | PathLike[str]) -> Iterator[AitwStep | BadLine]:
     """Yields every step of one file, in order; a damaged file ends with one BadLine."""
     try:
         for place, record in _iter_records(path):
-            yield _step(place, record)
+            if isinstance(record, str):
+                yield BadLine(place, place, record, b"")
+            else:
+                yield read_record(place, partial(parse_step, record))
     except (InputError, OSError, EOFError, zlib.error) as error:
         yield BadLine(str(path), str(path), f"cannot be read further: {error}", b"")
 
@@ -332,10 +336,7 @@ def _has_lines(path: str | PathLike[str]) -> bool:
         return True
     with open_lines(path) as file:
         first, more = file.readline(), file.readline().strip()
-    try:
-        return bool(more) and msgspec.json.decode(first) is not None
-    except UNREADABLE:
-        return False
+    return bool(more) and json_or_none(first) is not None
 
 
 def _decoded(place: str, data: bytes) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
@@ -357,15 +358,6 @@ def _records(place: str, value: object) -> Iterator[tuple[str, Mapping[str, Any]
         yield place, value
     else:
         yield place, f"expected a JSON object, got {type(value).__name__}"
-
-
-def _step(place: str, record: Mapping[str, Any] | str) -> AitwStep | BadLine:
-    try:
-        if isinstance(record, str):
-            raise InputError(record)
-        return parse_step(record)
-    except InputError as error:
-        return BadLine(place, place, str(error), b"")
 
 
 def parse_step(record: Mapping[str, Any]) -> AitwStep:

@@ -19,7 +19,6 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from prill.actions.ending import with_claim
 from prill.actions.tool_calls import fraction, parsed, screen_size, scroll_direction, tool_action
 from prill.datasets.annotations import KEY, annotation
 from prill.datasets.reading.chat import ChatMessage, ContentPart, ToolCall, conversation
@@ -203,21 +202,15 @@ def _read(data: bytes, name: str, ids: set[str], images: RecordImages) -> Trajec
     start_url = _start_url(document)
     id = _unique(document.trajectory_id or document.session_id or name, ids)
     agent = document.agent
-    return Trajectory(
-        id=id,
-        task=Task(
+    return chat.trajectory(
+        id,
+        Task(
             goal=chat.goal,
             platform="web" if start_url else "desktop" if computer_steps else "other",
             start_url=start_url,
         ),
         agent=f"{agent.name} ({agent.model_name})" if agent.model_name else agent.name,
-        steps=chat.steps,
-        final=chat.final,
-        answer=chat.answer,
-        metadata=with_claim(
-            {**_usage(document), **({"date": date} if (date := _date(document)) else {})},
-            chat.claimed,
-        ),
+        metadata={**_usage(document), "date": _date(document)},
     )
 
 
@@ -325,13 +318,13 @@ def _date(document: _Document) -> str | None:
     return next((date for step in document.steps if (date := date_in(str(step.timestamp)))), None)
 
 
-def _usage(document: _Document) -> dict[str, int | float]:
+def _usage(document: _Document) -> dict[str, int | float | None]:
     """Returns the run's totals, or the sums over its steps if the document states none."""
     totals, steps = (
         document.final_metrics or _Totals(),
         [step.metrics for step in document.steps if step.metrics],
     )
-    sums = {
+    return {
         "prompt_tokens": _stated_or_sum(
             totals.total_prompt_tokens, [m.prompt_tokens for m in steps]
         ),
@@ -340,7 +333,6 @@ def _usage(document: _Document) -> dict[str, int | float]:
         ),
         "cost_usd": _stated_or_sum(totals.total_cost_usd, [m.cost_usd for m in steps]),
     }
-    return {key: value for key, value in sums.items() if value is not None}
 
 
 def _stated_or_sum(stated: _Number | None, parts: Sequence[_Number | None]) -> _Number | None:

@@ -27,7 +27,6 @@ from typing import TypeVar
 
 import msgspec
 
-from prill.actions.ending import with_claim
 from prill.actions.tool_calls import tool_action
 from prill.datasets.annotations import annotation_name, inspect_score
 from prill.datasets.reading.archives import Archive
@@ -363,14 +362,12 @@ def _trajectory(log: str, header: _Eval, sample: _Sample, images: RecordImages) 
         "sample": sample.id,
         "epoch": sample.epoch,
         **count_tokens(sample.model_usage.values()),
+        "limit": sample.limit and sample.limit.type,
+        "date": date_in(sample.started_at or "") or date_in(header.created or ""),
     }
-    if sample.limit:
-        metadata["limit"] = sample.limit.type
-    if date := date_in(sample.started_at or "") or date_in(header.created or ""):
-        metadata["date"] = date
-    return Trajectory(
-        id=_id(log, sample),
-        task=Task(
+    return chat.trajectory(
+        _id(log, sample),
+        Task(
             id=f"{header.task}/{sample.id}" if header.task else str(sample.id),
             goal=chat.goal,
             platform="desktop"
@@ -380,10 +377,7 @@ def _trajectory(log: str, header: _Eval, sample: _Sample, images: RecordImages) 
             else "other",
         ),
         agent=header.model,
-        steps=chat.steps,
-        final=chat.final,
-        answer=chat.answer,
-        metadata=with_claim(metadata, chat.claimed),
+        metadata=metadata,
         error=sample.error.message or "failed" if sample.error else None,
     )
 

@@ -23,7 +23,7 @@ import msgspec
 
 from prill.datasets.reading.anthropic import is_message
 from prill.datasets.reading.anthropic import messages as chat_messages
-from prill.datasets.reading.chat import ChatMessage
+from prill.datasets.reading.chat import ChatMessage, TokenUsage, count_tokens
 from prill.datasets.reading.groups import RecordGroups
 from prill.datasets.reading.images import RecordImages, Run, read_runs
 from prill.datasets.reading.model_calls import ModelCall, ToolRun, to_trajectory
@@ -67,7 +67,7 @@ class _Feedback:
 @dataclass(frozen=True)
 class _Metadata:
     ls_model_name: str | None = None
-    usage_metadata: dict[str, object] | None = None
+    usage_metadata: TokenUsage | None = None
 
 
 @dataclass(frozen=True)
@@ -236,14 +236,8 @@ def _trajectory(id: str, groups: RecordGroups[_Run], images: RecordImages) -> Tr
     metadata: dict[str, object] = {
         "trace_id": id,
         "date": next((d for run in roots if (d := date_in(run.start_time or ""))), None),
+        **count_tokens(meta.usage_metadata for meta in metas),
     }
-    for name, key in (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")):
-        counts = [
-            count
-            for meta in metas
-            if isinstance(count := (meta.usage_metadata or {}).get(key), int)
-        ]
-        metadata[name] = sum(counts) if counts else None
     return to_trajectory(
         id,
         calls,

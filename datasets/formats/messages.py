@@ -19,7 +19,6 @@ from pathlib import Path
 
 import msgspec
 
-from prill.actions.ending import with_claim
 from prill.actions.tool_calls import screen_size
 from prill.datasets.reading.anthropic import is_message, messages, read_call
 from prill.datasets.reading.chat import LOOKS, TokenUsage, conversation, count_tokens
@@ -297,18 +296,15 @@ def _trajectory(run: _Run, images: RecordImages) -> Trajectory:
         read, images, screen_size(tools), goal=goal, read=read_call, looks=LOOKS, measured=True
     )
     started = _STARTED.match(run.meta.started or "")
-    metadata = count_tokens([record.usage])
-    if started and (date := date_in(f"{started[1]}T{started[2]}")):
-        metadata["date"] = date
-    return Trajectory(
-        id=run.id,
-        task=Task(goal=chat.goal, platform=_platform(run.messages)),
+    return chat.trajectory(
+        run.id,
+        Task(goal=chat.goal, platform=_platform(run.messages)),
         agent=record.model or run.meta.model,
-        steps=chat.steps,
-        final=chat.final,
-        answer=chat.answer,
+        metadata={
+            **count_tokens([record.usage]),
+            "date": date_in(f"{started[1]}T{started[2]}") if started else None,
+        },
         error=_error(record.response),
-        metadata=with_claim(metadata, chat.claimed),
     )
 
 

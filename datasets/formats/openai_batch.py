@@ -16,9 +16,14 @@ from pathlib import Path
 
 import msgspec
 
-from prill.actions.ending import with_claim
 from prill.actions.tool_calls import screen_size
-from prill.datasets.reading.chat import ChatMessage, Conversation, conversation
+from prill.datasets.reading.chat import (
+    ChatMessage,
+    Conversation,
+    TokenUsage,
+    conversation,
+    count_tokens,
+)
 from prill.datasets.reading.groups import RecordGroups
 from prill.datasets.reading.images import RecordImages, image_store
 from prill.datasets.reading.records import UNREADABLE, read_rows
@@ -52,16 +57,10 @@ class _Choice:
 
 
 @dataclass(frozen=True)
-class _Usage:
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-
-
-@dataclass(frozen=True)
 class _Completion:
     choices: tuple[_Choice, ...]
     model: str | None = None
-    usage: _Usage | None = None
+    usage: TokenUsage | None = None
 
 
 @dataclass(frozen=True)
@@ -182,22 +181,14 @@ def _trajectory(
     choice: _Choice | None,
     problem: str | None,
 ) -> Trajectory:
-    usage = (completion.usage if completion else None) or _Usage()
-    metadata = {
-        "finish_reason": choice.finish_reason if choice else None,
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-    }
-    return Trajectory(
-        id=id,
-        task=Task(goal=chat.goal),
+    return chat.trajectory(
+        id,
+        Task(goal=chat.goal),
         agent=(completion.model if completion else None) or body.model,
-        steps=chat.steps,
-        final=chat.final,
-        answer=chat.answer,
-        metadata=with_claim(
-            {key: value for key, value in metadata.items() if value is not None}, chat.claimed
-        ),
+        metadata={
+            "finish_reason": choice.finish_reason if choice else None,
+            **count_tokens([completion.usage if completion else None]),
+        },
         error=problem,
     )
 

@@ -179,35 +179,15 @@ def _trajectory(read: Callable[[], _Trace], images: RecordImages) -> Trajectory:
         call for span in spans if _is_call(span) and (call := _model_call(span, known)) is not None
     ]
     tools = [_tool_run(span) for span in spans if _is_tool(span)]
-    goal = next(
-        (
-            text
-            for span in roots
-            if (text := _read_text(span, "input.value", "gen_ai.input.messages", "user"))
-        ),
-        "",
+    goal = _first(
+        _read_text(span, "input.value", "gen_ai.input.messages", "user") for span in roots
     )
-    answer = next(
-        (
-            text
-            for span in roots
-            if (text := _read_text(span, "output.value", "gen_ai.output.messages", "assistant"))
-        ),
-        None,
+    answer = _first(
+        _read_text(span, "output.value", "gen_ai.output.messages", "assistant") for span in roots
     )
-    models = (text for span in spans if _is_call(span) and (text := _model(span)))
-    agent = next(
-        (
-            text
-            for span in spans
-            if (text := find_text(span.attributes, "agent.name", "gen_ai.agent.name"))
-        ),
-        None,
-    )
-    agent, model = (
-        agent or next((span.service for span in spans if span.service), None),
-        next(models, None),
-    )
+    agents = (find_text(span.attributes, "agent.name", "gen_ai.agent.name") for span in spans)
+    agent = _first(agents) or _first(span.service for span in spans)
+    model = _first(_model(span) for span in spans if _is_call(span))
     metadata: dict[str, object] = {"trace_id": trace.spans[0].trace}
     for name, keys in (
         ("prompt_tokens", ("llm.token_count.prompt", "gen_ai.usage.input_tokens")),
@@ -219,14 +199,19 @@ def _trajectory(read: Callable[[], _Trace], images: RecordImages) -> Trajectory:
         if counts:
             metadata[name] = sum(counts)
     metadata["date"] = iso_date(spans[0].start) if spans and spans[0].start else None
-    error = next((span.error for span in roots if span.error), None)
+    error = _first(span.error for span in roots)
     run = to_trajectory(
-        trace.id, calls, tools, images, goal=goal, answer=answer, agent=agent, model=model,
+        trace.id, calls, tools, images, goal=goal or "", answer=answer, agent=agent, model=model,
         metadata=metadata, error=error,
     )  # fmt: skip
     if not run.steps and not run.task.goal and not any(map(_is_agent, roots)):
         raise InputError("this trace contains no model call and no tool run")
     return run
+
+
+def _first(texts: Iterable[str | None]) -> str | None:
+    """Returns the first text that is not empty."""
+    return next(filter(None, texts), None)
 
 
 def _without_evaluators(spans: Iterable[Span]) -> Iterator[Span]:

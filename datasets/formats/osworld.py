@@ -247,10 +247,7 @@ def _trajectory(root: Path, folder: Path) -> Trajectory:
         agent=args.model,
         steps=tuple(steps),
         final=final,
-        metadata=with_claim(
-            {"date": date} if (date := _date(rows)) else {},
-            _claim(rows[-1].action) if rows else None,
-        ),
+        metadata=with_claim({"date": _date(rows)}, _claim(rows[-1].action) if rows else None),
         error="; ".join(errors) or None,
     )
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from prill.actions.tool_calls import fraction, tool_action
+from prill.actions.tool_calls import fraction, scroll_direction, tool_action
 from prill.datasets.reading.archives import Archive
 from prill.datasets.reading.images import ImageFolder, image_store
 from prill.datasets.reading.records import UNREADABLE, iso_date, read_record
@@ -294,16 +294,7 @@ def page_action(call: PageCall, size: tuple[float, float] | None) -> Action:
     shown = {name: value for name, value in call.params.items() if name not in _NOT_SHOWN}
     value = call.params.get(key) if key else None
     if kind == "scroll":
-        down, across = (call.params.get(name) for name in ("deltaY", "deltaX"))
-        across = across if isinstance(across, int | float) else 0
-        down = down if isinstance(down, int | float) else 0
-        value = (
-            ("right" if across > 0 else "left")
-            if abs(across) > abs(down)
-            else "up"
-            if down < 0
-            else "down"
-        )
+        value = scroll_direction(call.params.get("deltaX"), call.params.get("deltaY"))
     elif kind == "select":
         options = call.params.get("options")
         choices = (

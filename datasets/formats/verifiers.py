@@ -18,7 +18,6 @@ from pathlib import Path
 
 import msgspec
 
-from prill.actions.ending import with_claim
 from prill.actions.tool_calls import screen_size
 from prill.datasets.reading.chat import ChatMessage, conversation
 from prill.datasets.reading.images import RecordImages, image_store
@@ -277,19 +276,14 @@ def _result_trajectory(
         "prompt_tokens": usage.get("input_tokens"),
         "completion_tokens": usage.get("output_tokens"),
     }
-    yield Trajectory(
-        id=id,
-        task=Task(
+    yield chat.trajectory(
+        id,
+        Task(
             id="/".join(part for part in (metadata_file.env_id, _example(row)) if part),
             goal=chat.goal,
         ),
         agent=metadata_file.model,
-        steps=chat.steps,
-        final=chat.final,
-        answer=chat.answer,
-        metadata=with_claim(
-            {key: value for key, value in metadata.items() if value is not None}, chat.claimed
-        ),
+        metadata=metadata,
         error=_error_text(row.error),
     )
 
@@ -340,16 +334,11 @@ def _trace_trajectory(trace: _Trace, env: str, images: RecordImages) -> Trajecto
         "completion_tokens": trace.num_output_tokens,
     }
     problem = trace.errors[-1] if trace.errors and not trace.ok else None
-    return Trajectory(
-        id=trace.id,
-        task=Task(id="/".join(part for part in (env, example) if part), goal=chat.goal),
+    return chat.trajectory(
+        trace.id,
+        Task(id="/".join(part for part in (env, example) if part), goal=chat.goal),
         agent=trace.agent.config.model,
-        steps=chat.steps,
-        final=chat.final,
-        answer=chat.answer,
-        metadata=with_claim(
-            {key: value for key, value in metadata.items() if value is not None}, chat.claimed
-        ),
+        metadata=metadata,
         error=None if problem is None else f"{problem.type}: {problem.message}",
     )
 

@@ -12,6 +12,7 @@ import binascii
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
@@ -81,8 +82,7 @@ def load(
             error, date = (
                 (log.errors.get(number), log.dates.get(number)) if trial < 0 else (None, None)
             )
-            item = _read(path, image_folder, error, date)
-            yield item
+            yield read_record(str(path), partial(_trajectory, path, image_folder, error, date))
             image_folder.close()
 
 
@@ -141,12 +141,6 @@ def _read_logs(root: Path) -> _Log:
                     log.errors[current] = broke[1].strip()
                     log.results.pop(current, None)
     return log
-
-
-def _read(
-    path: Path, image_folder: ImageFolder, error: str | None, date: str | None
-) -> Trajectory | BadLine:
-    return read_record(str(path), lambda: _trajectory(path, image_folder, error, date))
 
 
 def _trajectory(

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from prill.actions.elements import with_element
-from prill.actions.ending import claim_in
+from prill.actions.ending import claim_in, with_claim
 from prill.actions.tool_calls import parsed, tool_action
 from prill.datasets.reading.images import RecordImages, image_size_or_none
 from prill.errors import InputError
-from prill.types import Action, Observation, Step
+from prill.types import Action, Observation, Step, Task, Trajectory
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,27 @@ class Conversation:
     final: Observation | None
     answer: str | None
     claimed: bool | None = None
+
+    def trajectory(
+        self,
+        id: str,
+        task: Task,
+        *,
+        agent: str | None,
+        metadata: Mapping[str, object],
+        error: str | None = None,
+    ) -> Trajectory:
+        """Returns the run; the claim is added to its metadata, and what is None is left out."""
+        return Trajectory(
+            id=id,
+            task=task,
+            agent=agent,
+            steps=self.steps,
+            final=self.final,
+            answer=self.answer,
+            metadata=with_claim(metadata, self.claimed),
+            error=error,
+        )
 
 
 @dataclass

@@ -10,9 +10,8 @@ conversations; the one with the most actions is the agent's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from prill.actions.ending import with_claim
 from prill.datasets.reading.anthropic import read_call
 from prill.datasets.reading.chat import LOOKS, ChatMessage, ToolCall, conversation
 from prill.datasets.reading.images import RecordImages
@@ -75,15 +74,13 @@ def to_trajectory(
     chat = conversation(
         join_calls(calls, tools), images, goal=goal, read=read_call, looks=LOOKS, measured=True
     )
-    known = {key: value for key, value in metadata.items() if value is not None}
-    return Trajectory(
-        id=id,
-        task=Task(goal=chat.goal),
+    if chat.answer is None:
+        chat = replace(chat, answer=answer)
+    return chat.trajectory(
+        id,
+        Task(goal=chat.goal),
         agent=f"{agent} ({model})" if agent and model else agent or model,
-        steps=chat.steps,
-        final=chat.final,
-        answer=answer if chat.answer is None else chat.answer,
-        metadata=with_claim(known, chat.claimed),
+        metadata=metadata,
         error=error,
     )
 

@@ -80,6 +80,14 @@ def decode_json(data: bytes, type: type[Row]) -> Row:
         raise InputError(str(error)) from None
 
 
+def json_or_none(data: bytes | str) -> object:
+    """Decodes JSON; None for anything else, as for null."""
+    try:
+        return msgspec.json.decode(data)
+    except UNREADABLE:
+        return None
+
+
 def as_record(value: object, type: type[Row]) -> Row:
     """Converts a decoded JSON value to a record.
 

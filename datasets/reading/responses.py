@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from prill.actions.ending import with_claim
 from prill.actions.tool_calls import COMPUTER, response_call, screen_size
 from prill.datasets.reading.chat import (
     LOOKS,
@@ -291,20 +290,16 @@ def to_trajectory(id: str, responses: tuple[Response, ...], images: RecordImages
         messages(flat), images, size, goal="", read=response_call, looks=LOOKS, measured=True
     )
     last = responses[-1]
-    metadata = count_tokens(response.usage for response in responses)
-    if date := iso_date(responses[0].created_at):
-        metadata["date"] = date
-    if last.id:
-        metadata["response_id"] = last.id
     error = last.error and (last.error.message or last.error.code)
-    return Trajectory(
-        id=id,
-        task=Task(goal=chat.goal, platform=_platform(tools, flat)),
+    return chat.trajectory(
+        id,
+        Task(goal=chat.goal, platform=_platform(tools, flat)),
         agent=last.model,
-        steps=chat.steps,
-        final=chat.final,
-        answer=chat.answer,
-        metadata=with_claim(metadata, chat.claimed),
+        metadata={
+            **count_tokens(response.usage for response in responses),
+            "date": iso_date(responses[0].created_at),
+            "response_id": last.id or None,
+        },
         error=error or None,
     )
 

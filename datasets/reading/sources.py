@@ -18,6 +18,7 @@ from prill.datasets.reading.records import (
     MAX_FILE,
     UNREADABLE,
     decoded_lines,
+    json_or_none,
     read_file,
     read_record,
     too_large,
@@ -99,14 +100,9 @@ class Source:
 
         A document over several lines has none.
         """
-        found: list[object] = []
         lines = self.head.split(b"\n")
-        for line in lines if len(self.head) < _HEAD else lines[:-1]:
-            try:
-                found.append(msgspec.json.decode(line))
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                continue
-        return tuple(found)
+        values = map(json_or_none, lines if len(self.head) < _HEAD else lines[:-1])
+        return tuple(value for value in values if value is not None)
 
     @property
     def keys(self) -> frozenset[str]:
@@ -158,7 +154,7 @@ class Source:
         line, newline, _ = self.head.removeprefix(_MARK).lstrip().partition(b"\n")
         if not newline:
             line = self._read(_LARGEST, a_line=True).removeprefix(_MARK)
-        if (value := _decoded(line)) is not None:
+        if (value := json_or_none(line)) is not None:
             return value, len(line)  # the rest of JSON lines is not read
         data = self._read(_LARGEST)
         return _first_value(data), len(data)
@@ -176,15 +172,8 @@ class Source:
 def _first_value(data: bytes) -> object:
     """Returns the document, or else the value of the first line."""
     data = data.removeprefix(_MARK).lstrip()
-    value = _decoded(data)
-    return value if value is not None else _decoded(data.partition(b"\n")[0])
-
-
-def _decoded(data: bytes) -> object:
-    try:
-        return msgspec.json.decode(data)
-    except UNREADABLE:
-        return None
+    value = json_or_none(data)
+    return value if value is not None else json_or_none(data.partition(b"\n")[0])
 
 
 @dataclass(frozen=True)
@@ -293,20 +282,20 @@ def read_document(path: Path, name: str) -> Document:
     """
     lines = Document(path, name, is_lines=True)
     first, second = _first_lines(path)
-    value = _decoded(first)
+    value = json_or_none(first)
     if value is not None:
         return lines if second else Document(path, name, value)
     try:
         data = read_file(path).removeprefix(_MARK)
     except InputError:
-        if isinstance(_decoded(second), dict):  # only the first line is broken
+        if isinstance(json_or_none(second), dict):  # only the first line is broken
             return lines
         raise
     try:
         return Document(path, name, msgspec.json.decode(data))
     except UNREADABLE as error:
         # a truncated document over several lines, or nothing that is JSON
-        if first in (b"{", b"[") or all(_decoded(line) is None for line in io.BytesIO(data)):
+        if first in (b"{", b"[") or all(json_or_none(line) is None for line in io.BytesIO(data)):
             raise InputError(str(error)) from None
     return lines
 

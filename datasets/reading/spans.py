@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from prill.datasets.reading.records import json_or_none
 from prill.errors import InputError
 
 _LISTS = ("spans", "data")
@@ -92,7 +93,7 @@ def nested(attributes: Mapping[str, object], *prefixes: str) -> dict[str, object
     trees: dict[str, object] = {}
     for prefix in prefixes:
         whole_value = value_at(attributes, prefix)
-        trees[prefix] = _parsed(whole_value) if isinstance(whole_value, str) else whole_value
+        trees[prefix] = json_or_none(whole_value) if isinstance(whole_value, str) else whole_value
     dotted = tuple(f"{prefix}." for prefix in prefixes)
     for key, value in attributes.items():
         if not key.startswith(dotted):
@@ -213,14 +214,6 @@ def _lists(tree: object, depth: int) -> object:
     if tree and all(isinstance(key, str) and key.isdecimal() and len(key) < 10 for key in tree):
         return [_lists(tree[key], depth + 1) for key in sorted(tree, key=int)]
     return {key: _lists(value, depth + 1) for key, value in tree.items()}
-
-
-def _parsed(value: str) -> object:
-    """Parses a text that is JSON; None for other text."""
-    try:
-        return msgspec.json.decode(value)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
 
 
 def _seconds(value: object) -> float:

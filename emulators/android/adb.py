@@ -16,10 +16,10 @@ import shlex
 import shutil
 import struct
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from prill.emulators.android.phone import PhoneLostError, Start, whole_png
+from prill.emulators.processes import Printed, run_program
 from prill.emulators.screenshots import Size
 from prill.errors import EnvironmentFailedError, UsageError
 
@@ -38,26 +38,6 @@ _SIZE = re.compile(r"(Physical|Override) size: (\d+)x(\d+)")
 # Servers that this process started, and their users; the last user stops a server.
 _users: dict[int, int] = {}
 _started: set[int] = set()
-
-
-@dataclass(frozen=True, slots=True)
-class Printed:
-    """The output and exit status of a command."""
-
-    out: bytes
-    err: bytes
-    status: int
-
-    @property
-    def text(self) -> str:
-        """Standard output."""
-        return self.out.decode("utf-8", "replace")
-
-    @property
-    def last_line(self) -> str:
-        """The last line of output for messages, from standard error if it is not empty."""
-        lines = (self.err.strip() or self.out.strip()).decode("utf-8", "replace").splitlines()
-        return lines[-1].strip()[:300] if lines else f"exit status {self.status}"
 
 
 def sdk_program(folder: str, name: str) -> str | None:
@@ -178,25 +158,13 @@ class AdbServer:
                 "Android SDK"
             )
         command = [adb, "-P", str(self.port), *arguments]
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
         bound = timeout or self.timeout
         try:
-            async with asyncio.timeout(bound):
-                out, err = await process.communicate()
+            return await run_program(command, bound)
         except TimeoutError:
             raise PhoneLostError(
                 f"adb {' '.join(arguments)} did not finish within {bound:g} s", sent=True
             ) from None
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        return Printed(out, err, process.returncode or 0)
 
     @contextlib.asynccontextmanager
     async def _connection(

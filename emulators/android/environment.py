@@ -16,13 +16,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from math import dist
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from msgspec import Meta
 
-from prill.actions.phone import TAP_DISTANCE, finger_path, typed_lines
+from prill.actions.phone import TAP_DISTANCE, finger_path, is_swipe, typed_lines
 from prill.emulators.android.adb import AdbPhone
 from prill.emulators.android.appium import AppiumPhone
 from prill.emulators.android.avd import Avd
@@ -260,7 +259,7 @@ class Android:
 
     async def _touch(self, touch: Point, lift: Point) -> None:
         start, end = _pixels(touch, self._picture_size), _pixels(lift, self._picture_size)
-        if dist(touch, lift) <= TAP_DISTANCE + 1e-9:
+        if not is_swipe(touch, lift, TAP_DISTANCE):
             await self._try(partial(self._phone.tap, *start), repeat=False)
         else:
             await self._try(partial(self._phone.swipe, start, end, SWIPE_SECONDS), repeat=False)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import shutil
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +50,23 @@ class Profile:
     timezone: str | None = None
     downloads: bool = True
     reduced_motion: bool = False
+
+
+@contextlib.contextmanager
+def browser_failures(when: str) -> Iterator[None]:
+    """Turns Playwright's errors and timeouts into EnvironmentFailedError."""
+    try:
+        from playwright.async_api import Error
+    except ImportError:
+        raise MissingExtraError("playwright", "web") from None
+    try:
+        yield
+    except TimeoutError:
+        raise EnvironmentFailedError(f"the page does not respond {when}") from None
+    except Error as error:
+        raise EnvironmentFailedError(
+            f"the browser failed {when}: {error.message.splitlines()[0]}"
+        ) from error
 
 
 def chromium_path() -> str:

@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,12 +21,12 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from prill.emulators.browser.actions import element_at, perform, pixels, spot_in_window
-from prill.emulators.browser.chromium import Chromium, Profile
+from prill.emulators.browser.chromium import Chromium, Profile, browser_failures
 from prill.emulators.browser.settle import RESTLESS, arrived, until_settled
 from prill.emulators.browser.tabs import Tabs, free_path
 from prill.emulators.browser.view import PageView
 from prill.emulators.screenshots import keep_screenshot
-from prill.errors import EnvironmentFailedError, MissingExtraError, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.io.lines import valid_unicode
 from prill.types import Action, Observation, Point, Task
 
@@ -89,20 +88,6 @@ class PageSpec:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hooks:
-    """Extension points for environments built on this one.
-
-    `prepare` returns the profile of an episode (cookies, location, network record) before any page
-    is opened. `real_url` maps an address of the agent or the task to the host that serves it.
-    `public_url` maps addresses back for observations.
-    """
-
-    prepare: Callable[[Task], Awaitable[Profile]] | None = None
-    real_url: Callable[[str], str] = str
-    public_url: Callable[[str], str] = str
-
-
 class BrowserEnvironment:
     """An environment for tasks that start at `task.start_url`. Addresses separated by " |AND| "
     open one tab each; without an address, the tab is blank.
@@ -111,22 +96,15 @@ class BrowserEnvironment:
         images: The folder for screenshots.
         spec: The options.
         browser: A shared browser, which stays open at the end. None: an own browser.
-        hooks: The extensions of an environment built on this one.
     """
 
     def __init__(
-        self,
-        images: Path,
-        spec: PageSpec = PageSpec(),
-        *,
-        browser: Chromium | None = None,
-        hooks: Hooks = Hooks(),
+        self, images: Path, spec: PageSpec = PageSpec(), *, browser: Chromium | None = None
     ) -> None:
         self._images = images
         self._spec = spec
         self._browser = browser or Chromium()
         self._owns_browser = browser is None
-        self._hooks = hooks
         self._window = (
             None if spec.whole_page else (float(spec.viewport[0]), float(spec.viewport[1]))
         )
@@ -167,10 +145,10 @@ class BrowserEnvironment:
                 the browser failed.
         """
         await self.finish()
-        profile = Profile() if self._hooks.prepare is None else await self._hooks.prepare(task)
+        profile = await self._prepare(task)
         profile = replace(profile, downloads=self._spec.downloads is not None, reduced_motion=True)
         self._har, self._trace, self._tracing = profile.har, None, None
-        with self._failures("at the start"):
+        with browser_failures("at the start"):
             context = await self._browser.context(*self._spec.viewport, profile=profile)
             tabs = self._tabs = Tabs(context, self._spec.downloads)
             async with asyncio.timeout(self._spec.answer_timeout):
@@ -190,7 +168,7 @@ class BrowserEnvironment:
         """Acts, and returns the current tab. Actions on missing elements change nothing."""
         tabs, page = self._tabs, self.page
         assert tabs is not None
-        with self._failures(f"after {action.kind}"):
+        with browser_failures(f"after {action.kind}"):
             self._check(tabs, page)
             travels = action.kind in ("goto", "back", "forward")
             async with asyncio.timeout(
@@ -204,7 +182,7 @@ class BrowserEnvironment:
         """Adds the element's line to the action, and the middle of the element if it is visible."""
         tabs, page = self._tabs, self.page
         assert tabs is not None
-        with self._failures(f"before {action.kind}"):
+        with browser_failures(f"before {action.kind}"):
             self._check(tabs, page)
             async with asyncio.timeout(self._spec.answer_timeout):
                 if action.point is not None:
@@ -262,13 +240,25 @@ class BrowserEnvironment:
         if self._owns_browser:
             await self._browser.close()
 
+    async def _prepare(self, task: Task) -> Profile:
+        """Returns the profile of an episode (cookies, location, network record)."""
+        return Profile()
+
+    def _real_url(self, url: str) -> str:
+        """Returns the address of the host that serves an address of the agent or the task."""
+        return url
+
+    def _public_url(self, url: str) -> str:
+        """Returns the address that observations show for an address of the browser."""
+        return url
+
     async def _open(self, tabs: Tabs, url: str) -> None:
         from playwright.async_api import Error
 
         page = await tabs.context.new_page()
         try:
             answer = await page.goto(
-                self._hooks.real_url(url),
+                self._real_url(url),
                 wait_until="commit",
                 timeout=self._spec.navigation_timeout * 1000,
             )
@@ -327,7 +317,7 @@ class BrowserEnvironment:
     async def _goto(self, tabs: Tabs, page: Page, address: str) -> None:
         from playwright.async_api import Error
 
-        url = self._hooks.real_url(_with_scheme(address.strip()))
+        url = self._real_url(_with_scheme(address.strip()))
         if url != _BLANK and url.partition(":")[0].lower() not in self._spec.schemes:
             return tabs.note(
                 f"going to {address[:200]!r} was refused: only {' and '.join(self._spec.schemes)} "
@@ -379,29 +369,11 @@ class BrowserEnvironment:
         # A page's script can create an unpaired surrogate, which records and requests cannot hold.
         text = valid_unicode("\n".join([titles, *(f"! {note}" for note in tabs.notes()), "", tree]))
         picture = await asyncio.to_thread(keep_screenshot, png, self._images)
-        return Observation(
-            screenshot=picture, text=text, url=self._hooks.public_url(tabs.address(page))
-        )
+        return Observation(screenshot=picture, text=text, url=self._public_url(tabs.address(page)))
 
     def _check(self, tabs: Tabs, page: Page) -> None:
         if page in tabs.crashed:
             raise EnvironmentFailedError("the page crashed")
-
-    @contextlib.contextmanager
-    def _failures(self, when: str) -> Iterator[None]:
-        """Turns errors of the browser into EnvironmentFailedError."""
-        try:
-            from playwright.async_api import Error
-        except ImportError:
-            raise MissingExtraError("playwright", "web") from None
-        try:
-            yield
-        except TimeoutError:
-            raise EnvironmentFailedError(f"the page does not respond {when}") from None
-        except Error as error:
-            raise EnvironmentFailedError(
-                f"the browser failed {when}: {error.message.splitlines()[0]}"
-            ) from error
 
 
 def _with_scheme(address: str) -> str:

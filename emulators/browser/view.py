@@ -57,79 +57,6 @@ class _Process:
         return next(iter(self.documents))
 
 
-class Reader:
-    """A reader of pages, which keeps their CDP sessions while the pages exist."""
-
-    def __init__(self) -> None:
-        self._sessions: WeakKeyDictionary[Page | Frame, CDPSession] = WeakKeyDictionary()
-
-    async def session(self, page: Page) -> CDPSession:
-        """Returns the session of the page's main frame."""
-        session = await self._session(page, page)
-        assert session is not None
-        return session
-
-    async def read(self, page: Page) -> Snapshot:
-        """Reads the current page. Raises Playwright's errors, also if the page navigates."""
-        main = await _process(await self.session(page))
-        processes = [main]
-        owners: dict[str, Key] = {}
-        children = [frame for frame in page.frames if frame is not page.main_frame]
-        if len(children) >= len(main.documents):
-            for frame in children:
-                guest = await self._guest(page, frame, main)
-                if guest is not None:
-                    processes.append(guest[0])
-                    owners[guest[0].main] = guest[1]
-        return Snapshot(
-            # In a thread, since a page may have hundreds of thousands of nodes, and other episodes
-            # run concurrently.
-            await asyncio.to_thread(lambda: tuple(_nodes(processes, owners))),
-            {frame: process.session for process in processes for frame in process.documents},
-            {
-                frame: document
-                for process in processes
-                for frame, document in process.documents.items()
-            },
-            owners,
-        )
-
-    async def _guest(self, page: Page, frame: Frame, main: _Process) -> tuple[_Process, Key] | None:
-        """Reads a frame of another site, and the element that shows it; None for other frames, and
-        for one that does not answer.
-        """
-        from playwright.async_api import Error
-
-        try:
-            async with asyncio.timeout(_GUEST_TIMEOUT):
-                session = await self._session(page, frame)
-                if session is None:
-                    return None
-                process = await _process(session)
-                owner = (await main.session.send("DOM.getFrameOwner", {"frameId": process.main}))[
-                    "backendNodeId"
-                ]
-        except (Error, TimeoutError):
-            # The frame navigates, and may get another process.
-            self._sessions.pop(frame, None)
-            return None
-        place = next((name for name, tree in main.trees.items() if _has(tree, owner)), None)
-        return None if place is None else (process, Key(place, main.documents[place], owner))
-
-    async def _session(self, page: Page, frame: Page | Frame) -> CDPSession | None:
-        """Returns a frame's own session; None for a frame that its page's session covers."""
-        from playwright.async_api import Error
-
-        if frame not in self._sessions:
-            try:
-                self._sessions[frame] = await page.context.new_cdp_session(frame)
-            except Error as error:
-                if "does not have a separate CDP session" not in error.message:
-                    raise
-                return None
-        return self._sessions[frame]
-
-
 async def _process(session: CDPSession) -> _Process:
     frames, snapshot = await asyncio.gather(
         session.send("Page.getFrameTree"),
@@ -284,15 +211,17 @@ class PageView:
     """
 
     def __init__(self) -> None:
-        self._reader = Reader()
+        self._sessions: WeakKeyDictionary[Page | Frame, CDPSession] = WeakKeyDictionary()
         self._numbers: dict[Key, int] = {}
         self._keys: dict[str, Key] = {}
         self._lines: list[TreeLine] = []
         self._snapshot: Snapshot | None = None
 
     async def session(self, page: Page) -> CDPSession:
-        """Returns the page's CDP session."""
-        return await self._reader.session(page)
+        """Returns the session of the page's main frame."""
+        session = await self._session(page, page)
+        assert session is not None
+        return session
 
     async def read(
         self, page: Page, window: tuple[float, float] | None, max_tokens: int | None
@@ -307,7 +236,7 @@ class PageView:
 
     async def picture(self, page: Page) -> bytes:
         """Takes a PNG of the window, without waiting for fonts or frames as Playwright does."""
-        session = await self._reader.session(page)
+        session = await self.session(page)
         return await capture_png(page, session, {"optimizeForSpeed": True})
 
     def find(self, target: str) -> BrowserElement | None:
@@ -369,12 +298,72 @@ class PageView:
             self._keys[str(number)] = key
         return self._numbers[key]
 
+    async def _capture(self, page: Page) -> Snapshot:
+        """Reads the current page. Raises Playwright's errors, also if the page navigates."""
+        main = await _process(await self.session(page))
+        processes = [main]
+        owners: dict[str, Key] = {}
+        children = [frame for frame in page.frames if frame is not page.main_frame]
+        if len(children) >= len(main.documents):
+            for frame in children:
+                guest = await self._guest(page, frame, main)
+                if guest is not None:
+                    processes.append(guest[0])
+                    owners[guest[0].main] = guest[1]
+        return Snapshot(
+            # In a thread, since a page may have hundreds of thousands of nodes, and other episodes
+            # run concurrently.
+            await asyncio.to_thread(lambda: tuple(_nodes(processes, owners))),
+            {frame: process.session for process in processes for frame in process.documents},
+            {
+                frame: document
+                for process in processes
+                for frame, document in process.documents.items()
+            },
+            owners,
+        )
+
+    async def _guest(self, page: Page, frame: Frame, main: _Process) -> tuple[_Process, Key] | None:
+        """Reads a frame of another site, and the element that shows it; None for other frames, and
+        for one that does not answer.
+        """
+        from playwright.async_api import Error
+
+        try:
+            async with asyncio.timeout(_GUEST_TIMEOUT):
+                session = await self._session(page, frame)
+                if session is None:
+                    return None
+                process = await _process(session)
+                owner = (await main.session.send("DOM.getFrameOwner", {"frameId": process.main}))[
+                    "backendNodeId"
+                ]
+        except (Error, TimeoutError):
+            # The frame navigates, and may get another process.
+            self._sessions.pop(frame, None)
+            return None
+        place = next((name for name, tree in main.trees.items() if _has(tree, owner)), None)
+        return None if place is None else (process, Key(place, main.documents[place], owner))
+
+    async def _session(self, page: Page, frame: Page | Frame) -> CDPSession | None:
+        """Returns a frame's own session; None for a frame that its page's session covers."""
+        from playwright.async_api import Error
+
+        if frame not in self._sessions:
+            try:
+                self._sessions[frame] = await page.context.new_cdp_session(frame)
+            except Error as error:
+                if "does not have a separate CDP session" not in error.message:
+                    raise
+                return None
+        return self._sessions[frame]
+
     async def _read(self, page: Page) -> Snapshot:
         from playwright.async_api import Error
 
         while True:
             try:
-                return await self._reader.read(page)
+                return await self._capture(page)
             except Error as error:
                 # A frame was removed or the page navigated meanwhile. A page that keeps navigating
                 # hits the caller's time limit.
@@ -383,7 +372,7 @@ class PageView:
                 ):
                     raise
                 # A frame that navigated to another site has another process now.
-                self._reader = Reader()
+                self._sessions.clear()
                 await asyncio.sleep(0.05)
 
 

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
-from prill.emulators.ios.simulators import kill
+from prill.emulators.processes import kill
 from prill.errors import EnvironmentFailedError, MissingExtraError
 
 T = TypeVar("T")

@@ -20,14 +20,13 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from math import dist
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from prill.actions.phone import TAP_DISTANCE, finger_path, typed_lines
+from prill.actions.phone import TAP_DISTANCE, finger_path, is_swipe, typed_lines
 from prill.emulators.ios.companion import Companion, CompanionError
 from prill.emulators.ios.prepared import PreparedScreen, PreparedSimulator, Restore
 from prill.emulators.ios.screen import (
@@ -252,7 +251,7 @@ class Ios:
 
     async def _touch(self, touch: Point, lift: Point) -> None:
         start, end = self._points(touch), self._points(lift)
-        if dist(touch, lift) <= TAP_DISTANCE + 1e-9:
+        if not is_swipe(touch, lift, TAP_DISTANCE):
             await self._session().act("tap", lambda client: client.tap(*start))
         else:
             await self._session().act(

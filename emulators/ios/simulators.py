@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from prill.emulators.processes import run_program
 from prill.emulators.requirements import Tool, find_package
 from prill.errors import EnvironmentFailedError, UsageError, install_command
 from prill.temporary import abandoned, taken_over
@@ -143,38 +144,17 @@ async def run(command: Sequence[str], within: float, stdin: bytes = b"") -> str:
     """
     name = " ".join((Path(command[0]).name, *command[1:]))
     try:
-        # A session of its own, so that its children can be killed with it, and Ctrl-C does not
-        # reach it directly.
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise EnvironmentFailedError(f"{command[0]} does not start: {error.strerror}") from error
-    try:
-        async with asyncio.timeout(within):
-            printed, complaint = await process.communicate(stdin)
+        printed = await run_program(command, within, stdin)
     except TimeoutError:
         raise EnvironmentFailedError(f"{name}: not finished after {within:g} s") from None
-    finally:
-        await kill(process)
-    if process.returncode != 0:
-        why = complaint.decode(errors="replace").strip().splitlines()[-1:] or [
-            f"exit status {process.returncode}"
-        ]
-        raise EnvironmentFailedError(f"{name}: {why[0][:300]}")
-    return printed.decode(errors="replace")
-
-
-async def kill(process: asyncio.subprocess.Process) -> None:
-    """Kills the process and its children, and waits until they have ended."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+    except OSError as error:
+        raise EnvironmentFailedError(f"{command[0]} does not start: {error.strerror}") from error
+    if printed.status != 0:
+        why = printed.err.decode(errors="replace").strip().splitlines()[-1:]
+        raise EnvironmentFailedError(
+            f"{name}: {(why or [f'exit status {printed.status}'])[0][:300]}"
+        )
+    return printed.text
 
 
 async def ios_tools() -> tuple[Tool, ...]:

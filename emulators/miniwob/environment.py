@@ -27,12 +27,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from prill.emulators.browser.chromium import CALL_TIMEOUT, Chromium, Profile
+from prill.emulators.browser.chromium import CALL_TIMEOUT, Chromium, Profile, browser_failures
 from prill.emulators.browser.view import capture_png
 from prill.emulators.miniwob.page import (
     HEIGHT,
     WIDTH,
-    browser_failures,
     let_go,
     located,
     page_script,
@@ -223,7 +222,7 @@ class MiniWoB:
         """A context with a time limit; after a failure, the next episode gets a new profile."""
         went_well = False
         try:
-            with browser_failures():
+            with browser_failures("in MiniWoB++"):
                 async with asyncio.timeout(self._timeout):
                     yield
             went_well = True

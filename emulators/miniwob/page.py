@@ -7,8 +7,6 @@ as in html.js.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -16,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from prill.actions.keys import key_combination
 from prill.emulators.browser.actions import OTHER_CLICKS, click_at
-from prill.errors import EnvironmentFailedError, MissingExtraError
 from prill.types import Action, Point
 
 if TYPE_CHECKING:
@@ -186,23 +183,6 @@ def _seconds(value: str | None) -> float:
         return min(60.0, max(0.0, float(value or WAIT)))
     except ValueError:
         return WAIT
-
-
-@contextmanager
-def browser_failures() -> Iterator[None]:
-    """Turns Playwright's errors and timeouts into EnvironmentFailedError."""
-    try:
-        from playwright.async_api import Error
-    except ImportError:
-        raise MissingExtraError("playwright", "web") from None
-    try:
-        yield
-    except Error as error:
-        raise EnvironmentFailedError(
-            f"the browser failed: {error.message.splitlines()[0]}"
-        ) from error
-    except TimeoutError as error:
-        raise EnvironmentFailedError("the browser failed: it does not respond") from error
 
 
 @cache

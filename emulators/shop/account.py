@@ -9,6 +9,7 @@ from prill.emulators.shop.pages import (
     ShopRequest,
     SignIn,
     draw,
+    find,
     redirect,
     shop_page,
     whole_number,
@@ -151,17 +152,16 @@ def _page(
 
 
 def _product(request: ShopRequest) -> Product:
-    product = request.store.products.get(request.parts["sku"])
-    if product is None:
-        raise PageError(404, "There is no such product.")
-    return product
+    products = request.store.products.values()
+    return find(products, lambda product: product.sku == request.parts["sku"], "product")
 
 
 def _order(request: ShopRequest, number: str) -> ShopOrder:
-    for order in request.store.orders:
-        if str(order.number) == number and order.email == request.user:
-            return order
-    raise PageError(404, "There is no such order.")
+    return find(
+        request.store.orders,
+        lambda order: str(order.number) == number and order.email == request.user,
+        "order",
+    )
 
 
 def _cart(request: ShopRequest) -> list[tuple[Product, int]]:

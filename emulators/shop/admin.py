@@ -11,6 +11,7 @@ from prill.emulators.shop.pages import (
     ShopRequest,
     SignIn,
     draw,
+    find,
     redirect,
     site_page,
     whole_number,
@@ -150,17 +151,13 @@ def _names(request: ShopRequest) -> dict[str, str]:
 
 
 def _order(request: ShopRequest) -> ShopOrder:
-    for order in request.store.orders:
-        if str(order.number) == request.parts["number"]:
-            return order
-    raise PageError(404, "There is no such order.")
+    number = request.parts["number"]
+    return find(request.store.orders, lambda order: str(order.number) == number, "order")
 
 
 def _product(request: ShopRequest) -> Product:
-    for product in request.store.products.values():
-        if str(product.id) == request.parts["id"]:
-            return product
-    raise PageError(404, "There is no such product.")
+    products = request.store.products.values()
+    return find(products, lambda product: str(product.id) == request.parts["id"], "product")
 
 
 ROUTES = (

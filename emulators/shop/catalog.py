@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlencode
 
 from prill.emulators.shop.pages import (
@@ -10,13 +12,20 @@ from prill.emulators.shop.pages import (
     Route,
     ShopRequest,
     draw,
+    find,
     redirect,
     shop_page,
     whole_number,
 )
 from prill.emulators.shop.store import Product, Review
 
-_ORDERS = {"position": "Position", "name": "Name", "price": "Price", "rating": "Rating"}
+# The orders of a list: the names in the menu, and the sort keys.
+_ORDERS: dict[str, tuple[str, Callable[[Product], Any]]] = {
+    "position": ("Position", lambda product: 0),
+    "name": ("Name", lambda product: product.name),
+    "price": ("Price", lambda product: product.price),
+    "rating": ("Rating", lambda product: -product.rating),
+}
 
 
 def _home(request: ShopRequest) -> Response:
@@ -87,11 +96,8 @@ def _message(request: ShopRequest) -> Response:
 
 
 def _product(request: ShopRequest) -> Product:
-    slug = request.parts.get("name", "")
-    for product in request.store.products.values():
-        if product.slug == slug:
-            return product
-    raise PageError(404, "There is no such page.")
+    products = request.store.products.values()
+    return find(products, lambda product: product.slug == request.parts.get("name"), "page")
 
 
 def _listing(
@@ -101,16 +107,12 @@ def _listing(
     below: list[tuple[str, str]] | None = None,
 ) -> str:
     order = request.query.get("product_list_order", "position")
-    if order == "price":
-        products = sorted(products, key=lambda p: p.price)
-    elif order == "name":
-        products = sorted(products, key=lambda p: p.name)
-    elif order == "rating":
-        products = sorted(products, key=lambda p: -p.rating)
+    if order in _ORDERS:
+        products = sorted(products, key=_ORDERS[order][1])
     query = {"q": request.query["q"]} if "q" in request.query else {}
     orders = [
         (name, f"{address}?{urlencode(query | {'product_list_order': order})}")
-        for order, name in _ORDERS.items()
+        for order, (name, _) in _ORDERS.items()
     ]
     return draw("catalog.html", "listing", products, orders, below or ())
 

@@ -9,6 +9,7 @@ from prill.emulators.shop.pages import (
     ShopRequest,
     SignIn,
     draw,
+    find,
     redirect,
     site_page,
 )
@@ -106,13 +107,12 @@ def _forum(request: ShopRequest) -> str:
 
 
 def _post(request: ShopRequest) -> Submission:
-    for post in request.store.submissions:
-        if (
-            str(post.id) == request.parts["id"]
-            and request.parts.get("forum", post.forum) == post.forum
-        ):
-            return post
-    raise PageError(404, "There is no such submission.")
+    parts = request.parts
+    return find(
+        request.store.submissions,
+        lambda post: str(post.id) == parts["id"] and parts.get("forum", post.forum) == post.forum,
+        "submission",
+    )
 
 
 ROUTES = (

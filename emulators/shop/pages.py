@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from prill.emulators.shop.store import SHIPPING, Customer, Site, Store, money
+from prill.emulators.shop.store import SHIPPING, Customer, Site, Store, money, read_data
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -56,6 +55,7 @@ class Response:
     kind: str = "text/html"
 
 
+T = TypeVar("T")
 Handler = Callable[[ShopRequest], Response]
 
 
@@ -86,6 +86,14 @@ def whole_number(text: str, name: str, least: int = 0, most: int = 10_000) -> in
     if not least <= number <= most:
         raise PageError(400, f"{name} must be a whole number from {least} to {most}.")
     return number
+
+
+def find(things: Iterable[T], is_it: Callable[[T], bool], what: str) -> T:
+    """Returns the first of the things that is meant. Raises PageError with status 404."""
+    for thing in things:
+        if is_it(thing):
+            return thing
+    raise PageError(404, f"There is no such {what}.")
 
 
 def redirect(location: str, session: str | None = None) -> Response:
@@ -165,7 +173,7 @@ def site_page(
 
 def style() -> str:
     """Returns the style sheet of all sites."""
-    return resources.files("prill.emulators.shop").joinpath("shop.css").read_text(encoding="utf-8")
+    return read_data("shop.css")
 
 
 @dataclass(frozen=True, kw_only=True)

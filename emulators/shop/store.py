@@ -159,12 +159,7 @@ class Store:
 
     def reset(self) -> None:
         """Restores the initial state."""
-        text = (
-            resources.files("prill.emulators.shop")
-            .joinpath("content.toml")
-            .read_text(encoding="utf-8")
-        )
-        data: dict[str, list[dict[str, Any]]] = tomllib.loads(text)
+        data: dict[str, list[dict[str, Any]]] = tomllib.loads(read_data("content.toml"))
         self.products = {
             row["sku"]: Product(**row | {"reviews": [Review(**r) for r in row["reviews"]]})
             for row in data["product"]
@@ -245,6 +240,11 @@ class Store:
         post = Submission(number, forum, title, author, body, self.now(), 1, [])
         self.submissions.append(post)
         return post
+
+
+def read_data(name: str) -> str:
+    """Reads a text file of this package."""
+    return resources.files("prill.emulators.shop").joinpath(name).read_text(encoding="utf-8")
 
 
 def money(cents: int) -> str:

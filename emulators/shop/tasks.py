@@ -8,8 +8,9 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
+
+from prill.emulators.shop.store import read_data
 
 _FILL = re.compile(r"fill \[(.+?)\] \[(.*)\]")
 _STARTS = {
@@ -70,10 +71,7 @@ def _actions(lines: Iterable[str]) -> tuple[str, ...]:
 
 @cache
 def _entries() -> tuple[dict[str, Any], ...]:
-    text = (
-        resources.files("prill.emulators.shop").joinpath("tasks.toml").read_text(encoding="utf-8")
-    )
-    return tuple(tomllib.loads(text)["task"])
+    return tuple(tomllib.loads(read_data("tasks.toml"))["task"])
 
 
 def _config(entry: dict[str, Any]) -> dict[str, Any]:

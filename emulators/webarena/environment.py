@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import Meta
 
 from prill.emulators.browser.chromium import Chromium, Profile
-from prill.emulators.browser.environment import BrowserEnvironment, Hooks, PageSpec
+from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
 from prill.emulators.browser.tabs import free_path
 from prill.emulators.webarena.login import Logins
 from prill.emulators.webarena.sites import PUBLIC, Sites, reset_sites
 from prill.emulators.webarena.tasks import TaskConfig, load_configs, make_task
 from prill.errors import UsageError
-from prill.types import Action, Observation, Task
+from prill.types import Observation, Task
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    pass
 
 
 _STATE = re.compile(r"(?:.*/)?([a-z_.]+)_state\.json")
@@ -106,7 +106,7 @@ class WebArenaSpec(PageSpec):
     )
 
 
-class WebArena:
+class WebArena(BrowserEnvironment):
     """WebArena's sites as an environment. A task that needs a site whose variable is not set raises
     UsageError.
 
@@ -132,39 +132,12 @@ class WebArena:
         browser: Chromium | None = None,
         changed: set[str] | None = None,
     ) -> None:
+        super().__init__(images, spec, browser=browser)
+        self.sites = Sites.from_environment() if sites is None else sites
         self._setups = setups
-        self._spec = spec
-        self._sites = Sites.from_environment() if sites is None else sites
-        self._browser = browser or Chromium()
-        self._owns_browser = browser is None
+        self._options = spec
         self._folder = Path()
         self._changed = all_sites() if changed is None else changed
-        hooks = Hooks(
-            prepare=self._prepare, real_url=self._sites.real, public_url=self._sites.public
-        )
-        self._environment = BrowserEnvironment(images, spec, browser=self._browser, hooks=hooks)
-
-    @property
-    def sites(self) -> Sites:
-        """The sites' URLs, for oracles."""
-        return self._sites
-
-    @property
-    def page(self) -> Page:
-        """The agent's current tab, for oracles. Raises UsageError if no episode is open."""
-        return self._environment.page
-
-    @property
-    def pages(self) -> tuple[Page, ...]:
-        """All tabs, oldest first."""
-        return self._environment.pages
-
-    @property
-    def har(self) -> Path | None:
-        """The network record of the last episode, when there is a folder for them; `finish` writes
-        it.
-        """
-        return self._environment.har
 
     def needs(self, task_id: str) -> frozenset[str]:
         """Lists the sites that an episode needs for itself, where sites are reset.
@@ -192,10 +165,10 @@ class WebArena:
             )
         setup = self._setups[task_id]
         for name in setup.sites:
-            self._sites.address(name.upper())
+            self.sites.address(name.upper())
         for name in setup.logins:
-            self._sites.address(name)
-            self._sites.account(name)
+            self.sites.address(name)
+            self.sites.account(name)
 
     async def reset(self, task: Task) -> Observation:
         """Opens the task's first page, signed in.
@@ -207,64 +180,52 @@ class WebArena:
         self.check(task.id)
         with contextlib.ExitStack() as stack:
             # Temporary cookie files are deleted as soon as the browser has read them.
-            folder = self._spec.cookies or stack.enter_context(
+            folder = self._options.cookies or stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="prill-cookies-")
             )
             self._folder = Path(folder)
-            return await self._environment.reset(task)
+            return await super().reset(task)
 
-    async def step(self, action: Action) -> tuple[Observation, bool]:
-        """Acts, and returns the current tab."""
-        return await self._environment.step(action)
+    def _real_url(self, url: str) -> str:
+        return self.sites.real(url)
 
-    async def locate(self, action: Action) -> Action:
-        """Adds the element's line to the action, and its point in the window."""
-        return await self._environment.locate(action)
-
-    async def finish(self) -> None:
-        """Ends the episode: writes trace and network record. Safe to call twice."""
-        await self._environment.finish()
-
-    async def close(self) -> None:
-        """Ends the episode, and the browser unless it is shared."""
-        await self._environment.close()
-        if self._owns_browser:
-            await self._browser.close()
+    def _public_url(self, url: str) -> str:
+        return self.sites.public(url)
 
     async def _restore(self, command: str, task_id: str, setup: Setup) -> None:
         """Resets the sites of a task if they may differ from the benchmark's initial state."""
         sites = (
             set(setup.sites)
-            if self._spec.reset_when == "always"
+            if self._options.reset_when == "always"
             else self._changed & set(setup.sites)
         )
         if sites:
-            passwords = tuple(account.password for account in self._sites.accounts.values())
+            passwords = tuple(account.password for account in self.sites.accounts.values())
             variables = {"PRILL_TASK": task_id, "PRILL_SITES": ",".join(sorted(sites))}
-            await reset_sites(command, self._spec.reset_timeout, passwords, variables)
+            await reset_sites(command, self._options.reset_timeout, passwords, variables)
             self._changed -= sites
         if setup.changes:
             self._changed |= set(setup.sites)
 
     async def _prepare(self, task: Task) -> Profile:
         setup = self._setups[task.id]
-        if self._spec.reset is not None:
-            await self._restore(self._spec.reset, task.id, setup)
+        if self._options.reset is not None:
+            await self._restore(self._options.reset, task.id, setup)
         state = har = None
         if setup.logins:
-            reuse = self._spec.cookies is not None
+            reuse = self._options.cookies is not None
             logins = Logins(
-                self._sites,
+                self.sites,
                 self._browser,
                 self._folder,
                 reuse=reuse,
-                timeout=self._spec.login_timeout,
+                timeout=self._options.login_timeout,
             )
             state = await logins.cookies(setup.logins)
-        if self._spec.hars is not None:
-            self._spec.hars.mkdir(parents=True, exist_ok=True)
+        if self._options.hars is not None:
+            self._options.hars.mkdir(parents=True, exist_ok=True)
             name = re.sub(r"[^\w.-]+", "-", task.id)[-100:]
-            har = free_path(self._spec.hars / f"{name}.har")
+            har = free_path(self._options.hars / f"{name}.har")
             har.touch()  # it is written at the end of the episode, and another one may begin before
         return Profile(storage_state=state, geolocation=setup.geolocation, har=har)
 

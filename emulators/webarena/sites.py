@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
-import signal
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, urlsplit
 
+from prill.emulators.processes import kill
 from prill.errors import EnvironmentFailedError, UsageError
 
 # The hosts that agents see and write instead of local addresses: WebArena's table.
@@ -213,11 +212,7 @@ async def _run(
                 f"the reset command was not finished after {limit:g} s and was killed"
             ) from None
         finally:
-            if process.returncode is None:
-                # Kill the process group; processes started by a shell would otherwise survive it.
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
+            await kill(process)  # with its group, which a shell's processes would survive
         if process.returncode:
             errors.seek(0)
             last = (

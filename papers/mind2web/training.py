@@ -17,7 +17,7 @@ import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from importlib import import_module
 from itertools import islice
@@ -74,7 +74,7 @@ def open_page_base(spec: TrainSpec) -> Base:
 
     Raises the same errors as `open_base`.
     """
-    name, config, reader, _ = read_base(spec)
+    base = read_base(spec)
     transformers = import_module("transformers")
     kinds = {
         "ranker": (
@@ -89,18 +89,19 @@ def open_page_base(spec: TrainSpec) -> Base:
         ),
     }
     known, loads, what = kinds[spec.trains]
-    if type(config) not in known:
+    if type(base.config) not in known:
         raise OptionError(
-            f"model: {name} is a {config.model_type}; a {spec.trains} is {what} "
+            f"model: {base.name} is a {base.config.model_type}; a {spec.trains} is {what} "
             "(papers/mind2web/README.md)",
             "model",
         )
-    if reader.pad_token_id is None:
-        raise OptionError(f"model: {name}: its tokenizer has no padding token", "model")
+    if base.reader.pad_token_id is None:
+        raise OptionError(f"model: {base.name}: its tokenizer has no padding token", "model")
     if spec.trains == "ranker":
         # one label, trained with binary cross-entropy
-        config.num_labels, config.problem_type = 1, "multi_label_classification"
-    return Base(name, config, reader, False, loads)
+        base.config.num_labels = 1
+        base.config.problem_type = "multi_label_classification"
+    return replace(base, sees=False, loads=loads)
 
 
 @dataclass(frozen=True, slots=True)

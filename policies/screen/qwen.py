@@ -12,6 +12,7 @@ from typing import Any
 
 from prill.policies.screen.calls import (
     MAX_CALLS,
+    MOUSE,
     after_thinking,
     get_number,
     get_text,
@@ -27,13 +28,6 @@ _TOOL = "<tool_call>"
 # Qwen3.5 writes each argument in its own tag.
 _FUNCTION = re.compile(r"<function=(\w+)>(.*?)</function>", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=(\w+)>\s*(.*?)\s*</parameter>", re.DOTALL)
-_CLICKS = {
-    "left_click": "click",
-    "double_click": "double_click",
-    "triple_click": "triple_click",
-    "right_click": "right_click",
-    "middle_click": "middle_click",
-}
 _BUTTONS = {
     "back": Action("back"),
     "home": Action("home"),
@@ -82,13 +76,10 @@ class QwenCalls:
             if arguments.get("coordinate") is not None
             else None
         )
-        if name in _CLICKS or name in ("click", "long_press", "mouse_move"):
-            if point is None and (name not in _CLICKS or cursor is None):
+        if name in MOUSE or name in ("click", "long_press"):
+            if point is None and (cursor is None or not name.endswith("_click")):
                 raise UnreadableReplyError(f"{name} needs a coordinate")
-            kind = {"mouse_move": "hover", "click": "click", "long_press": "long_press"}.get(
-                name
-            ) or _CLICKS[name]
-            return Action(kind, text, point=point or cursor)
+            return Action(MOUSE.get(name, name), text, point=point or cursor)
         if name == "left_click_drag":
             if point is None:
                 raise UnreadableReplyError(f"{name} needs a coordinate")
@@ -142,11 +133,9 @@ class QwenCalls:
             if action.point is not None
             else {}
         )
-        names = {kind: name for name, kind in _CLICKS.items()}
+        names = {kind: name for name, kind in MOUSE.items()}
         if action.kind in names and coordinate:
             return {"action": names[action.kind], **coordinate}
-        if action.kind == "hover" and coordinate:
-            return {"action": "mouse_move", **coordinate}
         if action.kind in ("drag", "swipe") and action.end_point is not None:
             return {
                 "action": "left_click_drag",

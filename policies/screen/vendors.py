@@ -13,6 +13,7 @@ from typing import Any
 
 from prill.policies.screen.calls import (
     MAX_CALLS,
+    MOUSE,
     after_thinking,
     get_number,
     get_text,
@@ -30,14 +31,6 @@ _OPENAI_BUTTONS = {
     "wheel": "middle_click",
     "back": "back",
     "forward": "forward",
-}
-_ANTHROPIC_CLICKS = {
-    "left_click": "click",
-    "right_click": "right_click",
-    "middle_click": "middle_click",
-    "double_click": "double_click",
-    "triple_click": "triple_click",
-    "mouse_move": "hover",
 }
 _NOTHING_DONE = ("screenshot", "cursor_position", "zoom")
 
@@ -226,10 +219,10 @@ def _anthropic_action(block: Mapping[str, Any], size: Size, cursor: Point | None
     text = json.dumps({"action": name, **arguments}, ensure_ascii=False)
     given = arguments.get("coordinate")
     point = None if given is None else PIXELS.point(given, size)
-    if name in _ANTHROPIC_CLICKS:
+    if name in MOUSE:
         if point is None and (cursor is None or name == "mouse_move"):
             raise UnreadableReplyError(f"{name} needs a coordinate")
-        return Action(_ANTHROPIC_CLICKS[name], text, point=point or cursor)
+        return Action(MOUSE[name], text, point=point or cursor)
     if name == "left_click_drag":
         start = arguments.get("start_coordinate")
         if point is None:
@@ -254,7 +247,7 @@ def _anthropic_action(block: Mapping[str, Any], size: Size, cursor: Point | None
 
 def _anthropic_call(action: Action, size: Size) -> dict[str, Any] | None:
     position = {} if action.point is None else {"coordinate": PIXELS.numbers(action.point, size)}
-    names = {kind: name for name, kind in _ANTHROPIC_CLICKS.items()}
+    names = {kind: name for name, kind in MOUSE.items()}
     if action.kind in names and position:
         return {"action": names[action.kind], **position}
     if (

@@ -36,5 +36,6 @@ def agent_claim(metadata: Mapping[str, Any]) -> bool | None:
 
 
 def with_claim(metadata: Mapping[str, Any], claimed: bool | None) -> dict[str, Any]:
-    """Returns a recording's metadata with the success flag added, unless the flag is None."""
-    return dict(metadata) if claimed is None else {**metadata, CLAIMED_SUCCESS: claimed}
+    """Returns a recording's metadata with the success flag added, both without what is None."""
+    every = {**metadata, CLAIMED_SUCCESS: claimed}
+    return {key: value for key, value in every.items() if value is not None}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from prill.errors import InputError
+from prill.io.lines import UNREADABLE
 
 if TYPE_CHECKING:
     import anthropic
@@ -165,7 +166,7 @@ def _requests(path: Path) -> Iterator[tuple[int, _Request]]:
         for number, line in enumerate(file, 1):
             try:
                 yield number, msgspec.json.decode(line, type=_Request)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            except UNREADABLE as error:
                 raise InputError(
                     f"{path}:{number}: not a batch request ({error}); write a new batch"
                 ) from None

@@ -21,7 +21,7 @@ import msgspec
 
 from prill.errors import InputError, UsageError
 from prill.io.cache import scratch_database
-from prill.io.lines import read_json
+from prill.io.lines import UNREADABLE, read_json
 from prill.io.outputs import (
     LockedFolder,
     lock_or_raise,
@@ -262,7 +262,7 @@ class BatchFolder(LockedFolder):
                 with path.open("rb") as file:
                     for line in file:
                         yield _decode_line(line).custom_id, entry.fetched
-            except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            except (OSError, *UNREADABLE) as error:
                 raise UsageError(
                     f"{path}: the requests cannot be read ({error}); write a new batch"
                 ) from None
@@ -417,7 +417,7 @@ def extract_answer(data: bytes) -> tuple[str, int, bytes, bool]:
     """
     try:
         line = _decode_line(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
+    except UNREADABLE as broken:
         raise InputError(str(broken)) from None
     if line.response is msgspec.UNSET and line.error is msgspec.UNSET:  # a request, say
         raise InputError("it has neither a response nor an error")

@@ -11,9 +11,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
+from prill.batches.anthropic import belongs_to, create, created_since, now, write_results
 from prill.batches.folder import URL, Api, BatchFolder, RequestFile
 from prill.errors import EndpointError, InputError, MissingExtraError, UsageError
 from prill.io.outputs import expect_file, part_path, write_errors
@@ -201,23 +202,11 @@ def _endpoint_key(entry: RequestFile) -> _EndpointKey:
     return entry.base_url, entry.api_key_env, entry.model
 
 
-class _Desk(Protocol):
-    """A batch API."""
-
-    async def submit(self, folder: BatchFolder, entry: RequestFile) -> RequestFile:
-        """Submits the file and returns its entry with the id of the batch."""
-        ...
-
-    async def look(self, folder: BatchFolder, entry: RequestFile) -> _BatchState:
-        """Returns the state of the batch."""
-        ...
-
-    async def download(self, id: str, target: Path) -> None:
-        """Writes an answer file, as lines in OpenAI's format."""
-        ...
-
-
 class _OpenAI:
+    """OpenAI's batch API. `look` returns the state of a batch; `download` writes an answer file, as
+    lines in OpenAI's format.
+    """
+
     def __init__(self, client: openai.AsyncOpenAI) -> None:
         self._client = client
 
@@ -269,12 +258,12 @@ class _OpenAI:
 
 
 class _Anthropic:
+    """Anthropic's batch API, with the methods of `_OpenAI`."""
+
     def __init__(self, client: anthropic.AsyncAnthropic) -> None:
         self._client = client
 
     async def submit(self, folder: BatchFolder, entry: RequestFile) -> RequestFile:
-        from prill.batches.anthropic import create, created_since, now
-
         batch = None
         if entry.upload is not None:  # creating a batch was started, but its id was not stored
             used = [other.batch for other in folder.manifest.files]
@@ -288,8 +277,6 @@ class _Anthropic:
         return replace(entry, batch=batch.id, status=batch.processing_status)
 
     async def look(self, folder: BatchFolder, entry: RequestFile) -> _BatchState:
-        from prill.batches.anthropic import belongs_to
-
         batch = await self._client.messages.batches.retrieve(entry.batch or "")
         counts = batch.request_counts
         failed = counts.errored + counts.canceled + counts.expired
@@ -300,8 +287,6 @@ class _Anthropic:
         return _BatchState(batch.processing_status, done, files, lost, foreign)
 
     async def download(self, id: str, target: Path) -> None:
-        from prill.batches.anthropic import write_results
-
         await write_results(self._client, id, target)
 
 
@@ -329,6 +314,7 @@ async def _anthropic(entry: RequestFile, problem: str) -> AsyncIterator[_Anthrop
         yield _Anthropic(client)
 
 
+_Desk = _OpenAI | _Anthropic
 _API: Mapping[Api, Callable[[RequestFile, str], AbstractAsyncContextManager[_Desk]]]
 _API = {"openai": _openai, "anthropic": _anthropic}
 

@@ -21,7 +21,6 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, nullcontext
-from itertools import count
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -31,7 +30,14 @@ from prill.errors import InputError, UsageError
 from prill.io.checksums import Growing, growing
 from prill.io.kinds import parse_object
 from prill.io.lines import Line, whole_records
-from prill.io.outputs import append_whole, is_current_file, locked, make_folder, write_errors
+from prill.io.outputs import (
+    append_whole,
+    backup_path,
+    is_current_file,
+    locked,
+    make_folder,
+    write_errors,
+)
 from prill.io.store import encode
 from prill.locks import Closing, lock_file
 
@@ -196,20 +202,15 @@ class AppendLog(Closing, Generic[T]):
 
     def saved(self) -> Path:
         """Copies the current content to another file and returns its path."""
-        copy = self._free_name()
+        copy = backup_path(self._target)
         with write_errors(copy), open(os.dup(self._file), "rb") as file, copy.open("xb") as out:
             file.seek(0)
             shutil.copyfileobj(file, out)
         return copy
 
-    def _free_name(self) -> Path:
-        endings = (".bak" if number == 1 else f".bak{number}" for number in count(1))
-        names = (self._target.with_name(self._target.name + ending) for ending in endings)
-        return next(name for name in names if not os.path.lexists(name))
-
     def _set_aside(self) -> None:
         with write_errors(self.path):
-            os.rename(self._target, self._free_name())
+            os.rename(self._target, backup_path(self._target))
         before, self._file = self._file, locked(self._target)
         os.close(before)
 

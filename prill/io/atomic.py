@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 from prill.errors import UsageError
@@ -16,6 +17,13 @@ _Path = str | os.PathLike[str]
 def part_path(path: Path) -> Path:
     """Returns an unpredictable temporary name next to a file; open it with mode "x"."""
     return path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
+
+
+def backup_path(path: Path) -> Path:
+    """Returns the first free name of a backup: `.bak`, `.bak2` and so on at the end."""
+    endings = (".bak" if number == 1 else f".bak{number}" for number in count(1))
+    names = (path.with_name(path.name + ending) for ending in endings)
+    return next(name for name in names if not os.path.lexists(name))
 
 
 def is_current_file(file: int, path: _Path, size: int | None = None) -> bool:

@@ -233,12 +233,7 @@ class Checksums:
                     self._size += len(raw)
                     try:
                         self._take(_decode(raw), number)
-                    except (
-                        msgspec.MsgspecError,
-                        UnicodeDecodeError,
-                        RecursionError,
-                        ValueError,
-                    ) as error:
+                    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
                         raise UsageError(
                             f"{self.path}:{number}: no checksum ({error}); restore the "
                             "file, or delete it after checking the folder: its present "

@@ -11,7 +11,7 @@ import msgspec
 
 from prill.errors import InputError, UsageError
 from prill.io.checksums import CHECKSUMS
-from prill.io.lines import read_lines
+from prill.io.lines import UNREADABLE, read_lines
 
 Kind = Literal["trajectories", "labels", "verdicts"]
 # file names in a recording folder
@@ -35,7 +35,7 @@ def parse_object(data: bytes) -> dict[str, object] | None:
     """Parses a line as a JSON object; None if it is not one."""
     try:
         record = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
     return record if isinstance(record, dict) else None
 

@@ -217,7 +217,7 @@ def _elements(text: bytes) -> list[Line] | None:
     """Returns the elements of a JSON array, or None if the text is not one."""
     try:
         elements = msgspec.json.decode(text, type=list[msgspec.Raw])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
     lines, number, end = [], 1, 0
     for element in map(bytes, elements):

@@ -17,6 +17,7 @@ from typing import IO, Literal, Protocol, TextIO
 
 from prill.errors import InputError, UsageError
 from prill.io.atomic import append_whole as append_whole
+from prill.io.atomic import backup_path as backup_path
 from prill.io.atomic import is_current_file as is_current_file
 from prill.io.atomic import part_path as part_path
 from prill.io.atomic import write_errors as write_errors

@@ -19,7 +19,7 @@ from prill.io.checksums import expect_unchanged
 from prill.io.faults import guess, line_fault, unknown_keys
 from prill.io.images import open_checked, read_image
 from prill.io.kinds import Kind, detect_file_kind, detect_kind
-from prill.io.lines import Form, read_lines
+from prill.io.lines import UNREADABLE, Form, read_lines
 from prill.io.outputs import detect_line_content
 from prill.io.store import BadLine, UniqueIds, list_screenshots, numbered_trajectories
 from prill.types import LabelRecord, Trajectory, Verdict
@@ -186,7 +186,7 @@ def _lines(
         position = f"{os.fspath(path)}:{line.number}"
         try:
             record = decoder.decode(line.data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             yield [
                 f"{position}: {line_fault(line.data, error, type_) if line.complete else f'incomplete last line: {error}'}"  # noqa: E501
             ]
@@ -222,7 +222,17 @@ def _misplaced(place: str, other: Kind | None, kind: Kind) -> str:
 def _trajectory_lines(
     path: str | os.PathLike[str], decode_images: bool, unknown: _UnknownKeys, ids: UniqueIds
 ) -> Iterator[list[str]]:
-    fault = cache(_decoding_fault if decode_images else _reading_fault)
+
+    @cache
+    def fault(path: str) -> str | None:
+        if not decode_images and os.path.isfile(path) and os.access(path, os.R_OK):
+            return None
+        try:
+            (open_checked if decode_images else read_image)(path)
+        except InputError as error:
+            return str(error)
+        return None
+
     for place, item in numbered_trajectories(path, unknown.note):
         checked = ids.checked(place, item)
         if isinstance(item, BadLine):
@@ -238,21 +248,3 @@ def _trajectory_lines(
             if (problem := fault(screenshot)) is not None:
                 problems.append(f"{place}: {problem} - at `{at}`")
         yield problems
-
-
-def _reading_fault(path: str) -> str | None:
-    if os.path.isfile(path) and os.access(path, os.R_OK):
-        return None
-    return _fault(lambda: read_image(path))
-
-
-def _decoding_fault(path: str) -> str | None:
-    return _fault(lambda: open_checked(path))
-
-
-def _fault(look: Callable[[], object]) -> str | None:
-    try:
-        look()
-    except InputError as error:
-        return str(error)
-    return None

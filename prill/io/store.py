@@ -22,8 +22,8 @@ from prill.io.cache import scratch_database
 from prill.io.checksums import expect_unchanged
 from prill.io.faults import duplicate, line_fault, take_unknown
 from prill.io.images import open_image_file
-from prill.io.kinds import Kind, trajectory_files
-from prill.io.lines import get_name, resolve_folder
+from prill.io.kinds import Kind, parse_object, trajectory_files
+from prill.io.lines import UNREADABLE, get_name, resolve_folder
 
 # re-exported for other packages
 from prill.io.lines import open_lines as open_lines
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _encoder = msgspec.json.Encoder()
 _log = logging.getLogger("prill.io.store")
 # the key of a line that replaces an unreadable record of another format; its value is the reason
-_UNREADABLE = "unreadable"
+_UNREADABLE_KEY = "unreadable"
 _IDS_IN_MEMORY = 5_000
 OnError = Literal["raise", "skip", "yield"]  # how invalid lines are handled
 _T = TypeVar("_T")
@@ -171,11 +171,11 @@ def _decoded(data: bytes, root: Path) -> tuple[Trajectory, dict[str, Any]]:
     """Returns the trajectory, and its unknown keys by path."""
     try:
         record = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise InputError(line_fault(data, error, Trajectory)) from None
     if not isinstance(record, dict):
         raise InputError(f"expected a JSON object, got {type(record).__name__}")
-    if isinstance(problem := record.get(_UNREADABLE), str) and "task" not in record:
+    if isinstance(problem := record.get(_UNREADABLE_KEY), str) and "task" not in record:
         raise InputError(problem)
     extras: dict[str, Any] = {}
     take_unknown(record, Trajectory, extras)
@@ -209,7 +209,7 @@ def encode(record: object) -> bytes:
 
 def encode_bad_line(item: BadLine) -> bytes:
     """Encodes a broken record of another format as one line, which is read as a `BadLine`."""
-    return encode({"id": item.id, _UNREADABLE: item.message})
+    return encode({"id": item.id, _UNREADABLE_KEY: item.message})
 
 
 def encode_trajectory(trajectory: Trajectory, root: Path) -> bytes:
@@ -281,7 +281,7 @@ def read_verdicts(path: str | os.PathLike[str]) -> Iterator[Verdict]:
         InputError: A line is broken.
     """
     _expect(path, "verdicts")
-    yield from _records(path, Verdict)
+    yield from read_records(path, Verdict)
 
 
 def read_labels(path: str | os.PathLike[str]) -> Iterator[LabelRecord]:
@@ -299,7 +299,7 @@ def read_labels(path: str | os.PathLike[str]) -> Iterator[LabelRecord]:
         InputError: A line is broken.
     """
     _expect(path, "labels")
-    yield from _records(path, LabelRecord)
+    yield from read_records(path, LabelRecord)
 
 
 def _expect(path: str | os.PathLike[str], expected: Kind) -> None:
@@ -314,13 +314,18 @@ def _expect(path: str | os.PathLike[str], expected: Kind) -> None:
         raise UsageError(f"{path}: contains {content}, not {expected}; choose another file")
 
 
-def _records(path: str | os.PathLike[str], type_: type[_T]) -> Iterator[_T]:
+def read_records(
+    path: str | os.PathLike[str], type_: type[_T], empty: str = "the file is empty"
+) -> Iterator[_T]:
+    """Yields the records of a file, without an incomplete last line. Raises InputError for another
+    broken line, and UsageError, with the text `empty`, for a file without records.
+    """
     decoder = msgspec.json.Decoder(type_)
     count = 0
     for line in read_lines(path):
         try:
             record = decoder.decode(line.data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             if not line.complete:
                 _log.warning("%s:%d: incomplete last line skipped", os.fspath(path), line.number)
                 return
@@ -330,15 +335,11 @@ def _records(path: str | os.PathLike[str], type_: type[_T]) -> Iterator[_T]:
         count += 1
         yield record
     if count == 0:
-        raise UsageError(f"{path}: the file is empty")
+        raise UsageError(f"{path}: {empty}")
 
 
 def _read_id(data: bytes) -> str | None:
-    try:
-        record = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    id = record.get("id") if isinstance(record, dict) else None
+    id = (parse_object(data) or {}).get("id")
     return id if isinstance(id, str) and id else None
 
 

@@ -24,6 +24,11 @@ from prill.types import EvaluatorInfo, UnscoredReason, Verdict
 RETRIED: tuple[UnscoredReason, ...] = ("budget", "input")
 
 
+def lasts(unscored: str | None, *, retry_unscored: bool) -> bool:
+    """Returns whether a resumed run keeps a verdict, by the reason why it is unscored, if it is."""
+    return unscored is None or not (retry_unscored or unscored in RETRIED)
+
+
 class Logged(Protocol):
     """The interface of records in a log."""
 
@@ -91,7 +96,7 @@ class VerdictLog(AppendLog[Any]):
         row = self._database.execute(
             "SELECT key, unscored FROM verdicts WHERE id = ?", (id,)
         ).fetchone()
-        if row is None or (row[1] is not None and (self._retry_unscored or row[1] in RETRIED)):
+        if row is None or not lasts(row[1], retry_unscored=self._retry_unscored):
             return None
         return str(row[0])
 

@@ -27,7 +27,7 @@ from prill.io.outputs import check_output, expect_file, is_stdout
 from prill.io.shards import Shard
 from prill.io.store import BadLine, Item, TrajectoryReader, read_trajectories, read_verdicts
 from prill.io.tables import Verdicts
-from prill.io.verdict_log import RETRIED, VerdictLog, VerdictStream, open_log
+from prill.io.verdict_log import VerdictLog, VerdictStream, lasts, open_log
 from prill.protocols import Engine, Evaluator, get_concurrency
 from prill.scoring.engines import make_engine
 from prill.scoring.items import (
@@ -514,9 +514,6 @@ def lasting_keys(path: str | os.PathLike[str], *, retry_unscored: bool) -> dict[
         or Path(path).stat().st_size == 0
     ):
         return {}
-    again = set(RETRIED)
     return {
-        v.id: v.key
-        for v in read_verdicts(path)
-        if v.unscored is None or not (retry_unscored or v.unscored in again)
+        v.id: v.key for v in read_verdicts(path) if lasts(v.unscored, retry_unscored=retry_unscored)
     }

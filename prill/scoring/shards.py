@@ -21,7 +21,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, aclosing, closing, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +29,11 @@ import msgspec
 from prill.config.registry import load_file, loaded_files
 from prill.errors import PrillError, UsageError
 from prill.io.cache import scratch_database
-from prill.io.lines import adopt_stream, is_stream, read_lines, save_stream
-from prill.io.outputs import is_stdout, write_output
+from prill.io.lines import UNREADABLE, adopt_stream, is_stream, read_lines, save_stream
+from prill.io.outputs import backup_path, is_stdout, write_output
 from prill.io.shards import Packing, Shard, packing_for
 from prill.io.store import TrajectoryReader
-from prill.io.verdict_log import RETRIED, Logged, VerdictLog
+from prill.io.verdict_log import Logged, VerdictLog, lasts
 from prill.protocols import Engine, Evaluator, Work, unsupported_params
 from prill.scoring.items import KeyMade, judge_items, transcript_log
 from prill.temporary import TempFolder
@@ -183,13 +182,11 @@ class Shards:
         if not self.folder.exists() or self._is_remains():
             return []
         if not resume:
-            endings = (".bak" if number == 1 else f".bak{number}" for number in count(1))
-            names = (self.folder.with_name(self.folder.name + ending) for ending in endings)
-            self.folder.rename(next(name for name in names if not os.path.lexists(name)))
+            self.folder.rename(backup_path(self.folder))
             return []
         try:
             there = msgspec.json.decode((self.folder / _MANIFEST).read_bytes(), type=_Manifest)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except (OSError, *UNREADABLE):
             raise UsageError(
                 f"{self.folder}: exists but is not a folder of shards; move it, or choose "
                 "another output"
@@ -322,9 +319,7 @@ class _KnownVerdicts:
         )
         if output is not None:
             self._add(
-                output,
-                lambda e: e.unscored is None or not (retry_unscored or e.unscored in RETRIED),
-                here=False,
+                output, lambda e: lasts(e.unscored, retry_unscored=retry_unscored), here=False
             )
         self._add(shard, lambda entry: True, here=True)
         self._is_empty = not self._database.total_changes

@@ -9,17 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from prill.service.memory import ByteBudget, Reservation
+from prill.service.memory import BusyError, ByteBudget, Reservation
 
 _T = TypeVar("_T")
-
-
-class BusyError(Exception):
-    """The request cannot be answered now; `after` is the Retry-After in seconds."""
-
-    def __init__(self, message: str, after: float) -> None:
-        super().__init__(message)
-        self.after = after
 
 
 class FairQueue(Generic[_T]):

@@ -12,17 +12,25 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from prill.errors import InputError
+from prill.io.lines import UNREADABLE
 from prill.refine.rewards import RewardResult
-from prill.service.admission import BusyError
 from prill.service.guard import log
 from prill.service.judge_queue import Answer, JudgeError, JudgeQueue, Source
-from prill.service.memory import ByteBudget, Reservation, check_values, off_loop, trajectory_bytes
+from prill.service.memory import (
+    BusyError,
+    ByteBudget,
+    Reservation,
+    check_values,
+    off_loop,
+    trajectory_bytes,
+)
 from prill.service.metrics import Metrics
 from prill.service.request_parsing import MAX_ID, RequestParser
 from prill.service.spec import ServiceSpec
 from prill.types import Trajectory, UnscoredReason, Usage
 
 _T = TypeVar("_T")
+_V = TypeVar("_V")
 INLINE = 64_000  # bytes; larger requests are parsed in a thread
 
 
@@ -185,24 +193,17 @@ class Judging:
         that of the trajectories that `trajectories_of` returns, whose images are files. Raises
         InputError and BusyError.
         """
-        parser = self.parser.for_request()
-        if len(data) <= INLINE:
-            _grow(reservation, check_values(data, self.spec.max_values))
-            return (
-                await off_loop(lambda: work(data, parser))
-                if parser.media_root
-                else work(data, parser)
-            )
-        _grow(
-            reservation,
-            await off_loop(lambda: check_values(data, self.spec.max_values), is_large=True),
-        )
-        value = await off_loop(lambda: work(data, parser), is_large=True)
-        if trajectories_of is not None:
+        parser, is_large = self.parser.for_request(), len(data) > INLINE
+
+        async def run(step: Callable[[], _V]) -> _V:
+            is_slow = is_large or parser.media_root is not None
+            return await off_loop(step, is_large=is_large) if is_slow else step()
+
+        reservation.grow(await run(lambda: check_values(data, self.spec.max_values)))
+        value = await run(lambda: work(data, parser))
+        if is_large and trajectories_of is not None:
             reservation.resize(
-                await off_loop(
-                    lambda: sum(map(trajectory_bytes, trajectories_of(value))), is_large=True
-                )
+                await run(lambda: sum(map(trajectory_bytes, trajectories_of(value))))
             )
         return value
 
@@ -378,15 +379,8 @@ def decode(data: bytes | msgspec.Raw, kind: type[_T]) -> _T:
     """Decodes a request's body. Raises InputError."""
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise InputError(f"the request does not have the expected form: {error}") from None
-
-
-def _grow(reservation: Reservation, size: int) -> None:
-    size = max(size, reservation.size)
-    if not reservation.can_grow(size):
-        raise BusyError("other requests use all the memory; send fewer trajectories at once", 2)
-    reservation.resize(size)
 
 
 def _item(data: msgspec.Raw, index: int, parser: RequestParser) -> Item:
@@ -405,7 +399,7 @@ def _read_id(data: msgspec.Raw, index: int) -> str:
         head = msgspec.json.decode(data, type=_Head)
         has_record = bytes(memoryview(head.trajectory)[:1]) == b"{"
         id = msgspec.json.decode(head.trajectory, type=_Named).id if has_record else head.id
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         id = None
     return (
         id

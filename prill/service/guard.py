@@ -21,8 +21,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from prill.service.admission import AdmissionQueue, BusyError
-from prill.service.memory import Reservation
+from prill.service.admission import AdmissionQueue
+from prill.service.memory import BusyError, Reservation
 from prill.service.metrics import Metrics
 from prill.service.spec import ServiceSpec, is_loopback
 
@@ -294,10 +294,7 @@ class Guard:
             size += len(part)
             if size > self.spec.max_body:
                 raise self._too_large()
-            if size > reservation.size:  # it declared no length
-                if not reservation.can_grow(size):
-                    raise BusyError("other requests use all the memory for requests", 2)
-                reservation.resize(size)
+            reservation.grow(size)  # if it declared no length
             parts.append(part)
         return b"".join(parts)
 

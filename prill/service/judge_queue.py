@@ -18,8 +18,8 @@ from prill.protocols import get_concurrency
 from prill.refine.rewards import Reward, RewardResult
 from prill.scoring.items import check_verdict
 from prill.scoring.scorer import CONCURRENCY, verdict_key
-from prill.service.admission import BusyError, FairQueue, time_left
-from prill.service.memory import ByteBudget, Reservation, off_loop, trajectory_bytes
+from prill.service.admission import FairQueue, time_left
+from prill.service.memory import BusyError, ByteBudget, Reservation, off_loop, trajectory_bytes
 from prill.types import Trajectory
 
 _T = TypeVar("_T")

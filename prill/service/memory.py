@@ -21,6 +21,14 @@ VALUE_BYTES = 100
 CLIENT_SHARE = 0.75  # of a budget that one client may hold, so that others are still admitted
 
 
+class BusyError(Exception):
+    """The request cannot be answered now; `after` is the Retry-After in seconds."""
+
+    def __init__(self, message: str, after: float) -> None:
+        super().__init__(message)
+        self.after = after
+
+
 def count_values(data: bytes) -> int:
     """Returns an upper bound on the JSON values in a text: commas and opening brackets, including
     those inside strings.
@@ -91,12 +99,16 @@ class Reservation:
     def __init__(self, budget: ByteBudget, client: str) -> None:
         self._budget, self.client, self.size = budget, client, 0
 
-    def can_grow(self, size: int) -> bool:
-        """Returns whether it may grow to this size."""
+    def grow(self, size: int) -> None:
+        """Grows to this size, unless it is as large already. Raises BusyError if there is no
+        memory.
+        """
         more = size - self.size
-        return more <= 0 or (
-            self._budget.fits(more) and self._budget.within_share(self.client, more)
-        )
+        if more <= 0:
+            return
+        if not (self._budget.fits(more) and self._budget.within_share(self.client, more)):
+            raise BusyError("other requests use all the memory; send fewer trajectories at once", 2)
+        self.resize(size)
 
     def resize(self, size: int) -> None:
         """Changes the reserved bytes to this size."""

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from prill.errors import InputError
 from prill.refine.rewards import RewardResult
-from prill.service.admission import AdmissionQueue, BusyError
+from prill.service.admission import AdmissionQueue
 from prill.service.answers import INLINE, JobStatus, Judging, Results, ScoreRequest, decode, totals
 from prill.service.contracts import (
     NemoGym,
@@ -28,7 +28,7 @@ from prill.service.contracts import (
 )
 from prill.service.guard import CONTEXT, RequestContext, refusal
 from prill.service.judge_queue import JudgeError
-from prill.service.memory import off_loop
+from prill.service.memory import BusyError, off_loop
 from prill.service.metrics import Metrics, Probe
 from prill.service.page import status_page
 from prill.service.request_parsing import RequestParser

@@ -36,13 +36,8 @@ class ScriptedModel:
     ) -> None:
         self._play = script if callable(script) else None
         self._lines = [] if callable(script) else list(script)
-        self._name = name
+        self.name = name
         self.seen: list[tuple[Message, ...]] = []
-
-    @property
-    def name(self) -> str:
-        """Returns the name that verdicts record as the model."""
-        return self._name
 
     async def complete(
         self,

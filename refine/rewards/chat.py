@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from prill.errors import InputError
-from prill.io.store import BadLine, Item
+from prill.io.store import Item
 from prill.refine.rewards.serialization import (
+    as_item,
     collect_pictures,
     compute_digest,
     from_value,
@@ -89,16 +90,6 @@ def chat_trajectory(
     )
 
 
-def chat_item(
-    messages: Sequence[Mapping[str, Any]], *, goal: str | None = None, place: str
-) -> Item:
-    """Like `chat_trajectory`, but returns a BadLine with the problem instead of raising."""
-    try:
-        return chat_trajectory(messages, goal=goal)
-    except InputError as error:
-        return BadLine(place, place, str(error), b"")
-
-
 def carried(
     row: Mapping[str, Any],
     column: str | None,
@@ -111,7 +102,7 @@ def carried(
     the conversation. Raises UsageError if the row has no such column.
     """
     if column is None:
-        return chat_item(messages, place=place)
+        return as_item(lambda: chat_trajectory(messages), place)
     return from_value(get_column(row, column), root=root, place=place)
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from prill.errors import InputError, MissingExtraError, UsageError
-from prill.io.store import BadLine, Item
 from prill.refine.rewards.loops import run_blocking
 from prill.refine.rewards.reward import Reward, RewardResult
+from prill.refine.rewards.serialization import as_item
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 if TYPE_CHECKING:
@@ -66,11 +66,8 @@ def judge_rubric(
         def score_trajectory(self, trajectory: Episode) -> float:
             # an episode without a verdict must not keep the result of an earlier one
             self.result = self._judged = None
-            item: Item
-            try:
-                item = self._judged = convert(trajectory)
-            except InputError as error:
-                item = BadLine("episode", "episode", str(error), b"")
+            item = as_item(lambda: convert(trajectory), "episode")
+            self._judged = item if isinstance(item, Trajectory) else None
             self.result = run_blocking(reward.result(item))
             assert self.result.reward is not None  # it raises instead
             return self.result.reward

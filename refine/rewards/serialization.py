@@ -12,7 +12,7 @@ import binascii
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,16 +187,10 @@ def single_step(
     )
 
 
-def single_item(
-    prompt: str | Sequence[Mapping[str, Any]],
-    completion: str | Sequence[Mapping[str, Any]],
-    images: Sequence[Picture] = (),
-    *,
-    place: str,
-) -> Item:
-    """Like `single_step`, but returns a BadLine with the problem instead of raising."""
+def as_item(make: Callable[[], Trajectory], place: str) -> Item:
+    """Returns the trajectory that `make` makes, or its InputError as a BadLine of that place."""
     try:
-        return single_step(prompt, completion, images)
+        return make()
     except InputError as error:
         return BadLine(place, place, str(error), b"")
 

@@ -11,12 +11,13 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from prill.errors import UsageError
 from prill.io.store import Item
 from prill.refine.rewards.reward import Reward, RewardResult
-from prill.refine.rewards.serialization import COLUMN, from_value, get_column, single_item
+from prill.refine.rewards.serialization import COLUMN, as_item, from_value, get_column, single_step
 
 _log = logging.getLogger("prill.rewards")
 
@@ -120,7 +121,7 @@ class TRLReward:
             several = (
                 shown if isinstance(shown, list | tuple) else [shown] if shown is not None else []
             )
-            items.append(single_item(prompt, completion, several, place=f"row {i}"))
+            items.append(as_item(partial(single_step, prompt, completion, several), f"row {i}"))
         return items
 
     def _tell(

@@ -17,7 +17,7 @@ from typing import Any
 
 from prill.io.store import Item
 from prill.refine.rewards.reward import Reward
-from prill.refine.rewards.serialization import COLUMN, from_value, get_column, single_item
+from prill.refine.rewards.serialization import COLUMN, as_item, from_value, get_column, single_step
 
 ComputeScore = Callable[..., Coroutine[Any, Any, dict[str, float]]]
 
@@ -65,6 +65,6 @@ def make_compute_score(
         place = f"extra_info {extra.get('index', '')}".rstrip()
         if key is not None:
             return from_value(get_column(extra, key), root=root, place=place)
-        return single_item(str(get_column(extra, goal)), solution, place=place)
+        return as_item(lambda: single_step(str(get_column(extra, goal)), solution), place)
 
     return compute_score

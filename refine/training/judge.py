@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
-from inspect import signature
 from typing import Any, ClassVar
 
 from prill.errors import UsageError
@@ -17,6 +16,7 @@ from prill.refine.training.preflight import Say, TrainingPlan
 from prill.refine.training.recipe import Recipe
 from prill.refine.training.samples import Sample, first_difference
 from prill.refine.training.spec import TrainSpec
+from prill.refine.training.weights import keeps_logits
 
 _REACHED = next(word for word, label in LABELS.items() if label == "reached")
 _SHOWN = ("accuracy", "balanced accuracy", "kappa")
@@ -131,8 +131,7 @@ def held_out_scores(
     """Returns P(`positive`) of each held-out row, from the first token at which verdicts differ."""
     torch = import_module("torch")
     model, scores = trainer.model, []
-    bare = model.get_base_model() if hasattr(model, "get_base_model") else model
-    keeps = "logits_to_keep" in signature(type(bare).forward).parameters
+    keeps = keeps_logits(model)
     was_training = model.training
     model.eval()
     try:

@@ -20,6 +20,7 @@ from prill.models.local.torchvision import mend_torchvision
 from prill.refine.training.samples import (
     Rows,
     Sample,
+    TrainingData,
     balanced,
     check_pictures,
     encode,
@@ -40,28 +41,18 @@ from prill.refine.training.weights import (
 
 # Called with the name of a phase, its progress and its total.
 Say = Callable[[str, int, int], object]
-# Dense bfloat16 FLOP/s by the vendors' data sheets, and the share of it that a training is expected
-# to reach.
-_RATES = {
-    "H200": 989e12,
-    "H100": 989e12,
-    "B200": 2250e12,
-    "A100": 312e12,
-    "L40S": 362e12,
-    "L4": 121e12,
-    "4090": 165e12,
+# Dense bfloat16 FLOP/s and bytes of memory by the vendors' data sheets, for the H100 and A100 those
+# of the larger SXM boards; and the share of the FLOP/s that a training is expected to reach.
+_GPUS = {
+    "H200": (989e12, 141e9),
+    "H100": (989e12, 80e9),
+    "B200": (2250e12, 180e9),
+    "A100": (312e12, 80e9),
+    "L40S": (362e12, 48e9),
+    "L4": (121e12, 24e9),
+    "4090": (165e12, 24e9),
 }
 _SHARE = 0.35
-# Bytes of memory by the same data sheets; for the H100 and A100, those of the larger SXM boards.
-_MEMORY = {
-    "H200": 141e9,
-    "H100": 80e9,
-    "B200": 180e9,
-    "A100": 80e9,
-    "L40S": 48e9,
-    "L4": 24e9,
-    "4090": 24e9,
-}
 # Bytes that a layer stores for its backward pass, per token and hidden unit (arXiv 2205.05198,
 # equation 2, in 16 bits, without the attention map, which fused attention never stores); and the
 # same with gradient checkpointing.
@@ -79,14 +70,14 @@ class Devices:
     @property
     def memory(self) -> int:
         """The memory of each GPU in bytes."""
-        return int(_MEMORY[self.name])
+        return int(_GPUS[self.name][1])
 
 
 def parse_devices(text: str) -> Devices:
     """Parses a text such as `8xH200`. Raises UsageError."""
     match = re.fullmatch(r"([1-9]\d{0,3})x(\w+)", text)
-    if match is None or match[2] not in _MEMORY:
-        names = ", ".join(_MEMORY)
+    if match is None or match[2] not in _GPUS:
+        names = ", ".join(_GPUS)
         raise OptionError(
             f"gpus: expected a number and a name, for example 8xH200, got {text!r}; names: {names}",
             "gpus",
@@ -124,20 +115,11 @@ class Preflight:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingPlan:
+class TrainingPlan(TrainingData):
     """The inputs of a training, read and checked."""
 
     base: Base
-    rows: Rows
-    learnt: tuple[Sample, ...]
-    held_out: tuple[Sample, ...]
-    pictures_digest: str
     facts: Preflight
-
-    @property
-    def digests(self) -> dict[str, str]:
-        """Hashes of the training data, to recognise it on resume."""
-        return {"rows": self.rows.digest, "pictures": self.pictures_digest}
 
     @property
     def has_pictures(self) -> bool:
@@ -184,7 +166,7 @@ def plan_training(
         limit=limit,
         devices=devices,
     )
-    return TrainingPlan(base, read, tuple(learnt), tuple(held_out), digest, facts)
+    return TrainingPlan(read, tuple(learnt), tuple(held_out), digest, base, facts)
 
 
 def check_settings(spec: TrainSpec) -> None:
@@ -304,7 +286,7 @@ def estimate_run(
     # checkpointing.
     passes = 4 + 2 * (spec.method == "full") + 2 * again
     flops = passes * parameters * mean * spec.batch
-    device, rate = (devices.name, _RATES[devices.name] * _SHARE) if devices else _speed(on_gpu)
+    device, rate = (devices.name, _GPUS[devices.name][0] * _SHARE) if devices else _speed(on_gpu)
     memory = _memory(
         spec, base, parameters, trained, micro * max(tokens), on_gpu=on_gpu, again=again
     )
@@ -440,7 +422,7 @@ def _speed(on_gpu: bool) -> tuple[str, float | None]:
     torch = import_module("torch")
     if on_gpu:
         name = torch.cuda.get_device_name(0)
-        rate = next((rate for known, rate in _RATES.items() if known in name), None)
+        rate = next((rate for known, (rate, _) in _GPUS.items() if known in name), None)
         return name, None if rate is None else rate * _SHARE
     size, best = 1024, 0.0
     one = torch.ones(size, size)

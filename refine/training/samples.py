@@ -94,6 +94,21 @@ class Rows:
         return tuple(dict.fromkeys(image for sample in self.samples for image in sample.images))
 
 
+@dataclass(frozen=True, slots=True)
+class TrainingData:
+    """The rows of a training, divided into those to learn from and those held out."""
+
+    rows: Rows
+    learnt: tuple[Sample, ...]
+    held_out: tuple[Sample, ...]
+    pictures_digest: str
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Hashes of the training data, to recognise it on resume."""
+        return {"rows": self.rows.digest, "pictures": self.pictures_digest}
+
+
 def read_rows(path: str | os.PathLike[str], *, pictures: bool = False) -> Rows:
     """Reads the rows of a file. `pictures`: every row must have an image.
 

@@ -29,9 +29,15 @@ from prill.models import keeper
 from prill.refine.formats import Swift
 from prill.refine.training.checkpoints import CHECKPOINTS, last_checkpoint
 from prill.refine.training.preflight import Say, batches
-from prill.refine.training.samples import Rows, Sample, check_pictures, read_rows, split
+from prill.refine.training.samples import (
+    Sample,
+    TrainingData,
+    check_pictures,
+    read_rows,
+    split,
+)
 from prill.refine.training.spec import TrainSpec
-from prill.refine.training.trainer import SCHEDULES, Progress, TrainingWatch
+from prill.refine.training.trainer import Progress, TrainingWatch, common_arguments
 from prill.refine.training.weights import ATTENTION, EYES, KINDS_OF_TARGETS
 
 # The rows in ms-swift's format, deleted at the end.
@@ -49,24 +55,15 @@ _OF_TRAINING = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class SwiftPlan:
+class SwiftPlan(TrainingData):
     """The inputs of a training by ms-swift."""
 
-    rows: Rows
-    learnt: tuple[Sample, ...]
-    held_out: tuple[Sample, ...]
-    pictures_digest: str
     python: str
     versions: Mapping[str, str]
     processes: int
     micro_batch: int
     accumulation: int
     steps: int
-
-    @property
-    def digests(self) -> dict[str, str]:
-        """Hashes of the training data, to recognise it on resume."""
-        return {"rows": self.rows.digest, "pictures": self.pictures_digest}
 
 
 def plan_swift(
@@ -178,7 +175,6 @@ def swift_rows(samples: tuple[Sample, ...]) -> bytes:
 
 def swift_options(spec: TrainSpec, plan: SwiftPlan, folder: Path, last: Path | None) -> list[str]:
     """Converts the settings to options of `swift sft`, without those that it decides by itself."""
-    every = spec.checkpoint_every or max(1, min(500, ceil(plan.steps / 10)))
     model = (
         str(Path(spec.model).expanduser().resolve())
         if Path(spec.model).expanduser().exists()
@@ -195,29 +191,13 @@ def swift_options(spec: TrainSpec, plan: SwiftPlan, folder: Path, last: Path | N
         "tuner_type": spec.method,
         **(_adapter(spec) if spec.method == "lora" else {}),
         "torch_dtype": None if spec.dtype == "auto" else spec.dtype,
-        "learning_rate": spec.learning_rate,
-        "lr_scheduler_type": SCHEDULES[spec.schedule],
-        "warmup_steps": ceil(spec.warmup * plan.steps),
-        "weight_decay": spec.weight_decay,
-        "adam_beta1": spec.beta1,
-        "adam_beta2": spec.beta2,
-        "max_grad_norm": spec.max_grad_norm,
-        "max_steps": plan.steps,
-        "per_device_train_batch_size": plan.micro_batch,
-        "per_device_eval_batch_size": plan.micro_batch,
-        "gradient_accumulation_steps": plan.accumulation,
+        **common_arguments(spec, plan, evaluates=bool(plan.held_out)),
         "gradient_checkpointing": spec.gradient_checkpointing,
         "max_length": spec.max_length,
         "truncation_strategy": "delete",
         "max_pixels": spec.max_pixels,
-        "save_steps": every,
         "save_total_limit": spec.keep_checkpoints,
-        "eval_strategy": "steps" if plan.held_out else "no",
-        "eval_steps": every if plan.held_out else None,
-        "logging_steps": spec.log_every,
-        "report_to": spec.report_to,
         "dataloader_num_workers": spec.workers,
-        "seed": spec.seed,
         "data_seed": spec.seed,
         "use_cpu": True if spec.device == "cpu" else None,
         "resume_from_checkpoint": last and last.resolve(),

@@ -13,14 +13,13 @@ from contextlib import contextmanager
 from dataclasses import fields
 from importlib import import_module
 from importlib.metadata import version
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from prill.errors import UsageError
 from prill.io.checksums import CHECKSUMS, Checksums
 from prill.io.lines import is_stream
-from prill.io.outputs import expect_file, write_errors, write_output
+from prill.io.outputs import backup_path, expect_file, write_errors, write_output
 from prill.models.local.trained import FORMAT, RECORD, read_record
 from prill.models.replies import excerpt
 from prill.refine.demonstration import Teacher
@@ -85,21 +84,13 @@ def train(
             f"{rows}: expected a file, because rows are read again when a training resumes",
             parameters=("rows",),
         )
+    watch = TrainingWatch(progress, stop or threading.Event())
     if spec.engine == "swift":
-        return _by_swift(
-            spec,
-            rows,
-            folder,
-            TrainingWatch(progress, stop or threading.Event()),
-            say,
-            resume=resume,
-        )
+        return _by_swift(spec, rows, folder, watch, say, resume=resume)
     recipe, plan = _plan(spec, rows, folder, say, teacher, taught)
     about = _about(spec, plan)
     is_first = int(os.environ.get("RANK", "0")) == 0
     if is_first:
-        if resume:
-            Checksums(folder).check()
         _prepare(folder, about, resume)
     torch = import_module("torch")
     on_gpu = spec.device == "auto" and torch.cuda.is_available()
@@ -107,16 +98,7 @@ def train(
     if (read_record(folder) or {}).get("done"):
         return folder
     try:
-        figures = _fit(
-            spec,
-            recipe,
-            plan,
-            folder,
-            TrainingWatch(progress, stop or threading.Event()),
-            say,
-            teacher,
-            on_gpu=on_gpu,
-        )
+        figures = _fit(spec, recipe, plan, folder, watch, say, teacher, on_gpu=on_gpu)
     finally:
         gc.collect()  # trainers are in reference cycles, which also hold the model
     if is_first:
@@ -178,8 +160,6 @@ def _by_swift(
         "processes": plan.processes,
         "versions": dict(plan.versions),
     }
-    if resume:
-        Checksums(folder).check()
     _prepare(folder, about, resume)
     if (read_record(folder) or {}).get("done"):
         return folder
@@ -318,11 +298,8 @@ def _about(spec: TrainSpec, plan: RecipePlan) -> dict[str, Any]:
         "settings": spec.settings(),
         "data": plan.digests,
         "counts": {
-            "rows": facts.rows,
-            "learnt": facts.learnt,
-            "held_out": facts.held_out,
-            "overlong": facts.overlong,
-            "pictures": facts.pictures,
+            name: getattr(facts, name)
+            for name in ("rows", "learnt", "held_out", "overlong", "pictures")
         },
         "parameters": {"all": facts.parameters, "trained": facts.trained},
         "processes": facts.processes,
@@ -332,21 +309,19 @@ def _about(spec: TrainSpec, plan: RecipePlan) -> dict[str, Any]:
 
 def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
     """Prepares the folder to start or resume. Raises UsageError for other or damaged files."""
+    if resume:
+        Checksums(folder).check()
     if folder.exists() and (
         not folder.is_dir()
-        or not (_is_there(folder / RECORD) or all(map(_is_part, folder.iterdir())))
+        or not (os.path.lexists(folder / RECORD) or all(map(_is_part, folder.iterdir())))
     ):
         raise UsageError(
             f"{folder}: contains something that is not a training; choose another folder",
             parameters=("output",),
         )
     with write_errors(folder):
-        if _is_there(folder / RECORD) and not resume:
-            backups = (
-                folder.with_name(f"{folder.name}.bak{'' if number == 1 else number}")
-                for number in count(1)
-            )
-            folder.rename(next(backup for backup in backups if not backup.exists()))
+        if os.path.lexists(folder / RECORD) and not resume:
+            folder.rename(backup_path(folder))
         folder.mkdir(parents=True, exist_ok=True)
     there = read_record(folder)
     if there is not None and (changed := _changed(there, about)):
@@ -378,11 +353,6 @@ def _changed(there: Mapping[str, Any], about: Mapping[str, Any]) -> str:
         if of_old.get(name) != now
     ]
     return f"settings: {', '.join(differing)}" if differing else ""
-
-
-def _is_there(path: Path) -> bool:
-    """Whether the path exists, also as a broken symbolic link."""
-    return os.path.lexists(path)
 
 
 def _is_part(path: Path) -> bool:

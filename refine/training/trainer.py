@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
-from inspect import signature
 from math import ceil
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from prill.evaluators.outcome import OUTCOMES
 from prill.io.images import open_checked
@@ -24,7 +23,7 @@ from prill.refine.training.checkpoints import (
 from prill.refine.training.preflight import Preflight, TrainingPlan
 from prill.refine.training.samples import Sample, encode, ended, first_difference, turns
 from prill.refine.training.spec import TrainSpec
-from prill.refine.training.weights import adapter_config, load_model
+from prill.refine.training.weights import adapter_config, keeps_logits, load_model
 
 _IGNORED = -100  # the label that the loss ignores, in torch and TRL
 _SOFT = "soft_label"
@@ -129,10 +128,7 @@ def _scoring_answers(trainer: Any) -> Any:
             return_outputs: bool = False,
             num_items_in_batch: Any = None,
         ) -> Any:
-            bare = (
-                self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
-            )
-            keeps = "logits_to_keep" in signature(type(bare).forward).parameters
+            keeps = keeps_logits(self.model)
             asked = dict(inputs)
             soft = asked.pop(_SOFT, None)
             if soft is None and (return_outputs or self.aux_loss_enabled or not keeps):
@@ -221,39 +217,57 @@ def stop_on_ctrl_c(stop: threading.Event) -> Iterator[None]:
             signal.signal(number, before[number])
 
 
+class _Sizes(Protocol):
+    """The sizes of a training: its steps, and how each step's rows are divided."""
+
+    @property
+    def steps(self) -> int: ...
+    @property
+    def micro_batch(self) -> int: ...
+    @property
+    def accumulation(self) -> int: ...
+
+
+def common_arguments(spec: TrainSpec, sizes: _Sizes, *, evaluates: bool) -> dict[str, Any]:
+    """Converts the settings to the arguments that transformers and ms-swift share."""
+    every = spec.checkpoint_every or max(1, min(500, ceil(sizes.steps / 10)))
+    return dict(
+        max_steps=sizes.steps,
+        per_device_train_batch_size=sizes.micro_batch,
+        per_device_eval_batch_size=sizes.micro_batch,
+        gradient_accumulation_steps=sizes.accumulation,
+        learning_rate=spec.learning_rate,
+        lr_scheduler_type=SCHEDULES[spec.schedule],
+        warmup_steps=ceil(spec.warmup * sizes.steps),
+        weight_decay=spec.weight_decay,
+        adam_beta1=spec.beta1,
+        adam_beta2=spec.beta2,
+        max_grad_norm=spec.max_grad_norm,
+        seed=spec.seed,
+        logging_steps=spec.log_every,
+        save_steps=every,
+        eval_strategy="steps" if evaluates else "no",
+        eval_steps=every if evaluates else None,
+        report_to=spec.report_to,
+    )
+
+
 def training_arguments(
     spec: TrainSpec, facts: Preflight, output: Path, *, evaluates: bool, on_gpu: bool
 ) -> dict[str, Any]:
     """Converts the settings to transformers' arguments. `evaluates`: there are held-out rows."""
     torch = import_module("torch")
-    every = spec.checkpoint_every or max(1, min(500, ceil(facts.steps / 10)))
     again = on_gpu if spec.gradient_checkpointing is None else spec.gradient_checkpointing
     return dict(
+        **common_arguments(spec, facts, evaluates=evaluates),
         output_dir=str(output / CHECKPOINTS),
-        max_steps=facts.steps,
-        per_device_train_batch_size=facts.micro_batch,
-        per_device_eval_batch_size=facts.micro_batch,
-        gradient_accumulation_steps=facts.accumulation,
         gradient_checkpointing=again,
-        learning_rate=spec.learning_rate,
-        lr_scheduler_type=SCHEDULES[spec.schedule],
-        warmup_steps=ceil(spec.warmup * facts.steps),
-        weight_decay=spec.weight_decay,
-        adam_beta1=spec.beta1,
-        adam_beta2=spec.beta2,
-        max_grad_norm=spec.max_grad_norm,
         optim="adamw_torch_fused" if on_gpu else "adamw_torch",
         bf16=on_gpu and torch.cuda.is_bf16_supported(),
         use_cpu=not on_gpu,
-        seed=spec.seed,
-        logging_steps=spec.log_every,
         logging_first_step=True,
         save_strategy="steps",
-        save_steps=every,
-        eval_strategy="steps" if evaluates else "no",
-        eval_steps=every,
         prediction_loss_only=True,
-        report_to=spec.report_to,
         disable_tqdm=True,
         dataloader_pin_memory=on_gpu,
         remove_unused_columns=False,

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -102,21 +103,21 @@ def open_base(spec: TrainSpec) -> Base:
     Raises UsageError for a model that cannot be trained here, EndpointError for one that cannot be
     read.
     """
-    name, config, reader, sees = read_base(spec)
-    if not getattr(reader, "chat_template", None):
+    base = read_base(spec)
+    if not getattr(base.reader, "chat_template", None):
         raise OptionError(
-            f"model: {name}: has no chat template; use an instruct model",
+            f"model: {base.name}: has no chat template; use an instruct model",
             "model",
         )
-    if sees and spec.max_pixels:
-        size = dict(reader.image_processor.size)
+    if base.sees and spec.max_pixels:
+        size = dict(base.reader.image_processor.size)
         if "longest_edge" not in size:
             raise OptionError(
-                f"max_pixels: {name} uses images of a fixed size; leave it out",
+                f"max_pixels: {base.name} uses images of a fixed size; leave it out",
                 "max_pixels",
             )
-        reader.image_processor.size = bounded_size(size, spec.max_pixels)
-    return Base(name, config, reader, sees)
+        base.reader.image_processor.size = bounded_size(size, spec.max_pixels)
+    return base
 
 
 def bounded_size(size: Mapping[str, int], max_pixels: int) -> dict[str, int]:
@@ -132,8 +133,8 @@ def bounded_size(size: Mapping[str, int], max_pixels: int) -> dict[str, int]:
     return {edge: min(size[edge], max_pixels) for edge in ("longest_edge", "shortest_edge")}
 
 
-def read_base(spec: TrainSpec) -> tuple[str, Any, Any, bool]:
-    """Reads the model's name, config, processor or tokenizer, and whether it takes images."""
+def read_base(spec: TrainSpec) -> Base:
+    """Reads the model's config, and its processor if it takes images, or else its tokenizer."""
     name = _ready(spec)
     transformers = importlib.import_module("transformers")
     with model_failures(name):
@@ -144,12 +145,8 @@ def read_base(spec: TrainSpec) -> tuple[str, Any, Any, bool]:
         )
         sees = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
         reads = transformers.AutoProcessor if sees else transformers.AutoTokenizer
-        return (
-            name,
-            config,
-            reads.from_pretrained(name, trust_remote_code=spec.trust_remote_code),
-            sees,
-        )
+        reader = reads.from_pretrained(name, trust_remote_code=spec.trust_remote_code)
+    return Base(name, config, reader, sees)
 
 
 def _ready(spec: TrainSpec) -> str:
@@ -244,12 +241,7 @@ def adapted(model: Any, targets: str) -> dict[str, Any]:
         for name, part in model.named_modules()
         if isinstance(part, torch.nn.Linear) and part is not head
     }
-    try:
-        found = {name: part for name, part in linear.items() if _is_target(name, targets)}
-    except re.error as error:
-        raise OptionError(
-            f"targets: {targets!r} is not a regular expression: {error}", "targets"
-        ) from None
+    found = {name: part for name, part in linear.items() if _is_target(name, targets)}
     if not found:
         some = ", ".join(list(linear)[:3])
         raise OptionError(
@@ -267,6 +259,12 @@ def _is_target(name: str, targets: str) -> bool:
     return not re.fullmatch(EYES, name) and (
         targets == "language" or name.rpartition(".")[2] in ATTENTION
     )
+
+
+def keeps_logits(model: Any) -> bool:
+    """Whether the model, without its adapter, can compute the logits of some positions only."""
+    bare = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return "logits_to_keep" in signature(type(bare).forward).parameters
 
 
 def silence_libraries() -> None:

@@ -18,7 +18,7 @@ from msgspec import Meta
 from prill.config.registry import read_options
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.browser.config import PagesConfig
-from prill.emulators.browser.environment import BrowserEnvironment, Hooks, PageSpec
+from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
 from prill.emulators.settings import Playing, Scripts, Setting, broken_label
 from prill.emulators.task_source import Names, join_names, task_names
 from prill.errors import UsageError
@@ -29,7 +29,7 @@ from prill.protocols import Policy
 from prill.types import Action, LabelRecord, Observation, Task, Trajectory
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    pass
 
 PUBLIC = "http://airline.example"
 # The original states the limit for the last two tasks only.
@@ -51,33 +51,21 @@ class AirlineSpec(PageSpec):
     ] = True
 
 
-class Airline:
+class Airline(BrowserEnvironment):
     """Plays the airline's tasks. A seed is a scenario, 0 to 19; a given browser stays open."""
 
     def __init__(
-        self,
-        images: Path,
-        spec: AirlineSpec = AirlineSpec(),
-        *,
-        browser: Chromium | None = None,
+        self, images: Path, spec: AirlineSpec = AirlineSpec(), *, browser: Chromium | None = None
     ) -> None:
+        super().__init__(images, spec, browser=browser)
         self._desk = AirlineDesk()
-        self._spec = spec
-        self._browser = browser or Chromium()
-        self._owns_browser = browser is None
-        hooks = Hooks(real_url=self._real, public_url=self._public)
-        self._environment = BrowserEnvironment(images, spec, browser=self._browser, hooks=hooks)
+        self._limited = spec.limited
         self._left = 0
 
     @staticmethod
     def tasks() -> tuple[str, ...]:
         """The names of the five tasks."""
         return tuple(LIMITS)
-
-    @property
-    def page(self) -> Page:
-        """The agent's current tab. Raises UsageError if no episode is open."""
-        return self._environment.page
 
     async def task(self, name: str, seed: int) -> Task:
         """Returns the task with the goal of that scenario. Raises UsageError."""
@@ -110,18 +98,14 @@ class Airline:
             raise UsageError(f"task {task.id!r}: {problem.args[0]}") from None
         if not self._desk.is_open:
             await asyncio.to_thread(self._desk.__enter__)
-        return await self._environment.reset(task)
+        return await super().reset(task)
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
         """Returns the page after the action, and whether the task is done or the limit reached."""
-        observation, done = await self._environment.step(action)
+        observation, done = await super().step(action)
         self._left -= 1
-        used_up = self._spec.limited and self._left <= 0
+        used_up = self._limited and self._left <= 0
         return observation, done or used_up or self._desk.state.done
-
-    async def locate(self, action: Action) -> Action:
-        """Returns the action with its element's line and its position in the window."""
-        return await self._environment.locate(action)
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
         """Labels the episode, with the progress as note."""
@@ -133,15 +117,13 @@ class Airline:
 
     async def close(self) -> None:
         """Ends the episode and the site, and closes the browser unless it was given."""
-        await self._environment.close()
+        await super().close()
         await asyncio.to_thread(self._desk.close)
-        if self._owns_browser:
-            await self._browser.close()
 
-    def _real(self, url: str) -> str:
+    def _real_url(self, url: str) -> str:
         return _moved(url, PUBLIC, self._desk.url)
 
-    def _public(self, url: str) -> str:
+    def _public_url(self, url: str) -> str:
         return _moved(url, self._desk.url, PUBLIC)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from prill.errors import InputError, PrillError, UsageError
+from prill.evaluators.combine import as_score
 from prill.evaluators.fitted.student import Student
 from prill.evaluators.registry import make_judge
 from prill.io.cache import without_disk_cache
@@ -362,10 +363,8 @@ def read_scores(path: str | Path | None) -> Sequence[float]:
     def broken(problem: str) -> None:
         raise UsageError(problem, parameters=("reference",))
 
-    values = []
-    for verdict in read_valid_verdicts(path, broken):
-        if verdict.success is not None:
-            values.append(float(verdict.success) if verdict.score is None else verdict.score)
+    scores = map(as_score, read_valid_verdicts(path, broken))
+    values = [score for score in scores if score is not None]
     if len(values) < FEWEST:
         raise UsageError(
             f"{path}: {len(values)} verdicts with a score are too few; {FEWEST} are needed",

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
+from prill.evaluators.combine import as_score
 from prill.evaluators.metrics import wilson
 from prill.refine.rewards.watch.records import WatchRecord
 from prill.refine.rewards.watch.spec import FEWEST, WatchLimits
@@ -251,14 +252,14 @@ class WatchTally:
         self.verdicts += 1
         self._unscored_verdicts += verdict.success is None
         self._unscored.append(verdict.success is None)
-        value = _value(verdict)
+        value = as_score(verdict)
         if value is None:
             return
         if self._own_reference and len(self._first) < self._spec.window:
             self._first.append(value)
         else:
             self._latest.append(value)
-        if student is not None and (other := _value(student)) is not None:
+        if student is not None and (other := as_score(student)) is not None:
             pair = (value, other, verdict.success != student.success)
             if len(self._first_pairs) < self._spec.window:
                 self._first_pairs.append(pair)
@@ -287,8 +288,7 @@ class WatchTally:
             self._canary_sign(),
             self._unscored_sign(),
             self._drift_sign(),
-            self._disagreement_sign(),
-            self._hacking_sign(),
+            *self._signs_of_pairs(),
         )
         self._signs = tuple(
             Sign(one.name, one.state, one.words, one.figures, before[one.name].since)
@@ -371,12 +371,15 @@ class WatchTally:
         }
         return Sign("drift", drifted if chance < self._spec.chance else "quiet", text, figures)
 
+    def _signs_of_pairs(self) -> Sequence[Sign]:
+        """Compares the two judges, once both windows have enough scores."""
+        if min(len(self._first_pairs), len(self._pairs)) >= FEWEST:
+            return self._disagreement_sign(), self._hacking_sign()
+        why = _too_few(len(self._pairs)) if self._first_pairs else "there is no second judge"
+        return Sign("disagreement", "unknown", why, {}), Sign("hacking", "unknown", why, {})
+
     def _disagreement_sign(self) -> Sign:
         first, latest = self._first_pairs, self._pairs
-        if not first:
-            return Sign("disagreement", "unknown", "there is no second judge", {})
-        if len(first) < FEWEST or len(latest) < FEWEST:
-            return Sign("disagreement", "unknown", _too_few(len(latest)), {})
         before, now = sum(differ for _, _, differ in first), sum(differ for _, _, differ in latest)
         chance = share_rose((before, len(first)), (now, len(latest)))
         text = (
@@ -391,10 +394,6 @@ class WatchTally:
 
     def _hacking_sign(self) -> Sign:
         first, latest = self._first_pairs, list(self._pairs)
-        if not first:
-            return Sign("hacking", "unknown", "there is no second judge", {})
-        if len(first) < FEWEST or len(latest) < FEWEST:
-            return Sign("hacking", "unknown", _too_few(len(latest)), {})
         rewards, rewards_now = [one for one, _, _ in first], [one for one, _, _ in latest]
         others, others_now = [other for _, other, _ in first], [other for _, other, _ in latest]
         gap = mean_rose(
@@ -417,12 +416,6 @@ class WatchTally:
             "student_mean_first": fmean(others),
         }
         return Sign("hacking", state, text, figures)
-
-
-def _value(opinion: Opinion) -> float | None:
-    if opinion.success is None:
-        return None
-    return float(opinion.success) if opinion.score is None else opinion.score
 
 
 def _too_few(latest: int) -> str:

@@ -73,7 +73,7 @@ def test_broken_caption_files_say_where(tmp_path: Path) -> None:
     red = picture(tmp_path / "red.png", "red")
     path = tmp_path / "c.jsonl"
     path.write_bytes(encode(caption(red)) + b'{"id": 3}\n')
-    with pytest.raises(InputError, match=r"c\.jsonl:2: not a caption"):
+    with pytest.raises(InputError, match=r"c\.jsonl:2: Expected `str`, got `int`"):
         FileCaptioner(str(path))
     path.write_bytes(encode(caption(red)) + b'{"id":"sha')
     assert len(list(read_captions(path))) == 1, "a torn last line is passed over"

@@ -13,7 +13,7 @@ from PIL import Image
 
 from prill.actions.webarena import parse_action
 from prill.emulators.browser.chromium import Chromium, Profile
-from prill.emulators.browser.environment import BrowserEnvironment, Hooks, PageSpec
+from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
 from prill.emulators.requirements import web_tools
 from prill.errors import UsageError
 from prill.io.store import write_trajectories
@@ -397,22 +397,21 @@ async def test_each_episode_has_its_own_profile(
     jar = tmp_path / "cookies.json"
     jar.write_text(json.dumps({"cookies": [cookie], "origins": []}))
 
-    async def prepare(task: Task) -> Profile:
-        return Profile(
-            storage_state=jar if task.site == "shop" else None,
-            geolocation=(40.5, -79.25),
-            har=tmp_path / "x.har",
-        )
+    class Example(BrowserEnvironment):
+        async def _prepare(self, task: Task) -> Profile:
+            return Profile(
+                storage_state=jar if task.site == "shop" else None,
+                geolocation=(40.5, -79.25),
+                har=tmp_path / "x.har",
+            )
 
-    environment = BrowserEnvironment(
-        tmp_path,
-        browser=chromium,
-        hooks=Hooks(
-            prepare=prepare,
-            real_url=lambda url: url.replace("http://shop.example", site.url),
-            public_url=lambda url: url.replace(site.url, "http://shop.example"),
-        ),
-    )
+        def _real_url(self, url: str) -> str:
+            return url.replace("http://shop.example", site.url)
+
+        def _public_url(self, url: str) -> str:
+            return url.replace(site.url, "http://shop.example")
+
+    environment = Example(tmp_path, browser=chromium)
     task = Task(goal="g", site="shop", start_url="http://shop.example/state")
     for _ in range(2):
         seen = await environment.reset(task)
@@ -437,12 +436,13 @@ async def test_each_episode_has_its_own_profile(
 async def test_unusable_cookies_are_named(
     chromium: Chromium, tmp_path: Path, text: str | None
 ) -> None:
-    async def prepare(task: Task) -> Profile:
-        return Profile(storage_state=tmp_path / "jar.json")
+    class Example(BrowserEnvironment):
+        async def _prepare(self, task: Task) -> Profile:
+            return Profile(storage_state=tmp_path / "jar.json")
 
     if text is not None:
         (tmp_path / "jar.json").write_text(text)
-    environment = BrowserEnvironment(tmp_path, browser=chromium, hooks=Hooks(prepare=prepare))
+    environment = Example(tmp_path, browser=chromium)
     with pytest.raises(UsageError, match="jar.json"):
         await environment.reset(Task(goal="g"))
     await environment.close()
