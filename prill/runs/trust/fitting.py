@@ -59,7 +59,8 @@ from prill.runs.base import (
 from prill.runs.cautions import file_sha256
 from prill.runs.trust.stack_card import stack_card
 from prill.types import Trajectory
-from prill.ui.report.plots import learning_svg, reliability_svg
+from prill.ui.report.lines import PlotLine, PlotPoint, line_chart
+from prill.ui.report.plots import reliability_svg
 
 _BAR = 20  # characters of a bar in the text diagram
 _HELD_OUT: dict[str, type] = {
@@ -217,7 +218,22 @@ class FitResult(Printed, Tabular):
         """Returns the learning curve as SVG text; empty if it was not requested."""
         if not self.curve:
             return ""
-        return learning_svg(f"{self.model.kind}: figures by number of labels", self.curve)
+        bands = {
+            name: [(one.labels, band) for one in self.curve if (band := getattr(one, key))]
+            for name, key in (("AUC", "auc"), ("kappa", "kappa"))
+        }
+        lines = [
+            PlotLine(
+                name,
+                [
+                    PlotPoint(x, band.mean, band.low, band.high, f"{x:.0f} labels")
+                    for x, band in points
+                ],
+            )
+            for name, points in bands.items()
+        ]
+        title = f"{self.model.kind}: figures by number of labels, on held-out tasks"
+        return line_chart(title, "labels", lines, whole=True, close=True)
 
 
 def fit(config: FitConfig) -> FitResult:
