@@ -107,20 +107,22 @@ def run_outside_loop(run: Callable[[], R]) -> R:
         return thread.submit(run).result()
 
 
-def until_interrupted(serve: Callable[[asyncio.Event], Coroutine[Any, Any, R]]) -> R:
-    """Runs a page until Ctrl-C or SIGTERM, which set the event that `serve` is called with."""
+@contextlib.contextmanager
+def stopped(by: asyncio.Event | None) -> Iterator[asyncio.Event]:
+    """Yields the event that ends a page: `by`, or one that Ctrl-C and SIGTERM set."""
     import asyncio
 
-    from prill.scoring.scorer import wait_for
-
-    async def served() -> R:
-        stop = asyncio.Event()
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        return await serve(stop)
-
-    return wait_for(served)
+    stop, loop = by or asyncio.Event(), asyncio.get_running_loop()
+    signals: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
+    if by is not None or threading.current_thread() is not threading.main_thread():
+        signals = ()
+    for number in signals:
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield stop
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
 
 
 def synchronous(run: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
