@@ -307,7 +307,9 @@ def fit_map(method: Method, scores: Sequence[float], truths: Sequence[bool]) -> 
     if method == "isotonic":
         return fit_isotonic(scores, truths)
     slope, offset = fit_platt([logit(score) for score in scores], truths)
-    return CalibrationMap(method="platt", slope=slope, offset=offset)
+    return CalibrationMap(
+        method="platt", slope=round(slope, _DIGITS), offset=round(offset, _DIGITS)
+    )
 
 
 def fit_isotonic(scores: Sequence[float], truths: Sequence[bool]) -> CalibrationMap:
