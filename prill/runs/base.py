@@ -108,21 +108,29 @@ def run_outside_loop(run: Callable[[], R]) -> R:
 
 
 @contextlib.contextmanager
+def on_interrupt(handler: Callable[[], object]) -> Iterator[None]:
+    """Calls the handler at Ctrl-C and SIGTERM, in the loop of the main thread."""
+    import asyncio
+
+    loop, signals = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+@contextlib.contextmanager
 def stopped(by: asyncio.Event | None) -> Iterator[asyncio.Event]:
     """Yields the event that ends a page: `by`, or one that Ctrl-C and SIGTERM set."""
     import asyncio
 
-    stop, loop = by or asyncio.Event(), asyncio.get_running_loop()
-    signals: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
-    if by is not None or threading.current_thread() is not threading.main_thread():
-        signals = ()
-    for number in signals:
-        loop.add_signal_handler(number, stop.set)
-    try:
+    stop = by or asyncio.Event()
+    is_main = threading.current_thread() is threading.main_thread()
+    with on_interrupt(stop.set) if by is None and is_main else contextlib.nullcontext():
         yield stop
-    finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
 
 
 def synchronous(run: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
