@@ -200,19 +200,8 @@ class FitResult(Printed, Tabular):
 
         Fractions are in [0, 1].
         """
-        rows = (
-            (
-                name,
-                f.runs,
-                f.successes,
-                f.auc,
-                f.accuracy,
-                f.balanced_accuracy,
-                f.kappa,
-                f.abstained,
-            )
-            for name, f in (*_stacked_held_out(self.stack), *_held_out(self.model))
-        )
+        slices = (*_stacked_held_out(self.stack), *_held_out(self.model))
+        rows = ((name, *_HELD_OUT_FIGURES(figures)) for name, figures in slices)
         return Table(tuple(_HELD_OUT), tuple(rows), _HELD_OUT)
 
     def __str__(self) -> str:
