@@ -322,12 +322,9 @@ class AskJudge(ModelJudge):
 
     def _params(self) -> dict[str, Any]:
         questions = [question.params() for question in self._form.questions]
-        left = {
-            name: value
-            for name, value in super()._params().items()
-            if name not in ("question", "answer", "questions")
-        }
-        return {"captioner": self.captioner.name, "questions": questions, **left}
+        params = super()._params() | {"questions": questions}
+        del params["question"], params["answer"]
+        return params
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """Returns the images of the states to caption, if captions come from images."""

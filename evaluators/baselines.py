@@ -13,25 +13,13 @@ from prill.actions.ending import agent_claim
 from prill.config.values import Config
 from prill.errors import NoEvidenceError
 from prill.evaluators.claims import parse_stance
-from prill.evaluators.judgement import Judgement, make_verdict
+from prill.evaluators.judgement import Judgement, WithoutModel, make_verdict
 from prill.models.prompts import content_hash
 from prill.protocols import Evaluator
-from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Usage, Verdict
+from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
 
 
-class _WithoutModel:
-    """Base class of judges that read no images and make no calls."""
-
-    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """Returns nothing: the judge reads no screenshots."""
-        return ()
-
-    def estimate(self, trajectory: Trajectory) -> Usage:
-        """Returns zero usage."""
-        return Usage()
-
-
-class Constant(_WithoutModel):
+class Constant(WithoutModel):
     """A judge that always returns the same verdict.
 
     Most attempts fail, so "always failure" is often right; any other judge has to beat it.
@@ -52,7 +40,7 @@ class Constant(_WithoutModel):
         return Judgement(self.success, float(self.success), "whatever the trajectory")
 
 
-class SelfReport(_WithoutModel):
+class SelfReport(WithoutModel):
     """A judge that believes the agent's claim: the flag `claimed_success` in the metadata, else its
     answer.
 
@@ -91,7 +79,7 @@ class SelfReport(_WithoutModel):
         return False, "the episode ended before the agent said that it was done"
 
 
-class LabelOracle(_WithoutModel):
+class LabelOracle(WithoutModel):
     """A judge that returns the labels of one source: the upper bound for any judge.
 
     Args:
@@ -156,7 +144,7 @@ class NoiseSpec(Config):
     ] = 0
 
 
-class NoisyLabels(_WithoutModel):
+class NoisyLabels(WithoutModel):
     """An oracle with errors at known rates.
 
     The trajectory's id and the seed determine whether it errs, by SHA-256; simple checksums of

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
@@ -84,9 +84,6 @@ class ChecklistJudge(GoalCriteria, ModelJudge):
     prompt_names: ClassVar[tuple[str, ...]] = ("rubric_criteria", "checklist_state")
     main_prompts: ClassVar[tuple[str, ...]] = ("checklist_state",)
     forms: ClassVar[tuple[Form, ...]] = (ITEM,)
-
-    def _params(self) -> dict[str, Any]:
-        return {"captioner": self.captioner.name, **super()._params()}
 
     def _form_texts(self) -> list[str]:
         return [RUBRIC.shape, *super()._form_texts()]

@@ -30,7 +30,7 @@ Rule = Literal["majority", "unanimous", "any", "consensus"]
 _UNMEASURED = (0.1, 0.9)
 
 
-class _Combined:
+class Combined:
     """Base class of combined judges."""
 
     name: str
@@ -120,7 +120,7 @@ def opinion(verdict: Verdict) -> Opinion:
     )
 
 
-class Vote(_Combined):
+class Vote(Combined):
     """A vote of several judges, or of samples of one judge. The score is the mean of their scores.
 
     Therefore a failure with `unanimous`, or a success with `any`, can have a score on the other
@@ -212,7 +212,7 @@ def sampled_judges(judge: Evaluator, count: int, temperature: float) -> list[Eva
     ]
 
 
-class Ensemble(_Combined):
+class Ensemble(Combined):
     """The weighted mean of several judges' scores.
 
     Args:
@@ -272,7 +272,7 @@ class Ensemble(_Combined):
         )
 
 
-class Cascade(_Combined):
+class Cascade(Combined):
     """A cascade: calls the second judge only if the first one is unsure.
 
     The first judge is unsure if its score is missing or inside the band, including both ends.
@@ -342,7 +342,7 @@ def _uncertainty_band(judge: Evaluator) -> tuple[float, float]:
         return judge.calibration(low), judge.calibration(high)
     if isinstance(judge, Student):
         return judge.model.card.band.low, judge.model.card.band.high
-    if isinstance(judge, Composite) and not isinstance(judge, _Combined) and len(judge.parts) == 1:
+    if isinstance(judge, Composite) and not isinstance(judge, Combined) and len(judge.parts) == 1:
         return _uncertainty_band(judge.parts[0])
     return _UNMEASURED
 
@@ -350,11 +350,7 @@ def _uncertainty_band(judge: Evaluator) -> tuple[float, float]:
 def cascade_inside(judge: Evaluator) -> Cascade | None:
     """Returns the cascade inside a judge's wrappers; None if the judge is not a cascade."""
     while not isinstance(judge, Cascade):
-        if (
-            isinstance(judge, _Combined)
-            or not isinstance(judge, Composite)
-            or len(judge.parts) != 1
-        ):
+        if isinstance(judge, Combined) or not isinstance(judge, Composite) or len(judge.parts) != 1:
             return None
         judge = judge.parts[0]
     return judge

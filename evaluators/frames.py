@@ -398,10 +398,7 @@ class FrameJudge(ModelJudge, Generic[C]):
     goal_cache: DiskCache | None = field(default=None, kw_only=True)
 
     def _params(self) -> dict[str, Any]:
-        return {
-            "captioner": None if self.captioner is None else self.captioner.name,
-            **super()._params(),
-        }
+        return {"captioner": None, **super()._params()}
 
     def _names(self) -> tuple[str, ...]:
         first, rating, last = self.prompt_names

@@ -18,7 +18,7 @@ from prill.evaluators.references import hash_references, read_references
 from prill.models.ledger import Meter, metered
 from prill.models.prompts import Prompt, content_hash, load_prompt, prompt_set
 from prill.protocols import Bounded, Evaluator, Form, LanguageModel, Message
-from prill.types import EvaluatorInfo, Findings, StepVerdict, Trajectory, Verdict
+from prill.types import EvaluatorInfo, Findings, StepVerdict, Trajectory, Usage, Verdict
 
 _LATER = {
     "references": None,
@@ -100,6 +100,18 @@ async def make_verdict(
 
 def _own_seconds(start: float, meter: Meter) -> float:
     return round(max(0.0, time.perf_counter() - start - meter.queued), 4)
+
+
+class WithoutModel:
+    """Base class of judges that read no images and make no calls."""
+
+    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
+        """Returns nothing: the judge reads no screenshots."""
+        return ()
+
+    def estimate(self, trajectory: Trajectory) -> Usage:
+        """Returns zero usage."""
+        return Usage()
 
 
 @runtime_checkable
@@ -216,7 +228,9 @@ class ModelJudge(ABC):
         return replace(first, parts=parts), *others
 
     def _params(self) -> dict[str, Any]:
-        params = {part.name: getattr(self.spec, part.name) for part in fields(self.spec)}
+        captioner = getattr(self, "captioner", None)
+        params = {} if captioner is None else {"captioner": captioner.name}
+        params |= {part.name: getattr(self.spec, part.name) for part in fields(self.spec)}
         # Options are omitted at their defaults, so that verdicts written before they existed keep
         # their keys.
         for name, default in _LATER.items():

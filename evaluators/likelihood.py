@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp, fsum
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
@@ -80,9 +80,6 @@ class LikelihoodJudge(ModelJudge):
     prompt_names: ClassVar[tuple[str, ...]] = ("likelihood",)
     main_prompts: ClassVar[tuple[str, ...]] = prompt_names
     forms: ClassVar[tuple[Form, ...]] = ()
-
-    def _params(self) -> dict[str, Any]:
-        return {"captioner": self.captioner.name, **super()._params()}
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """Returns the last state's image, if captions come from images."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -396,9 +396,6 @@ class CaptionJudge(OutcomeJudge):
     main_prompts: ClassVar[tuple[str, ...]] = prompt_names
     paper_prompts: ClassVar[tuple[str, ...]] = ("paper_web_text", "paper_device_text")
     paper: ClassVar[JudgePreset] = _PAPER_TEXT
-
-    def _params(self) -> dict[str, Any]:
-        return {"captioner": self.captioner.name, **super()._params()}
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """Returns the images of the states to caption, if captions come from images."""

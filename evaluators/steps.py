@@ -122,14 +122,9 @@ class StepJudge(ModelJudge):
         return self.spec.preset == "prill" if self.spec.last_state is None else self.spec.last_state
 
     def _params(self) -> dict[str, Any]:
-        params = {
-            "captioner": self.captioner.name,
-            **super()._params(),
-            "last_state": self._shows_last_state,
-        }
-        if (
-            self.spec.form == "thoughts"
-        ):  # omitted at its default, so that older verdicts keep their fingerprint
+        params = super()._params() | {"last_state": self._shows_last_state}
+        # Omitted at its default, so that older verdicts keep their fingerprint.
+        if self.spec.form == "thoughts":
             del params["form"]
         return params
 

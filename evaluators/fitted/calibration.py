@@ -29,7 +29,6 @@ Method = Literal["isotonic", "platt"]
 # Scores of exactly 0 or 1 have no finite logit; they are clipped to an error rate of one in a
 # million.
 _MIN_ERROR_RATE = 1e-6
-_MAX_ITERATIONS = 100  # maximum iterations of Newton's method
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,7 +307,9 @@ def fit_map(method: Method, scores: Sequence[float], truths: Sequence[bool]) -> 
     if method == "isotonic":
         return fit_isotonic(scores, truths)
     slope, offset = fit_platt([logit(score) for score in scores], truths)
-    return CalibrationMap(method="platt", slope=slope, offset=offset)
+    return CalibrationMap(
+        method="platt", slope=round(slope, _DIGITS), offset=round(offset, _DIGITS)
+    )
 
 
 def fit_isotonic(scores: Sequence[float], truths: Sequence[bool]) -> CalibrationMap:
@@ -330,49 +331,31 @@ def fit_isotonic(scores: Sequence[float], truths: Sequence[bool]) -> Calibration
 
 
 def fit_platt(logits: Sequence[float], truths: Sequence[bool]) -> tuple[float, float]:
-    """Fits slope and offset of the logistic function (Platt 1999, with smoothed targets; Newton's
-    method).
+    """Fits slope and offset of the logistic function (Platt 1999, with smoothed targets).
 
     A negative slope would reverse the order of the scores; it is replaced by 0, with the offset of
     the success rate.
     """
+    import numpy as np
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
     successes = sum(truths)
     failures = len(truths) - successes
-    targets = [
-        (successes + 1) / (successes + 2) if truth else 1 / (failures + 2) for truth in truths
-    ]
+    targets = np.where(truths, (successes + 1) / (successes + 2), 1 / (failures + 2))
     base = log((successes + 1) / (failures + 1))
-    slope, offset = 0.0, base
-    loss = _loss(slope, offset, logits, targets)
-    for _ in range(_MAX_ITERATIONS):
-        chances = [sigmoid(slope * x + offset) for x in logits]
-        errors = [p - t for p, t in zip(chances, targets, strict=True)]
-        spread = [p * (1 - p) for p in chances]
-        g1, g0 = fsum(e * x for e, x in zip(errors, logits, strict=True)), fsum(errors)
-        h11 = fsum(s * x * x for s, x in zip(spread, logits, strict=True)) + 1e-12
-        h10, h00 = fsum(s * x for s, x in zip(spread, logits, strict=True)), fsum(spread) + 1e-12
-        determinant = h11 * h00 - h10 * h10
-        if determinant <= 0 or max(abs(g1), abs(g0)) < 1e-9:
-            break
-        down, across, size = (
-            (h00 * g1 - h10 * g0) / determinant,
-            (h11 * g0 - h10 * g1) / determinant,
-            1.0,
-        )
-        while (
-            size > 1e-10
-            and (new := _loss(slope - size * down, offset - size * across, logits, targets)) > loss
-        ):
-            size /= 2
-        if size <= 1e-10:
-            break
-        slope, offset, loss = slope - size * down, offset - size * across, new
+    rows = np.column_stack([logits, np.ones(len(truths))])
+
+    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        """Returns the cross-entropy and its gradient."""
+        values = rows @ weights
+        entropy = (np.logaddexp(0, values) - targets * values).sum()
+        return entropy, rows.T @ (expit(values) - targets)
+
+    def curvature(weights: np.ndarray) -> np.ndarray:
+        chances = expit(rows @ weights)
+        return np.asarray((rows.T * (chances * (1 - chances))) @ rows)
+
+    how = {"jac": True, "hess": curvature, "method": "trust-ncg", "options": {"gtol": 1e-9}}
+    slope, offset = map(float, minimize(loss, (0.0, base), **how).x)
     return (slope, offset) if slope > 0 else (0.0, base)
-
-
-def _loss(slope: float, offset: float, logits: Sequence[float], targets: Sequence[float]) -> float:
-    """Returns the cross-entropy, with log(1 + e^v) computed without overflow."""
-    values = [slope * x + offset for x in logits]
-    return fsum(
-        max(v, 0.0) + log(1 + exp(-abs(v))) - t * v for v, t in zip(values, targets, strict=True)
-    )

@@ -12,12 +12,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import fsum
 
-import msgspec
-
 from prill.errors import UsageError
-from prill.evaluators.combine import as_score, opinion
+from prill.evaluators.combine import Combined, as_score, opinion
 from prill.evaluators.fitted.calibration import Quality, comparable, sigmoid
 from prill.evaluators.fitted.calibration import logit as log_odds
 from prill.evaluators.fitted.overlap import FittedRuns, held_out_verdicts, worst
@@ -28,9 +27,10 @@ from prill.evaluators.fitted.student import (
     check_features,
     make_label,
 )
+from prill.evaluators.judgement import WithoutModel
 from prill.io.lines import decode_json, read_whole
 from prill.models.calls import gather_calls
-from prill.protocols import Estimator, Evaluator
+from prill.protocols import Evaluator
 from prill.types import EvaluatorInfo, FittedOn, Trajectory, Usage, Verdict
 
 FORMAT = "prill stack 1"
@@ -186,7 +186,7 @@ class StackModel:
     fitted_to: FittedRuns
 
 
-class RecordedVerdicts:
+class RecordedVerdicts(WithoutModel):
     """A judge that returns recorded verdicts under the name of the original judge, at no cost. A
     trajectory without one is unscored.
     """
@@ -194,10 +194,6 @@ class RecordedVerdicts:
     def __init__(self, info: EvaluatorInfo, verdicts: Mapping[str, Verdict]) -> None:
         self.info = info
         self.verdicts = verdicts
-
-    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """Returns nothing: the judge reads no screenshots."""
-        return ()
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """Returns the recorded verdict; unscored with `no_evidence` if there is none."""
@@ -211,7 +207,7 @@ class RecordedVerdicts:
         )
 
 
-class Stacked:
+class Stacked(Combined):
     """A judge that combines a student with other judges.
 
     The judges are called one after another if the file has a plan that can stop early, otherwise
@@ -227,59 +223,46 @@ class Stacked:
         UsageError: A judge of the file is missing, or has other settings.
     """
 
+    name = "stacked"
+
     def __init__(self, model: StackModel, judges: Sequence[Evaluator], *, label: str) -> None:
         self.model = model
         self.student = Student(model.student, label=label)
         available = {comparable(judge.info): judge for judge in judges}
-        self.judges: list[Evaluator] = []
+        others: list[Evaluator] = []
         for source in model.sources:
             judge = available.pop(comparable(source.judge), None)
             if judge is None:
                 raise UsageError(
                     _missing(source.judge, [other.info for other in available.values()])
                 )
-            self.judges.append(judge)
+            others.append(judge)
         if available:
             names = ", ".join(judge.info.name for judge in available.values())
             raise UsageError(f"{names}: this file was not fitted with this judge")
-        self.info = EvaluatorInfo(
-            "stacked",
-            "1",
-            label,
-            params={
-                "width": model.width,
-                "judges": [msgspec.to_builtins(judge.info) for judge in self.parts],
-            },
-        )
+        # the student, then the other judges in call order
+        super().__init__((self.student, *others), width=model.width)
+        self.label = label
 
-    @property
-    def parts(self) -> Sequence[Evaluator]:
-        """The student, then the other judges in call order."""
-        return (self.student, *self.judges)
-
-    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """Returns the screenshots of all judges."""
-        return sorted({path for judge in self.judges for path in judge.screenshots(trajectory)})
-
-    def estimate(self, trajectory: Trajectory) -> Usage:
-        """Returns the sum over the judges that can estimate usage, which is the maximum."""
-        estimates = (j.estimate(trajectory) for j in self.judges if isinstance(j, Estimator))
-        return sum(estimates, start=Usage())
+    @cached_property
+    def info(self) -> EvaluatorInfo:
+        """The file's label, and the infos of the judges."""
+        return replace(super().info, model=self.label, prompt=None)
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """Returns the verdict of the first judges that make it sure, otherwise that of all."""
         model, narrow = self.model, self.model.student.narrow
         verdicts = [await self.student(trajectory)]
         if model.width >= 1:
-            verdicts += await gather_calls([judge(trajectory) for judge in self.judges])
+            verdicts += await gather_calls([judge(trajectory) for judge in self.judges[1:]])
         while True:
             stage = model.stages[len(verdicts) - 1]
             found = stage.probability([as_score(verdict) for verdict in verdicts], narrow=narrow)
-            if len(verdicts) > len(self.judges) or stage.is_sure(found, model.width):
-                return self._verdict(trajectory, stage, found, verdicts)
-            verdicts.append(await self.judges[len(verdicts) - 1](trajectory))
+            if len(verdicts) == len(self.judges) or stage.is_sure(found, model.width):
+                return self._stacked(trajectory, stage, found, verdicts)
+            verdicts.append(await self.judges[len(verdicts)](trajectory))
 
-    def _verdict(
+    def _stacked(
         self,
         trajectory: Trajectory,
         stage: Stage,

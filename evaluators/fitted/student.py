@@ -24,6 +24,7 @@ from prill.evaluators.fitted.calibration import sigmoid
 from prill.evaluators.fitted.features import Reading, names, read, texts
 from prill.evaluators.fitted.guard import NoveltyGuard
 from prill.evaluators.fitted.overlap import FittedRuns, held_out_verdicts
+from prill.evaluators.judgement import WithoutModel
 from prill.io.lines import decode_json, read_whole
 from prill.types import EvaluatorInfo, FittedOn, Trajectory, Usage, Verdict
 
@@ -197,7 +198,7 @@ class Linear:
         return _Scores(fsum(total), numbers, words)
 
 
-class Student:
+class Student(WithoutModel):
     """A judge that uses a fitted classifier, without images or a language model.
 
     `strangers` counts the judged trajectories of unknown sites.
@@ -251,14 +252,6 @@ class Student:
     def needs_claims(self) -> bool:
         """Whether it was fitted with the agents' claims."""
         return self.model.kind == "student" and not self.model.evidence_only
-
-    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """Returns nothing: the judge reads no screenshots."""
-        return ()
-
-    def estimate(self, trajectory: Trajectory) -> Usage:
-        """Returns zero usage."""
-        return _NO_USAGE
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """Returns the verdict; unscored with `no_evidence` if there is too little evidence.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from prill.evaluators.metrics import DRAWS, FEW_CLUSTERS, Method, choose_method
+from prill.io.tables import printable
 
 HEADING = f"{'':<29}{'value':>7}   95 % interval"
+_NAME = 44  # characters of a row's name, at most
 
 
 @dataclass(frozen=True)
@@ -34,15 +36,20 @@ class Figure:
     interval: Method | Literal["wilson", "beta"] | None = None
     undefined: bool = False
 
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """Returns both ends of the interval; None without an interval."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
     def __str__(self) -> str:
         if self.undefined:
             return f"{self.name} is undefined"
-        ends = (
-            f" (95 % interval {interval((self.low, self.high))})"
-            if self.low is not None and self.high is not None
-            else ""
-        )
+        ends = f" (95 % interval {interval(self.ends)})" if self.ends else ""
         return f"{self.name} {self.value:.3f}{ends}"
+
+
+# A cell of a table as text: "-" stands for None and for an undefined figure.
+FigureCell = Figure | str | float | None
 
 
 def figure_ends(figure: Figure) -> tuple[float, float, float]:
@@ -57,12 +64,51 @@ def figure_ends(figure: Figure) -> tuple[float, float, float]:
 
 def figure_row(figure: Figure, name: str | None = None) -> str:
     """Returns a line of a table of figures: name, value and interval."""
-    title = name or figure.name
-    if figure.undefined:
-        return f"{title:<29}{'-':>7}   undefined"
-    star = " *" if figure.interval == "wilson" else ""
-    both = None if figure.low is None or figure.high is None else (figure.low, figure.high)
-    return f"{title:<29}{figure.value:>7.3f}   {interval(both)}{star}"
+    return value_row(
+        name or figure.name, figure, "undefined" if figure.undefined else marked_interval(figure)
+    )
+
+
+def value_row(name: str, value: FigureCell, note: str = "") -> str:
+    """Returns a line of a table of figures, with a note in place of the interval."""
+    return f"{name:<29}{_text(value):>7}   {note}".rstrip()
+
+
+def marked_interval(figure: Figure) -> str:
+    """Formats the interval of a figure, with an asterisk if it is Wilson's."""
+    return interval(figure.ends) + " *" * (figure.interval == "wilson")
+
+
+def text_table(heading: Sequence[str], rows: Iterable[Sequence[FigureCell]]) -> Iterator[str]:
+    """Yields the lines of a table; columns with texts are aligned to the left, others to the
+    right.
+    """
+    cells = list(rows)
+    lines = [list(map(_text, row)) for row in (heading, *cells)]
+    for line in lines:
+        line[0] = line[0] if len(line[0]) <= _NAME else f"{line[0][: _NAME - 1]}…"
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    sides = [
+        "<" if any(isinstance(row[i], str) and row[i] for row in cells) else ">"
+        for i in range(len(heading))
+    ]
+    for line in lines:
+        parts = zip(line, sides, widths, strict=True)
+        yield "  ".join(f"{text:{side}{width}}" for text, side, width in parts).rstrip()
+
+
+def markdown_table(heading: Sequence[str], rows: Iterable[Sequence[FigureCell]]) -> Iterator[str]:
+    """Yields the lines of a table as Markdown."""
+    for row in (heading, ["---"] * len(heading), *rows):
+        yield f"| {' | '.join(map(_text, row))} |"
+
+
+def _text(cell: FigureCell) -> str:
+    if isinstance(cell, Figure):
+        cell = None if cell.undefined else cell.value
+    if isinstance(cell, float):
+        return f"{cell:.3f}"
+    return "-" if cell is None else printable(str(cell))
 
 
 def interval(ends: tuple[float, float] | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from prill.evaluators.labels import cluster, gold_labels
 from prill.evaluators.meta.agreement import Pair, Pairing, measure_agreement, shares
-from prill.evaluators.meta.comparison import kendall_tau
+from prill.evaluators.meta.comparison import rank_agents
 from prill.evaluators.meta.figure import Figure
 from prill.evaluators.metrics import sum_clusters
 from prill.evaluators.protocols.presets import Protocol
@@ -189,28 +189,28 @@ def _agreement(
     tasks: Mapping[str, str],
     agents: Mapping[str, str],
 ) -> ProtocolAgreement:
-    both = {
-        id: (a.success, b.success)
-        for id, a in first[1].items()
-        if (b := second[1].get(id)) is not None and a.success is not None and b.success is not None
-    }
+    pairs = tuple(
+        Pair(verdict, other.success, ())
+        for id, verdict in first[1].items()
+        if (other := second[1].get(id)) is not None
+        and verdict.success is not None
+        and other.success is not None
+    )
     same, kappa = (Figure(name, 0.0, undefined=True) for name in ("same verdict", "kappa"))
-    if both:
-        pairs = tuple(Pair(first[1][id], truth, ()) for id, (_, truth) in both.items())
-        measured = measure_agreement(_pairing(second[0], pairs), tasks)
+    ranking = None
+    if pairs:
+        pairing = _pairing(second[0], pairs)
+        measured = measure_agreement(pairing, tasks)
         same, kappa = measured.accuracy, measured.kappa
-    outcomes: dict[str, list[tuple[bool, bool]]] = {}
-    for id, outcome in both.items():
-        if (agent := agents.get(id)) is not None:
-            outcomes.setdefault(agent, []).append(outcome)
+        ranking = rank_agents(pairing, agents)
     return ProtocolAgreement(
         first=first[0],
         second=second[0],
-        runs=len(both),
+        runs=len(pairs),
         same=same,
         kappa=kappa,
-        agents=len(outcomes),
-        tau=_tau(list(outcomes.values())),
+        agents=len({agents[pair.verdict.id] for pair in pairs if pair.verdict.id in agents}),
+        tau=None if ranking is None else ranking.tau,
     )
 
 
@@ -223,12 +223,3 @@ def _pairing(source: str, pairs: tuple[Pair, ...]) -> Pairing:
         verdicts_without_label=0,
         labels_without_verdict=0,
     )
-
-
-def _tau(agents: Sequence[Sequence[tuple[bool, bool]]]) -> float | None:
-    def mean(side: int) -> Callable[[Sequence[tuple[bool, bool]]], float]:
-        return lambda outcomes: sum(both[side] for both in outcomes) / len(outcomes)
-
-    if len(agents) < 2:
-        return None
-    return kendall_tau(list(map(mean(0), agents)), list(map(mean(1), agents)))

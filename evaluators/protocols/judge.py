@@ -397,10 +397,6 @@ class ProtocolJudge(ModelJudge):
         texts = [form.instructions(as_json=as_json) for form in forms for as_json in (True, False)]
         return [*texts, self.protocol.settings]
 
-    def _params(self) -> dict[str, Any]:
-        captioner = {} if self.captioner is None else {"captioner": self.captioner.name}
-        return {**super()._params(), **captioner}
-
 
 def _typical(stage: Stage) -> Any:
     reader = READERS[stage.reads]

@@ -214,6 +214,15 @@ class RewardReader(VerdictReader):
         )
 
 
+def _object(text: str) -> dict[str, Any]:
+    """Returns the JSON object of a text; empty if it is none."""
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """browser-use's reply."""
@@ -258,12 +267,7 @@ class JudgementReader(VerdictReader):
 
     def official(self, text: str) -> bool | None:
         """Returns the label of browser-use's code."""
-        try:
-            record = json.loads(text)
-        except (ValueError, RecursionError):
-            return None
-        if not isinstance(record, dict):
-            return None
+        record = _object(text)
         for name in ("verdict", "impossible_task", "reached_captcha"):
             value = record.get(name)
             if isinstance(value, str):
@@ -406,11 +410,7 @@ class OutcomeReader(VerdictReader):
 
     def official(self, text: str) -> bool | None:
         """Returns the label of the Universal Verifier's code."""
-        try:
-            record = json.loads(text)
-        except (ValueError, RecursionError):
-            return None
-        value = record.get("output_success") if isinstance(record, dict) else None
+        value = _object(text).get("output_success")
         return value if isinstance(value, bool) else None
 
     def read(self, reply: Reply) -> Reading:

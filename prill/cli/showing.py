@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -223,7 +222,9 @@ def stoppable(command: str, **options: Any) -> Iterator[tuple[asyncio.Event, tqd
     """
     import asyncio
 
-    stop, loop, task = asyncio.Event(), asyncio.get_running_loop(), asyncio.current_task()
+    from prill.runs.base import on_interrupt
+
+    stop, task = asyncio.Event(), asyncio.current_task()
 
     def interrupt() -> None:
         if stop.is_set() and task is not None:
@@ -235,12 +236,5 @@ def stoppable(command: str, **options: Any) -> Iterator[tuple[asyncio.Event, tqd
             file=sys.stderr,
         )
 
-    signals = (signal.SIGINT, signal.SIGTERM)
-    for number in signals:
-        loop.add_signal_handler(number, interrupt)
-    try:
-        with progress_bar(**options) as bar:
-            yield stop, bar
-    finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
+    with on_interrupt(interrupt), progress_bar(**options) as bar:
+        yield stop, bar

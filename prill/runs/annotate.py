@@ -27,7 +27,8 @@ from prill.io.tables import printable
 from prill.runs.base import (
     RecordingsConfig,
     opened_folders,
-    until_interrupted,
+    stopped,
+    synchronous,
 )
 from prill.ui.serving import serving
 from prill.ui.view.label_log import SOURCE, LabelLog
@@ -194,7 +195,7 @@ def _log_address(page: Opened) -> None:
 async def annotate_async(
     config: AnnotateConfig,
     *,
-    stop: asyncio.Event,
+    stop: asyncio.Event | None = None,
     opened: Callable[[Opened], object] = _log_address,
 ) -> AnnotateResult:
     """Serves the annotation page until it is stopped.
@@ -203,7 +204,7 @@ async def annotate_async(
 
     Args:
         config: The items to label, the annotator, and the output file.
-        stop: An event; the page closes once it is set.
+        stop: An event; the page closes once it is set (default: at Ctrl-C or SIGTERM).
         opened: Called with the page once it can be opened; by default its address is logged.
 
     Returns:
@@ -213,29 +214,11 @@ async def annotate_async(
         UsageError: A file cannot be read or written, or the port is in use.
     """
     check_output(config.output, "labels", config.trajectories, continued=True)
-    with config.opened() as (paths, _):
+    with stopped(stop) as stop, config.opened() as (paths, _):
         return await _labelled(config.copy_with(trajectories=paths), stop, opened)
 
 
-def annotate(
-    config: AnnotateConfig, *, opened: Callable[[Opened], object] = _log_address
-) -> AnnotateResult:
-    """Serves the annotation page until it is interrupted (Ctrl-C).
-
-    In a notebook, use `annotate_async`, which does not block the notebook; set its `stop` to end
-    it.
-
-    Args:
-        config: The items to label, the annotator, and the output file.
-        opened: Called with the page once it can be opened; by default its address is logged.
-
-    Returns:
-        The decisions of the session.
-
-    Raises:
-        UsageError: A file cannot be read or written, or the port is in use.
-    """
-    return until_interrupted(lambda stop: annotate_async(config, stop=stop, opened=opened))
+annotate = synchronous(annotate_async)
 
 
 async def _labelled(

@@ -107,20 +107,30 @@ def run_outside_loop(run: Callable[[], R]) -> R:
         return thread.submit(run).result()
 
 
-def until_interrupted(serve: Callable[[asyncio.Event], Coroutine[Any, Any, R]]) -> R:
-    """Runs a page until Ctrl-C or SIGTERM, which set the event that `serve` is called with."""
+@contextlib.contextmanager
+def on_interrupt(handler: Callable[[], object]) -> Iterator[None]:
+    """Calls the handler at Ctrl-C and SIGTERM, in the loop of the main thread."""
     import asyncio
 
-    from prill.scoring.scorer import wait_for
+    loop, signals = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
 
-    async def served() -> R:
-        stop = asyncio.Event()
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        return await serve(stop)
 
-    return wait_for(served)
+@contextlib.contextmanager
+def stopped(by: asyncio.Event | None) -> Iterator[asyncio.Event]:
+    """Yields the event that ends a page: `by`, or one that Ctrl-C and SIGTERM set."""
+    import asyncio
+
+    stop = by or asyncio.Event()
+    is_main = threading.current_thread() is threading.main_thread()
+    with on_interrupt(stop.set) if by is None and is_main else contextlib.nullcontext():
+        yield stop
 
 
 def synchronous(run: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:

@@ -25,7 +25,8 @@ from prill.runs.base import (
     Recordings,
     RecordingsConfig,
     opened_folders,
-    until_interrupted,
+    stopped,
+    synchronous,
 )
 from prill.runs.report import FiltersOption, ReportConfig, with_retries
 from prill.ui.report.entries import Retry
@@ -218,14 +219,14 @@ def _log_address(page: OpenedView) -> None:
 async def view_async(
     config: ViewConfig,
     *,
-    stop: asyncio.Event,
+    stop: asyncio.Event | None = None,
     opened: Callable[[OpenedView], object] = _log_address,
 ) -> ViewResult:
     """Serves the page until it is stopped, and follows files that grow.
 
     Args:
         config: The files to show, and the label file.
-        stop: An event; the page closes once it is set.
+        stop: An event; the page closes once it is set (default: at Ctrl-C or SIGTERM).
         opened: Called with the page once it can be opened; by default its address is logged.
 
     Returns:
@@ -235,7 +236,8 @@ async def view_async(
         UsageError: A file cannot be read or written, or the port is in use.
     """
     if not config.trajectories:
-        return await _served(config, None, stop, opened)
+        with stopped(stop) as stop:
+            return await _served(config, None, stop, opened)
     report, retries = with_retries(
         ReportConfig(
             trajectories=config.trajectories,
@@ -254,28 +256,11 @@ async def view_async(
     for path in map(Path, config.verdicts):
         if not path.exists() and not path.parent.is_dir():
             raise UsageError(f"{path}: no such file", parameters=("verdicts",))
-    with config.opened() as (paths, _):
+    with stopped(stop) as stop, config.opened() as (paths, _):
         return await _served(config.copy_with(trajectories=paths), retries, stop, opened)
 
 
-def view(
-    config: ViewConfig, *, opened: Callable[[OpenedView], object] = _log_address
-) -> ViewResult:
-    """Serves the page until it is interrupted (Ctrl-C).
-
-    In a notebook, use `view_async`, which does not block the notebook; set its `stop` to end it.
-
-    Args:
-        config: The files to show, and the label file.
-        opened: Called with the page once it can be opened; by default its address is logged.
-
-    Returns:
-        The result of the session.
-
-    Raises:
-        UsageError: A file cannot be read or written, or the port is in use.
-    """
-    return until_interrupted(lambda stop: view_async(config, stop=stop, opened=opened))
+view = synchronous(view_async)
 
 
 async def _served(

@@ -31,6 +31,25 @@ def el(name: str, *children: str | None, **attributes: Attribute) -> Markup:
     return Markup(f"<{name}{written}>{inside}</{name}>")
 
 
+def segment(x1: float, y1: float, x2: float, y2: float, **attributes: Attribute) -> Markup:
+    """Returns a straight line from (x1, y1) to (x2, y2)."""
+    return el("line", x1=x1, y1=y1, x2=x2, y2=y2, **attributes)
+
+
+def label(
+    text: str,
+    x: float,
+    y: float,
+    anchor: str | None = None,
+    *,
+    tip: str | None = None,
+    **attributes: Attribute,
+) -> Markup:
+    """Returns a text that starts at (x, y), or has its middle or its end there."""
+    title = None if tip is None else el("title", tip)
+    return el("text", title, text, x=x, y=y, text_anchor=anchor, **attributes)
+
+
 def picture(
     title: str, size: tuple[float, float], *marks: Markup, font_size: int, **attributes: Attribute
 ) -> str:

@@ -9,25 +9,22 @@ from prill.cli.commands.base import Command
 
 __all__ = ["COMMANDS", "GROUPS", "Command", "overview"]
 
-GROUPS: Mapping[str, str] = {
-    "judge": "judge trajectories",
-    "trust": "measure how far judges can be trusted",
-    "improve": "improve agents with verdicts",
-    "play": "record trajectories",
-    "data": "files",
-    "papers": "agents and result tables of the papers",
+# The groups and their commands, in the order of `prill --help`.
+GROUPS: Mapping[str, tuple[str, Mapping[str, Command]]] = {
+    "judge": ("judge trajectories", judge.COMMANDS),
+    "trust": ("measure how far judges can be trusted", trust.COMMANDS),
+    "improve": ("improve agents with verdicts", improve.COMMANDS),
+    "play": ("record trajectories", play.COMMANDS),
+    "data": ("files", data.COMMANDS),
+    "papers": ("agents and result tables of the papers", papers.COMMANDS),
 }
-# In the order of `prill --help`.
 COMMANDS: Mapping[str, Command] = {
-    name: command
-    for group in (judge, trust, improve, play, data, papers)
-    for name, command in group.COMMANDS.items()
+    name: command for _, group in GROUPS.values() for name, command in group.items()
 }
 
 
 def overview() -> str:
     """Returns the help of `prill` itself: one line per command, by group."""
-    found = {name: (command.group, command.purpose) for name, command in COMMANDS.items()}
     lines = [
         "usage: prill COMMAND [options]",
         "",
@@ -36,14 +33,10 @@ def overview() -> str:
             "better."
         ),
     ]
-    width = max(map(len, found))
-    for group, title in GROUPS.items():
-        names = [name for name in found if found[name][0] == group]
-        lines += (
-            ["", f"{group}: {title}", *(f"  {name:<{width}}  {found[name][1]}" for name in names)]
-            if names
-            else []
-        )
+    width = max(map(len, COMMANDS))
+    for group, (title, commands) in GROUPS.items():
+        lines += ["", f"{group}: {title}"]
+        lines += [f"  {name:<{width}}  {command.purpose}" for name, command in commands.items()]
     lines += [
         "",
         (

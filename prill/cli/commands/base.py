@@ -12,7 +12,6 @@ class Command:
     """One command.
 
     Attributes:
-        group: The group in `prill --help`.
         purpose: A phrase that describes the command.
         config: The `module:Class` of its configuration.
         show: The `module:function` that takes the configuration and the switches, and returns the
@@ -23,7 +22,6 @@ class Command:
         dry_run: Whether it supports a dry run.
     """
 
-    group: str
     purpose: str
     config: str
     show: str

@@ -9,7 +9,6 @@ from prill.cli.layout import FlagLayout
 
 COMMANDS: Mapping[str, Command] = {
     "convert": Command(
-        "data",
         "convert other tools' recordings into trajectories",
         "prill.runs.data:ConvertConfig",
         "prill.cli.data:convert",
@@ -28,7 +27,6 @@ COMMANDS: Mapping[str, Command] = {
         "be read or bad usage.",
     ),
     "check": Command(
-        "data",
         "summarise files, and report every broken line and image in them",
         "prill.runs.data:CheckConfig",
         "prill.cli.data:check",
@@ -42,7 +40,6 @@ COMMANDS: Mapping[str, Command] = {
         "read or bad usage.",
     ),
     "merge": Command(
-        "data",
         "merge the verdict files of several shards",
         "prill.runs.data:MergeConfig",
         "prill.cli.data:merge",
@@ -58,7 +55,6 @@ COMMANDS: Mapping[str, Command] = {
         "Exit codes: 0 all merged, 3 an incomplete last line was left out, 2 bad usage.",
     ),
     "table": Command(
-        "data",
         "print verdicts as a Markdown table, CSV or JSON",
         "prill.runs.data:TableConfig",
         "prill.cli.data:table",
@@ -70,7 +66,6 @@ COMMANDS: Mapping[str, Command] = {
         ),
     ),
     "export": Command(
-        "data",
         "export verdicts as annotations in another tool's format",
         "prill.runs.export:ExportConfig",
         "prill.cli.data:export",
@@ -84,7 +79,6 @@ COMMANDS: Mapping[str, Command] = {
         "bad usage.",
     ),
     "accept": Command(
-        "data",
         "accept changed files of a run folder by updating its checksums",
         "prill.runs.data:AcceptConfig",
         "prill.cli.data:accept",

@@ -46,7 +46,6 @@ def _training(
     metavars: Mapping[str, str] | None = None,
 ) -> Command:
     return Command(
-        "improve",
         purpose,
         config,
         "prill.cli.improving:train",
@@ -71,7 +70,6 @@ def _training(
 
 COMMANDS: Mapping[str, Command] = {
     "reflexion": Command(
-        "improve",
         "retry tasks that a judge says have failed, each time with a lesson from the "
         "previous attempt",
         "prill.runs.reflexion:ReflexionConfig",
@@ -102,7 +100,6 @@ COMMANDS: Mapping[str, Command] = {
         dry_run=True,
     ),
     "filter": Command(
-        "improve",
         "select the trajectories or steps that a judge rates as good, and write training rows",
         "prill.runs.filter:FilterConfig",
         "prill.cli.improving:filter",
@@ -123,7 +120,6 @@ COMMANDS: Mapping[str, Command] = {
         "are left or bad usage.",
     ),
     "refine filtered-bc": Command(
-        "improve",
         "run filtered behavioural cloning: play, judge, filter, train, evaluate on "
         "held-out tasks; in rounds",
         "prill.runs.filtered_bc:FilteredBCConfig",
@@ -145,7 +141,6 @@ COMMANDS: Mapping[str, Command] = {
         dry_run=True,
     ),
     "watch": Command(
-        "improve",
         "monitor a reward with canaries, drift, a second judge and signs of reward hacking",
         "prill.runs.watch:WatchConfig",
         "prill.cli.improving:watch",
@@ -162,7 +157,6 @@ COMMANDS: Mapping[str, Command] = {
         "some lines could not be read, 2 nothing could be read or bad usage.",
     ),
     "simulate-retries": Command(
-        "improve",
         "simulate the effect of retries under a judge with known error rates, without "
         "running an agent",
         "prill.runs.simulation:SimulationConfig",

@@ -23,7 +23,6 @@ _LIMITS = frozenset(
 ) | {"body_timeout", "max_waiting"}
 COMMANDS: Mapping[str, Command] = {
     "score": Command(
-        "judge",
         "judge trajectories and write verdicts",
         "prill.runs.score:ScoreConfig",
         "prill.cli.judging:score",
@@ -39,7 +38,6 @@ COMMANDS: Mapping[str, Command] = {
         dry_run=True,
     ),
     "serve": Command(
-        "judge",
         "serve a judge as an HTTP reward service for trainers",
         "prill.runs.serve:ServeConfig",
         "prill.cli.judging:serve",
@@ -57,7 +55,6 @@ COMMANDS: Mapping[str, Command] = {
         "docs/explanation/limits.md the limits of requests (--max-body and others).",
     ),
     "caption": Command(
-        "judge",
         "caption screenshots once, for judges or to train a captioner",
         "prill.runs.caption:CaptionConfig",
         "prill.cli.judging:caption",
@@ -76,7 +73,6 @@ COMMANDS: Mapping[str, Command] = {
         dry_run=True,
     ),
     "judges": Command(
-        "judge",
         "list judges, their options and prompts",
         "prill.runs.show:JudgesConfig",
         "prill.cli.judging:judges",
@@ -89,7 +85,6 @@ COMMANDS: Mapping[str, Command] = {
         ),
     ),
     "show": Command(
-        "judge",
         "show one verdict with its model calls",
         "prill.runs.show:ShowConfig",
         "prill.cli.judging:show",
@@ -102,7 +97,6 @@ COMMANDS: Mapping[str, Command] = {
         ),
     ),
     "batch write": Command(
-        "judge",
         "write the requests of a judge to a folder, for a batch API or `vllm run-batch`",
         "prill.runs.batch:BatchWriteConfig",
         "prill.cli.judging:batch_write",
@@ -119,7 +113,6 @@ COMMANDS: Mapping[str, Command] = {
         dry_run=True,
     ),
     "batch submit": Command(
-        "judge",
         "submit the requests to the endpoint's batch API",
         "prill.runs.batch:BatchSubmitConfig",
         "prill.cli.judging:batch_submit",
@@ -135,7 +128,6 @@ COMMANDS: Mapping[str, Command] = {
         dry_run=True,
     ),
     "batch collect": Command(
-        "judge",
         "turn answers into verdicts, and write the next requests if the judge needs more",
         "prill.runs.batch:BatchCollectConfig",
         "prill.cli.judging:batch_collect",

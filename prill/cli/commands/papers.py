@@ -9,7 +9,6 @@ from prill.cli.layout import FlagLayout
 
 COMMANDS: Mapping[str, Command] = {
     "papers bench": Command(
-        "papers",
         "run an agent on a benchmark, and print its results next to the published ones",
         "prill.papers.bench.run:BenchConfig",
         "prill.cli.papers:bench",
@@ -40,7 +39,6 @@ COMMANDS: Mapping[str, Command] = {
         dry_run=True,
     ),
     "papers rank": Command(
-        "papers",
         "rank the elements of recorded pages: a score per candidate, and how often the "
         "correct one is first",
         "prill.papers.mind2web.pages.ranking:RankConfig",
@@ -60,7 +58,6 @@ COMMANDS: Mapping[str, Command] = {
         "unreadable turns were left out, 2 ranking is not possible, 130 interrupted.",
     ),
     "papers exemplars": Command(
-        "papers",
         "build an exemplar memory for the agent `synapse` from trajectories that a judge accepts",
         "prill.papers.synapse.runs:ExemplarsConfig",
         "prill.cli.papers:exemplars",
@@ -79,7 +76,6 @@ COMMANDS: Mapping[str, Command] = {
         "codes: 0 all read, 3 some broken lines were left out, 2 bad usage.",
     ),
     "papers conversations": Command(
-        "papers",
         "build multi-turn conversations from single tasks of Mind2Web",
         "prill.papers.mind2web.multi_turn:ConversationsConfig",
         "prill.cli.papers:conversations",

@@ -31,7 +31,6 @@ _SHOWN = frozenset(
 
 COMMANDS: Mapping[str, Command] = {
     "rollout": Command(
-        "play",
         "run a policy in an environment, and record trajectories",
         "prill.runs.rollout:RolloutConfig",
         "prill.cli.playing:rollout",
@@ -61,7 +60,6 @@ COMMANDS: Mapping[str, Command] = {
         dry_run=True,
     ),
     "devices": Command(
-        "play",
         "list the browsers, phones and simulators found here, and how to set up the others",
         "prill.runs.devices:DevicesConfig",
         "prill.cli.playing:devices",
@@ -73,7 +71,6 @@ COMMANDS: Mapping[str, Command] = {
         ),
     ),
     "check-sites": Command(
-        "play",
         "check that WebArena's own sites are ready: addresses, logins, the reset and an oracle",
         "prill.emulators.webarena.config:WebArenaConfig",
         "prill.cli.playing:check_sites",

@@ -9,7 +9,6 @@ from prill.cli.layout import FlagLayout
 
 COMMANDS: Mapping[str, Command] = {
     "agree": Command(
-        "trust",
         "measure the agreement of verdicts with labels",
         "prill.runs.trust.agree:AgreeConfig",
         "prill.cli.trusting:agree",
@@ -21,7 +20,6 @@ COMMANDS: Mapping[str, Command] = {
         ),
     ),
     "rate": Command(
-        "trust",
         "estimate success rates, corrected for the judge's errors with labels on some runs",
         "prill.runs.trust.rate:RateConfig",
         "prill.cli.trusting:rate",
@@ -33,7 +31,6 @@ COMMANDS: Mapping[str, Command] = {
         ),
     ),
     "compare": Command(
-        "trust",
         "compare two agents on the same tasks, with a gate for continuous integration",
         "prill.runs.trust.compare:CompareConfig",
         "prill.cli.trusting:compare",
@@ -53,7 +50,6 @@ COMMANDS: Mapping[str, Command] = {
         "2 nothing can be compared or bad usage.",
     ),
     "protocols": Command(
-        "trust",
         "compare published judge protocols on the same trajectories: success rates, "
         "agreement, ranking, cost",
         "prill.runs.trust.protocols:ProtocolsConfig",
@@ -79,7 +75,6 @@ COMMANDS: Mapping[str, Command] = {
         dry_run=True,
     ),
     "best": Command(
-        "trust",
         "pick the best of several attempts at each task, and estimate what such picks are worth",
         "prill.runs.trust.best:BestConfig",
         "prill.cli.trusting:best",
@@ -100,7 +95,6 @@ COMMANDS: Mapping[str, Command] = {
         dry_run=True,
     ),
     "failures": Command(
-        "trust",
         "why runs failed: causes, and groups of similar reasons",
         "prill.runs.trust.failures:FailuresConfig",
         "prill.cli.trusting:failures",
@@ -112,7 +106,6 @@ COMMANDS: Mapping[str, Command] = {
         ),
     ),
     "calibrate": Command(
-        "trust",
         "calibrate a judge's scores into probabilities, and choose a threshold",
         "prill.runs.trust.fitting:CalibrateConfig",
         "prill.cli.trusting:calibrate",
@@ -129,7 +122,6 @@ COMMANDS: Mapping[str, Command] = {
         "FILE` applies the calibration.",
     ),
     "fit": Command(
-        "trust",
         "fit a judge to your own labelled trajectories, without a language model",
         "prill.runs.trust.fitting:FitConfig",
         "prill.cli.trusting:fit",
@@ -146,7 +138,6 @@ COMMANDS: Mapping[str, Command] = {
         "or bad usage.",
     ),
     "redteam": Command(
-        "trust",
         "attack judges with false claims and injected text",
         "prill.runs.trust.redteam:RedteamConfig",
         "prill.cli.trusting:redteam",
@@ -166,7 +157,6 @@ COMMANDS: Mapping[str, Command] = {
         dry_run=True,
     ),
     "view": Command(
-        "trust",
         "read, search, compare and label runs in a browser, also while their files grow",
         "prill.runs.view:ViewConfig",
         "prill.cli.pages:view",
@@ -184,7 +174,6 @@ COMMANDS: Mapping[str, Command] = {
         "Exit codes: 0 stopped, 3 stopped and some lines could not be read, 2 bad usage.",
     ),
     "annotate": Command(
-        "trust",
         "label trajectories by hand in a browser",
         "prill.runs.annotate:AnnotateConfig",
         "prill.cli.pages:annotate",
@@ -208,7 +197,6 @@ COMMANDS: Mapping[str, Command] = {
         "be read or bad usage.",
     ),
     "report": Command(
-        "trust",
         "write one HTML page with screenshots, verdicts and labels",
         "prill.runs.report:ReportConfig",
         "prill.cli.reporting:report",

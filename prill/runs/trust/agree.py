@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -50,12 +51,19 @@ from prill.evaluators.meta.corrections import (
     load_corrections,
     success_rates,
 )
-from prill.evaluators.meta.figure import HEADING, about_intervals, figure_row, interval
+from prill.evaluators.meta.figure import (
+    HEADING,
+    about_intervals,
+    figure_row,
+    interval,
+    text_table,
+    value_row,
+)
 from prill.evaluators.meta.first_error import FirstErrors, first_errors
 from prill.evaluators.meta.suspects import Suspect, find_suspects
 from prill.io.outputs import check_output, write_output
 from prill.io.store import encode, read_labels, read_trajectories, read_verdicts
-from prill.io.tables import Table, printable
+from prill.io.tables import Table
 from prill.io.truth import SourceOption, TruthOption
 from prill.runs.base import Printed, asynchronous, log
 from prill.runs.cautions import unequal_chances
@@ -66,16 +74,10 @@ if TYPE_CHECKING:
 
 _MAX_ROWS = 30  # of a table by slices
 # Columns of a table by slices: names and widths. "success" is the fraction of label successes.
-_SLICE_COLUMNS = {
-    "n": 7,
-    "unscored": 10,
-    "success": 9,
-    "accuracy": 10,
-    "balanced": 10,
-    "precision": 11,
-    "recall": 8,
-    "kappa": 8,
-}
+_OF_SLICE = (
+    *("n", "unscored", "success", "accuracy", "balanced_accuracy", "precision", "recall"),
+    "kappa",
+)
 # The DataFrame columns of a slice.
 _SLICE_TYPES: dict[str, type] = {
     "by": str,
@@ -537,15 +539,6 @@ def _page(result: AgreeResult, agreement: Agreement) -> Iterator[str]:
         yield f"Labels that are probably wrong: {len(result.suspects)}"
 
 
-def _name(text: str, width: int) -> str:
-    plain = printable(text)
-    return plain if len(plain) <= width else plain[: width - 1] + "…"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
 def _corrected(table: Corrected) -> Iterator[str]:
     only = f", source {table.source}" if table.source else ""
     yield (
@@ -556,10 +549,10 @@ def _corrected(table: Corrected) -> Iterator[str]:
 
 
 def _webarena_table(rates: Sequence[SuccessRate]) -> Iterator[str]:
-    yield f"{'WebArena success by label':<38}{'n':>5}{'as given':>10}{'corrected':>11}"
-    for rate in rates:
-        name = "all tasks" if rate.part == "all" else f"  {rate.part} {rate.value}"
-        yield f"{name:<38}{rate.n:>5}{rate.rate:>10.3f}{rate.corrected_rate:>11.3f}"
+    names = ("all tasks" if one.part == "all" else f"  {one.part} {one.value}" for one in rates)
+    figures = map(attrgetter("n", "rate", "corrected_rate"), rates)
+    heading = ("WebArena success by label", "n", "as given", "corrected")
+    yield from text_table(heading, ((name, *row) for name, row in zip(names, figures, strict=True)))
 
 
 def _annotators(agreement: AnnotatorAgreement) -> Iterator[str]:
@@ -567,41 +560,21 @@ def _annotators(agreement: AnnotatorAgreement) -> Iterator[str]:
         f"Inter-annotator agreement, on {agreement.trajectories} trajectories with two or "
         "more labels: the upper limit for a judge"
     )
-    yield f"{'  equal pairs':<29}{agreement.raw:>7.3f}   {interval(agreement.raw_interval)}"
-    yield (
-        f"{'  Cohen kappa of pairs':<29}{_share(agreement.kappa):>7}   "
-        f"{interval(agreement.kappa_interval)}"
-    )
+    yield value_row("  equal pairs", agreement.raw, interval(agreement.raw_interval))
+    ends = interval(agreement.kappa_interval)
+    yield value_row("  Cohen kappa of pairs", agreement.kappa, ends)
     if agreement.three_or_more:
-        yield (
-            f"{'  all equal, of 3 or more':<29}{_share(agreement.exact):>7}   on "
-            f"{agreement.three_or_more}"
-        )
-        yield f"{'  Fleiss kappa, of 3 or more':<29}{_share(agreement.fleiss):>7}"
+        count = f"on {agreement.three_or_more}"
+        yield value_row("  all equal, of 3 or more", agreement.exact, count)
+        yield value_row("  Fleiss kappa, of 3 or more", agreement.fleiss)
 
 
 def _slices(parts: Sequence[Slice]) -> Iterator[str]:
     first_parts = parts[:_MAX_ROWS]
-    width = max(len(part.value) for part in first_parts)
-    width = min(44, max(width, len(parts[0].by) + 3))
-    yield f"{'By ' + parts[0].by:<{width}}" + "".join(
-        f"{name:>{room}}" for name, room in _SLICE_COLUMNS.items()
-    )
-    for part in first_parts:
-        value = _name(part.value, width)
-        figures = (
-            part.success,
-            part.accuracy,
-            part.balanced_accuracy,
-            part.precision,
-            part.recall,
-            part.kappa,
-        )
-        cells = [str(part.n), str(part.unscored), *map(_share, figures)]
-        row = "".join(
-            f"{cell:>{room}}" for cell, room in zip(cells, _SLICE_COLUMNS.values(), strict=True)
-        )
-        yield f"{value:<{width}}{row}" + (" !" if part.small else "")
+    names = (name.removesuffix("_accuracy") for name in _OF_SLICE)
+    figures = attrgetter("value", *_OF_SLICE)
+    rows = ((*figures(part), "!" if part.small else "") for part in first_parts)
+    yield from text_table((f"By {parts[0].by}", *names, ""), rows)
     if len(parts) > _MAX_ROWS:
         yield f"… and {len(parts) - _MAX_ROWS} more; the JSON output lists all"
     if any(part.small for part in first_parts):
@@ -609,15 +582,13 @@ def _slices(parts: Sequence[Slice]) -> Iterator[str]:
 
 
 def _ranking(ranking: AgentRanking) -> Iterator[str]:
-    width = min(44, max(len(rate.agent) for rate in ranking.agents))
     tau = (
         ("undefined, because one order consists of ties")
         if ranking.tau is None
         else f"{ranking.tau:.3f}"
     )
-    yield f"{'Success rate by agent':<{max(width, 21)}}{'n':>8}{'judge':>9}{'label':>9}"
-    for rate in ranking.agents:
-        yield f"{_name(rate.agent, width):<{max(width, 21)}}{rate.n:>8}{rate.judged:>9.3f}{rate.labelled:>9.3f}"  # noqa: E501
+    rows = map(attrgetter("agent", "n", "judged", "labelled"), ranking.agents)
+    yield from text_table(("Success rate by agent", "n", "judge", "label"), rows)
     yield f"Order of the {len(ranking.agents)} agents, judge against label: Kendall's tau-b {tau}"
 
 
@@ -654,13 +625,9 @@ def _first_errors(errors: FirstErrors) -> Iterator[str]:
         f"First wrong step: {errors.wrong} runs have one, {errors.right} have none; left "
         f"out: {errors.undecided} undecided, {errors.unscored} unscored"
     )
-    ends = errors.interval()
-    yield (
-        f"{'  found, of runs with one':<29}{_share(errors.accuracy):>7}   "
-        f"{'-' if ends is None else interval(ends)}"
-    )
-    yield f"{'  none seen, of runs without':<29}{_share(errors.accuracy_right):>7}"
-    yield f"{'  F1 of the two':<29}{_share(errors.f1):>7}"
+    yield value_row("  found, of runs with one", errors.accuracy, interval(errors.interval()))
+    yield value_row("  none seen, of runs without", errors.accuracy_right)
+    yield value_row("  F1 of the two", errors.f1)
 
 
 def _signed(ends: tuple[float, float] | None) -> str:

@@ -35,7 +35,7 @@ from prill.evaluators.meta.best import (
     pick_best,
     pick_compared,
 )
-from prill.evaluators.meta.figure import about_intervals, figure_ends, interval
+from prill.evaluators.meta.figure import about_intervals, figure_ends, interval, text_table
 from prill.io.lines import read_lines
 from prill.io.outputs import check_output, expect_file, write_output
 from prill.io.store import read_labels, read_trajectories, read_verdicts, write_trajectories
@@ -541,14 +541,15 @@ def _page(result: BestResult) -> Iterator[str]:
     if not result.curve:
         return
     yield ""
-    yield f"{'N':>4}{'best of N':>11}   {'95 % interval':<18}{'pass@N':>8}   {'95 % interval':<18}"
-    for point in result.curve:
-        cells = [f"{point.n:>4}"]
-        for figure, width in ((point.pick, 11), (point.passed, 8)):
-            value = "-" if figure.undefined else f"{figure.value:.3f}"
-            ends = None if figure.low is None else (figure.low, figure.high or 0.0)
-            cells.append(f"{value:>{width}}   {interval(ends):<18}")
-        yield "".join(cells).rstrip() + ("" if point.picked > 1 - 1e-9 else " !")
+    heading = ("N", "best of N", "95 % interval", "pass@N", "95 % interval", "")
+    rows = (
+        (
+            *(one.n, one.pick, interval(one.pick.ends), one.passed, interval(one.passed.ends)),
+            "" if one.picked > 1 - 1e-9 else "!",
+        )
+        for one in result.curve
+    )
+    yield from text_table(heading, rows)
     yield ""
     yield from about_intervals([], result.tasks, "task")
     if any(point.picked <= 1 - 1e-9 for point in result.curve):

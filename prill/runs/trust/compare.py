@@ -16,7 +16,7 @@ from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.combine import sampled_votes
 from prill.evaluators.labels import cluster, latest_verdicts
-from prill.evaluators.meta.figure import HEADING, Figure, figure_row, interval
+from prill.evaluators.meta.figure import HEADING, Figure, figure_row, interval, value_row
 from prill.evaluators.meta.paired import (
     AgentDifference,
     Decision,
@@ -231,7 +231,7 @@ class CompareResult(Printed, Tabular):
         figure = self.main.difference
         if self.config.unscored == "bounds" and self.main.bounds is not None:
             return self.main.bounds_interval
-        return None if figure.low is None or figure.high is None else (figure.low, figure.high)
+        return figure.ends
 
     @property
     def same_judge(self) -> bool:
@@ -603,7 +603,7 @@ def _page(result: CompareResult) -> Iterator[str]:
     yield ""
     yield HEADING
     for name, rate in (("A, success", main.rate_a), ("B, success", main.rate_b)):
-        yield f"{name:<29}{rate:>7.3f}   -"
+        yield value_row(name, rate, "-")
     for name, figure, _ in _rows(result):
         yield figure_row(figure, name)
     yield ""
@@ -744,14 +744,7 @@ def _markdown(result: CompareResult) -> str:
     lines += [f"**Warning:** {markdown_cell(caution)}\n" for caution in _cautions(result)]
     rows = [("A, success", main.rate_a, "-"), ("B, success", main.rate_b, "-")]
     for name, figure, _ in _rows(result):
-        low, high = figure.low, figure.high
-        rows.append(
-            (
-                name,
-                figure.value,
-                interval((low, high)) if low is not None and high is not None else "-",
-            )
-        )
+        rows.append((name, figure.value, interval(figure.ends)))
     types = {"": str, "value": float, "95 % interval": str}
     lines.append(Table(tuple(types), tuple(rows), types).to_markdown())
     lines.append(

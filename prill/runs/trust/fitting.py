@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,7 +14,7 @@ from msgspec import Meta
 from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Bin, Calibration
-from prill.evaluators.fitted.curve import CurvePoint, learning_curve
+from prill.evaluators.fitted.curve import CurveBand, CurvePoint, learning_curve
 from prill.evaluators.fitted.fit import (
     HARDENED_FAMILIES,
     Fit,
@@ -37,6 +38,7 @@ from prill.evaluators.labels import gold_labels, latest_verdicts, make_task
 from prill.evaluators.meta.agreement import pair
 from prill.evaluators.meta.calibration_fit import CalibrationResult, Goal, Operating
 from prill.evaluators.meta.calibration_fit import calibrate as fit_calibration
+from prill.evaluators.meta.figure import interval, text_table
 from prill.evaluators.metrics import FEW_CLUSTERS
 from prill.io.outputs import check_output, write_output
 from prill.io.store import (
@@ -59,8 +61,12 @@ from prill.runs.base import (
 from prill.runs.cautions import file_sha256
 from prill.runs.trust.stack_card import stack_card
 from prill.types import Trajectory
-from prill.ui.report.plots import learning_svg, reliability_svg
+from prill.ui.report.lines import PlotLine, PlotPoint, line_chart
+from prill.ui.report.plots import reliability_svg
 
+_HELD_OUT_FIGURES = attrgetter(
+    *("runs", "successes", "auc", "accuracy", "balanced_accuracy", "kappa", "abstained")
+)
 _BAR = 20  # characters of a bar in the text diagram
 _HELD_OUT: dict[str, type] = {
     "runs": str,
@@ -194,19 +200,8 @@ class FitResult(Printed, Tabular):
 
         Fractions are in [0, 1].
         """
-        rows = (
-            (
-                name,
-                f.runs,
-                f.successes,
-                f.auc,
-                f.accuracy,
-                f.balanced_accuracy,
-                f.kappa,
-                f.abstained,
-            )
-            for name, f in (*_stacked_held_out(self.stack), *_held_out(self.model))
-        )
+        slices = (*_stacked_held_out(self.stack), *_held_out(self.model))
+        rows = ((name, *_HELD_OUT_FIGURES(figures)) for name, figures in slices)
         return Table(tuple(_HELD_OUT), tuple(rows), _HELD_OUT)
 
     def __str__(self) -> str:
@@ -217,7 +212,22 @@ class FitResult(Printed, Tabular):
         """Returns the learning curve as SVG text; empty if it was not requested."""
         if not self.curve:
             return ""
-        return learning_svg(f"{self.model.kind}: figures by number of labels", self.curve)
+        bands = {
+            name: [(one.labels, band) for one in self.curve if (band := getattr(one, key))]
+            for name, key in (("AUC", "auc"), ("kappa", "kappa"))
+        }
+        lines = [
+            PlotLine(
+                name,
+                [
+                    PlotPoint(x, band.mean, band.low, band.high, f"{x:.0f} labels")
+                    for x, band in points
+                ],
+            )
+            for name, points in bands.items()
+        ]
+        title = f"{self.model.kind}: figures by number of labels, on held-out tasks"
+        return line_chart(title, "labels", lines, whole=True, close=True)
 
 
 def fit(config: FitConfig) -> FitResult:
@@ -368,11 +378,9 @@ def _card(model: StudentModel) -> Iterator[str]:
     runs = f"{facts.runs} runs of {facts.tasks} tasks, {facts.successes} successes"
     yield f"Fitted on {runs}; labels: {facts.source or 'unknown'}{left_out}"
     yield ""
-    yield (
-        f"{'on runs it was not fitted on':<36}{'runs':>6}{'successes':>11}{'AUC':>7}{'accuracy':>10}{'balanced':>10}"  # noqa: E501
-        f"{'kappa':>8}{'abstains':>10}"
-    )
-    yield from (_row(name, figures) for name, figures in _held_out(model))
+    heading = ("runs", "successes", "AUC", "accuracy", "balanced", "kappa", "abstains")
+    rows = ((name, *_HELD_OUT_FIGURES(figures)) for name, figures in _held_out(model))
+    yield from text_table(("on runs it was not fitted on", *heading), rows)
     yield ""
     yield from _attacks(facts.attacks)
     if guard := model.guard:
@@ -399,15 +407,12 @@ def _curve(points: Sequence[CurvePoint]) -> Iterator[str]:
     if not points:
         return
     yield ""
-    yield f"{'with fewer labels':<20}{'tasks':>6}{'AUC':>8}{'lowest to highest':>20}{'kappa':>8}{'lowest to highest':>20}"  # noqa: E501
-    for point in points:
-        cells = "".join(
-            f"{'-':>8}{'':>20}"
-            if band is None
-            else f"{band.mean:>8.3f}{f'{band.low:.3f} to {band.high:.3f}':>20}"
-            for band in (point.auc, point.kappa)
-        )
-        yield f"{point.labels:<20.0f}{point.tasks:>6.0f}{cells}"
+    heading = ("with fewer labels", "tasks", "AUC", "from and to", "kappa", "from and to")
+    rows = (
+        (f"{one.labels:.0f}", round(one.tasks), *_band(one.auc), *_band(one.kappa))
+        for one in points
+    )
+    yield from text_table(heading, rows)
     first, last = points[-2:] if len(points) > 1 else (points[0], points[0])
     if first.auc and last.auc and first is not last:
         more = last.labels - first.labels
@@ -428,23 +433,17 @@ def _attacks(attacks: Mapping[str, Attacked]) -> Iterator[str]:
     """
     if not attacks:
         return
-    yield f"{'failures called successes':<36}{'runs':>6}{'before':>11}{'attacked':>10}{'fitted without that family':>28}"  # noqa: E501
-    for name, a in sorted(attacks.items()):
-        yield f"{name:<36}{a.failures:>6}{a.before:>10.1%}{a.hardened:>10.1%}{a.unseen:>28.1%}"
+    heading = ("failures called successes", "runs", "before", "attacked")
+    rows = (
+        (name, a.failures, f"{a.before:>6.1%}", f"{a.hardened:>6.1%}", f"{a.unseen:>6.1%}")
+        for name, a in sorted(attacks.items())
+    )
+    yield from text_table((*heading, "fitted without that family"), rows)
     yield ""
 
 
-def _row(name: str, figures: StudentHeldOut) -> str:
-    cells = "".join(
-        f"{'-' if value is None else format(value, '.3f'):>{width}}"
-        for value, width in (
-            (figures.auc, 7),
-            (figures.accuracy, 10),
-            (figures.balanced_accuracy, 10),
-            (figures.kappa, 8),
-        )
-    )
-    return f"{name:<36}{figures.runs:>6}{figures.successes:>11}{cells}{figures.abstained:>10}"
+def _band(band: CurveBand | None) -> tuple[float | None, str]:
+    return (None, "") if band is None else (band.mean, interval((band.low, band.high)))
 
 
 # Calibrating scores to probabilities, and choosing a threshold
@@ -620,9 +619,11 @@ def _page(result: CalibrationResult) -> Iterator[str]:
     yield f"Held out: {fit.folds} folds by {fit.grouped_by}"
     yield f"Method: {fit.map.method} ({fit.method_rule})"
     yield ""
-    yield f"{'':<36}{'before':>8}{'after':>8}"
-    yield f"{'Brier score':<36}{fit.before.brier:>8.4f}{fit.after.brier:>8.4f}"
-    yield f"{'calibration error, 10 equal widths':<36}{fit.before.calibration_error:>8.4f}{fit.after.calibration_error:>8.4f}"  # noqa: E501
+    names = "Brier score", "calibration error, 10 equal widths"
+    errors = [
+        (f"{one.brier:.4f}", f"{one.calibration_error:.4f}") for one in (fit.before, fit.after)
+    ]
+    yield from text_table(("", "before", "after"), zip(names, *errors, strict=True))
     yield ""
     yield from _diagram("before", result.before)
     yield ""
@@ -674,11 +675,10 @@ def _figures(operating: Operating, *, bound: bool = False) -> str:
 
 
 def _diagram(name: str, bins: Sequence[Bin]) -> Iterator[str]:
-    yield f"{name:<18}{'runs':>6}{'mean score':>12}{'successes':>11}"
+    rows = []
     for b in bins:
         bar = ("█" * round(b.success_rate * _BAR)).ljust(_BAR, "·")
         index = min(_BAR - 1, int(b.mean_score * _BAR))
-        yield (
-            f"{f'{b.low:.1f} to {b.high:.1f}':<18}{b.count:>6}{b.mean_score:>12.3f}{b.success_rate:>11.3f}"  # noqa: E501
-            f"  {bar[:index]}|{bar[index + 1 :]}"
-        )
+        bar = f"{bar[:index]}|{bar[index + 1 :]}"
+        rows.append((f"{b.low:.1f} to {b.high:.1f}", b.count, b.mean_score, b.success_rate, bar))
+    yield from text_table((name, "runs", "mean score", "successes", ""), rows)

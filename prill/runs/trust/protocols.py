@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,14 @@ from msgspec import Meta
 from prill.captioner.registry import CaptionerLike
 from prill.errors import UsageError
 from prill.evaluators.labels import latest_verdicts
-from prill.evaluators.meta.figure import Figure, about_intervals, interval
+from prill.evaluators.meta.figure import (
+    Figure,
+    FigureCell,
+    about_intervals,
+    markdown_table,
+    marked_interval,
+    text_table,
+)
 from prill.evaluators.meta.protocols import (
     ProtocolAgreement,
     ProtocolLabels,
@@ -69,6 +77,10 @@ _LABEL_COLUMNS: dict[str, type] = {
     **{f"accuracy{end}": float for end in ("", "_low", "_high")},
     **{f"kappa{end}": float for end in ("", "_low", "_high")},
 }
+_RATES = (
+    *("protocol", "scored", "success", "95 % interval", "official", "of", "unscored", "calls"),
+    "cost",
+)
 # Called with the current protocol, the verdicts so far, and the expected number.
 Progress = Callable[[str, int, int], None]
 
@@ -443,19 +455,7 @@ def _ends(figure: Figure) -> tuple[float | None, float | None, float | None]:
 
 def _page(result: ProtocolsResult) -> Iterator[str]:
     rates = result.rates
-    width = max(len("protocol"), *(len(rate.protocol) for rate in rates)) + 2
-    yield (
-        f"{'protocol':<{width}}{'scored':>7}{'success':>9}   {'95 % interval':<18}{'official':>8}"
-        f"{'of':>6}{'unscored':>10}{'calls':>8}{'cost':>10}"
-    )
-    for rate in rates:
-        ends = _interval(rate.rate)
-        usd = rate.usage.usd
-        yield (
-            f"{rate.protocol:<{width}}{rate.scored:>7}{_value(rate.rate):>9}   {ends:<18}"
-            f"{_value(rate.official):>8}{rate.labelled:>6}{sum(rate.unscored.values()):>10}"
-            f"{rate.usage.calls:>8}{'-' if usd is None else f'${usd:.2f}':>10}"
-        )
+    yield from text_table(_RATES, map(_rate_cells, rates))
     yield ""
     yield "official: the rate by the authors' own rule, over the runs that it labels"
     if result.shared:
@@ -467,32 +467,27 @@ def _page(result: ProtocolsResult) -> Iterator[str]:
         if rate.unscored:
             reasons = ", ".join(f"{reason} {count}" for reason, count in rate.unscored.items())
             yield f"Unscored by {rate.protocol}: {reasons}"
-    yield from _labelled(result, width)
-    yield from _matrices(result, width)
+    yield from _labelled(result)
+    yield from _matrices(result)
     yield ""
     yield "To cite:"
     for rate in rates:
         yield f"  {printable(rate.citation)}"
 
 
-def _labelled(result: ProtocolsResult, width: int) -> Iterator[str]:
+def _labelled(result: ProtocolsResult) -> Iterator[str]:
     """Yields the agreement of each protocol with the labels."""
     if not result.with_labels:
         return
     yield ""
     yield f"Agreement with the labels ({printable(result.with_labels[0].source)})"
-    yield (
-        f"{'protocol':<{width}}{'judged':>7}{'unscored':>10}{'accuracy':>10}{'kappa':>8}   "
-        "95 % interval"
-    )
-    for one in result.with_labels:
-        yield (
-            f"{one.protocol:<{width}}{one.judged:>7}{one.unscored:>10}{_value(one.accuracy):>10}"
-            f"{_value(one.kappa):>8}   {_interval(one.kappa)}"
-        )
+    heading = ("protocol", "judged", "unscored", "accuracy", "kappa", "95 % interval")
+    figures = attrgetter("protocol", "judged", "unscored", "accuracy", "kappa")
+    rows = ((*figures(one), marked_interval(one.kappa)) for one in result.with_labels)
+    yield from text_table(heading, rows)
 
 
-def _matrices(result: ProtocolsResult, width: int) -> Iterator[str]:
+def _matrices(result: ProtocolsResult) -> Iterator[str]:
     """Yields the kappas, and Kendall's taus if there are several agents, as triangles."""
     names = [rate.protocol for rate in result.rates]
     pairs = {(pair.first, pair.second): pair for pair in result.agreements}
@@ -510,32 +505,32 @@ def _matrices(result: ProtocolsResult, width: int) -> Iterator[str]:
         tables.append((f"Kendall's tau-b of the ranking of {agents} agents", taus))
     for title, values in tables:
         yield from ("", title)
-        yield f"{'':<{width}}" + "".join(f"{i:>7}" for i in range(1, len(names)))
-        for row, name in enumerate(names):
-            cells = [values[other, name] for other in names[:row]]
-            text = "".join(f"{'-' if cell is None else f'{cell:.2f}':>7}" for cell in cells)
-            yield f"{f'{row + 1} {name}':<{width}}{text}".rstrip()
+        rows = (
+            (
+                f"{row + 1} {name}",
+                *(values[other, name] for other in names[:row]),
+                *[""] * (len(names) - 1 - row),
+            )
+            for row, name in enumerate(names)
+        )
+        yield from text_table(("", *map(str, range(1, len(names)))), rows)
+
+
+def _rate_cells(rate: ProtocolRate) -> Sequence[FigureCell]:
+    usd, unscored = rate.usage.usd, sum(rate.unscored.values())
+    successes = rate.scored, rate.rate, marked_interval(rate.rate), rate.official, rate.labelled
+    cost = "-" if usd is None else f"${usd:.2f}"
+    return rate.protocol, *successes, unscored, rate.usage.calls, cost
 
 
 def _markdown(result: ProtocolsResult) -> Iterator[str]:
-    columns = ("protocol", "scored", "success", "95 % interval", "official", "of", "unscored")
-    yield f"| {' | '.join((*columns, 'calls', 'cost'))} |"
-    yield "|---|---|---|---|---|---|---|---|---|"
-    for rate in result.rates:
-        usd = rate.usage.usd
-        cells = (
-            *(rate.protocol, rate.scored, _value(rate.rate), _interval(rate.rate)),
-            *(_value(rate.official), rate.labelled, sum(rate.unscored.values())),
-            *(rate.usage.calls, "-" if usd is None else f"${usd:.2f}"),
-        )
-        yield f"| {' | '.join(map(str, cells))} |"
+    yield from markdown_table(_RATES, map(_rate_cells, result.rates))
     if result.with_labels:
         yield ""
-        yield "| protocol | with a label | accuracy | kappa | 95 % interval |"
-        yield "|---|---|---|---|---|"
-    for one in result.with_labels:
-        figures = (_value(one.accuracy), _value(one.kappa), _interval(one.kappa))
-        yield f"| {' | '.join((one.protocol, str(one.judged), *figures))} |"
+        heading = ("protocol", "with a label", "accuracy", "kappa", "95 % interval")
+        figures = attrgetter("protocol", "judged", "accuracy", "kappa")
+        rows = ((*figures(one), marked_interval(one.kappa)) for one in result.with_labels)
+        yield from markdown_table(heading, rows)
     for rate in result.rates:
         sources = f"Source: {', '.join(rate.source)}."
         yield from ("", f"## {rate.protocol}", "", _escaped(rate.citation), "")
@@ -547,13 +542,3 @@ def _markdown(result: ProtocolsResult) -> Iterator[str]:
 
 def _escaped(text: str) -> str:
     return printable(text).replace("<", "&lt;").replace("|", "\\|")
-
-
-def _value(figure: Figure) -> str:
-    return "-" if figure.undefined else f"{figure.value:.3f}"
-
-
-def _interval(figure: Figure) -> str:
-    if figure.low is None or figure.high is None:
-        return "-"
-    return interval((figure.low, figure.high)) + " *" * (figure.interval == "wilson")

@@ -15,7 +15,14 @@ from prill.errors import UsageError
 from prill.evaluators.fitted.overlap import Overlap, find_overlap, fitted_caution
 from prill.evaluators.labels import cluster, latest_verdicts
 from prill.evaluators.meta.comparison import NONE
-from prill.evaluators.meta.figure import HEADING, figure_row, interval
+from prill.evaluators.meta.figure import (
+    HEADING,
+    FigureCell,
+    figure_row,
+    interval,
+    text_table,
+    value_row,
+)
 from prill.evaluators.meta.rate import RateEstimate, Unscored, estimate_rate
 from prill.io.outputs import check_output, write_output
 from prill.io.store import read_labels, read_verdicts
@@ -295,7 +302,7 @@ def _page(result: RateResult) -> Iterator[str]:
     yield ""
     yield HEADING.replace(f"{'':<12}", "success rate", 1)
     if whole.judged is not None:
-        yield f"{'judge, uncorrected':<29}{whole.judged:>7.3f}   -"
+        yield value_row("judge, uncorrected", whole.judged, "-")
     yield figure_row(whole.ppi, "corrected, PPI++")
     yield figure_row(whole.rogan_gladen, "corrected, Rogan-Gladen")
     yield figure_row(whole.labels_alone)
@@ -343,24 +350,15 @@ def _unscored(result: RateResult) -> Iterator[str]:
 
 
 def _parts(by: str, parts: Sequence[RateEstimate]) -> Iterator[str]:
-    width = min(44, max(len(by) + 3, *(len(part.value) for part in parts[:_MAX_ROWS])))
-    columns = f"{'n':>7}{'labels':>8}{'judge':>8}{'PPI++':>8}   {'95 % interval':<18}{'alone':>6}"
-    yield f"{'By ' + by:<{width}}{columns}"
-    for part in parts[:_MAX_ROWS]:
-        name = printable(part.value)
-        name = name if len(name) <= width else name[: width - 1] + "…"
-        judged = "-" if part.judged is None else f"{part.judged:.3f}"
-        values = [
-            "-" if figure.undefined else f"{figure.value:.3f}"
-            for figure in (part.ppi, part.labels_alone)
-        ]
-        low, high = part.ppi.low, part.ppi.high
-        ends = interval(None if low is None or high is None else (low, high))
-        yield (
-            f"{name:<{width}}{part.n:>7}{part.labelled:>8}{judged:>8}{values[0]:>8}   {ends:<18}"
-            f"{values[1]:>6}" + (" !" if part.small else "")
-        )
+    heading = (f"By {by}", "n", "labels", "judge", "PPI++", "95 % interval", "alone", "")
+    yield from text_table(heading, map(_cells, parts[:_MAX_ROWS]))
     if len(parts) > _MAX_ROWS:
         yield f"… and {len(parts) - _MAX_ROWS} more; the JSON output lists all"
     if any(part.small for part in parts):
         yield "! fewer than 30 labels: unreliable"
+
+
+def _cells(part: RateEstimate) -> Sequence[FigureCell]:
+    ppi, mark = part.ppi, "!" if part.small else ""
+    counts = part.value, part.n, part.labelled, part.judged
+    return *counts, ppi, interval(ppi.ends), part.labels_alone, mark

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from prill.evaluators.meta.figure import Figure
-from prill.ui.svg import el, picture
+from prill.ui.svg import el, label, picture, segment
 
 _LEFT, _ACROSS, _RIGHT, _HEAD, _ROW = 190, 400, 30, 44, 34
 _LINE, _MARGIN = "var(--yes)", "var(--no)"
@@ -27,7 +27,7 @@ def difference_svg(
         rows: Name, figure, and the wider interval.
         margin: The required difference, drawn as a dashed line.
     """
-    marks = [el("text", title, x=10, y=22, font_size=14)]
+    marks = [label(title, 10, 22, font_size=14)]
     values = [0.0, margin or 0.0]
     for _, figure, bounds in rows:
         values += [end for end in (figure.value, figure.low, figure.high) if end is not None]
@@ -42,27 +42,21 @@ def difference_svg(
         if value is None:
             continue
         x = across(value)
+        words = f"{value:+g}" if value else "0"
         marks += [
-            el("line", x1=x, x2=x, y1=_HEAD, y2=bottom, stroke=color, stroke_dasharray=dash),
-            el("text", f"{value:+g}" if value else "0", x=x, y=bottom + (28 if dash else 14),
-               text_anchor="middle", fill=color),
-        ]  # fmt: skip
+            segment(x, _HEAD, x, bottom, stroke=color, stroke_dasharray=dash),
+            label(words, x, bottom + (28 if dash else 14), "middle", fill=color),
+        ]
     for place, (name, figure, bounds) in enumerate(rows):
-        y = _HEAD + _ROW * (place + 0.5)
-        marks.append(el("text", name, x=_LEFT - 10, y=y + 4, text_anchor="end"))
-        ends = (bounds, 1), ((figure.low, figure.high), 4)
-        for (first, last), width in ((both, width) for both, width in ends if both is not None):
+        x, y = across(figure.value), _HEAD + _ROW * (place + 0.5)
+        marks.append(label(name, _LEFT - 10, y + 4, "end"))
+        for (first, last), width in ((bounds or (None, None), 1), ((figure.low, figure.high), 4)):
             if first is not None and last is not None:
-                marks.append(
-                    el("line", x1=across(first), x2=across(last), y1=y, y2=y, stroke=_LINE,
-                       stroke_width=width, stroke_opacity=0.5)
-                )  # fmt: skip
-        marks.append(
-            el("circle", el("title", str(figure)), cx=across(figure.value), cy=y, r=4.5, fill=_LINE)
-        )
-        marks.append(
-            el("text", f"{figure.value:+.3f}", x=across(figure.value), y=y - 8,
-               text_anchor="middle", font_size=10)
-        )  # fmt: skip
+                bar = across(first), y, across(last), y
+                marks.append(segment(*bar, stroke=_LINE, stroke_width=width, stroke_opacity=0.5))
+        marks += [
+            el("circle", el("title", str(figure)), cx=x, cy=y, r=4.5, fill=_LINE),
+            label(f"{figure.value:+.3f}", x, y - 8, "middle", font_size=10),
+        ]
     width, height = _LEFT + _ACROSS + _RIGHT, bottom + 40
     return picture(title, (width, height), *marks, font_size=12, width=width, height=height)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET
@@ -20,12 +20,11 @@ from prill.io.store import BadLine, encode, read_verdicts
 from prill.types import (
     Action,
     CheckedClaim,
+    Citation,
     EvaluatorInfo,
     Findings,
     LabelRecord,
     Observation,
-    Opinion,
-    Step,
     Task,
     Trajectory,
     Usage,
@@ -35,11 +34,18 @@ from prill.ui.report.pictures import ReportPicture
 
 # characters of a state's text, a thought, an answer or a reason in the page
 MAX_TEXT = 4000
-_MAX_WORDS = 600  # characters of a goal in the list, a typed value or a URL
+_MAX_WORDS = 600  # characters of a goal in the list, an action or a claim
 _REASON = 160  # characters of a reason in the list, or of a citation
 _MAX_CITATIONS = 200  # of a verdict
+_LONGEST: dict[type[Any], int] = {
+    Observation: MAX_TEXT,
+    Action: _MAX_WORDS,
+    CheckedClaim: _MAX_WORDS,
+    Citation: _REASON,
+}
 Outcome = Literal["success", "failure", "unscored", "undecided", ""]
 NO_EVALUATOR = EvaluatorInfo("", "")
+_T = TypeVar("_T")
 _decoder = msgspec.json.Decoder(Verdict)
 
 
@@ -317,7 +323,7 @@ def detail(
     `longest` characters.
     """
     verdicts = tuple(_short_verdict(judge.whole(item.id)) for judge in judges)
-    noted = tuple(map(_short_label, labels))
+    noted = _short(tuple(labels), MAX_TEXT)
     if isinstance(item, BadLine):
         return Detail(trajectory=None, notes="", pictures=(), verdicts=verdicts, labels=noted)
     return Detail(
@@ -330,8 +336,8 @@ def detail(
         ),
         verdicts=verdicts,
         labels=noted,
-        retry=retry and _short_retry(retry),
-        claims=_short_claims(check_claims(item)),
+        retry=_short(retry, MAX_TEXT),
+        claims=_short(check_claims(item), MAX_TEXT),
     )
 
 
@@ -353,130 +359,56 @@ def _outcome(success: bool | None, otherwise: Outcome) -> Outcome:
 
 
 def _shortened(trajectory: Trajectory, longest: int) -> Trajectory:
+    """Returns the trajectory as a page shows it: of earlier turns the goal and the answer, and no
+    path of an image, which would expose details of the disk.
+    """
     turns = tuple(
-        Trajectory(
-            id="",
-            task=Task(goal=cut(turn.task.goal, longest)),
-            answer=turn.answer and cut(turn.answer, longest),
-        )
+        Trajectory(id="", task=Task(goal=turn.task.goal), answer=turn.answer)
         for turn in trajectory.task.earlier
     )
-    return replace(
+    steps = tuple(
+        replace(step, observation=replace(step.observation, screenshot=None))
+        for step in trajectory.steps
+    )
+    shown = replace(
         trajectory,
-        task=replace(trajectory.task, goal=cut(trajectory.task.goal, longest), earlier=turns),
-        steps=tuple(
-            Step(
-                _short_state(step.observation),
-                _short_action(step.action),
-                step.thought and cut(step.thought, longest),
-            )
-            for step in trajectory.steps
-        ),
-        final=trajectory.final and _short_state(trajectory.final),
-        answer=trajectory.answer and cut(trajectory.answer, longest),
+        task=replace(trajectory.task, earlier=turns),
+        steps=steps,
+        final=trajectory.final and replace(trajectory.final, screenshot=None),
         metadata={},
-        error=trajectory.error and cut(trajectory.error, longest),
     )
-
-
-def _short_state(state: Observation) -> Observation:
-    return Observation(
-        # the image replaces it; the path would expose details of the disk
-        screenshot=None,
-        text=state.text and cut(state.text, MAX_TEXT),
-        url=state.url and cut(state.url, _MAX_WORDS),
-        caption=state.caption and cut(state.caption, MAX_TEXT),
-    )
-
-
-def _short_action(action: Action) -> Action:
-    return replace(
-        action,
-        text=cut(action.text, _MAX_WORDS),
-        target=action.target and cut(action.target, _MAX_WORDS),
-        value=action.value and cut(action.value, _MAX_WORDS),
-    )
+    return _short(shown, longest)
 
 
 def _short_verdict(verdict: Verdict | None) -> Verdict | None:
     if verdict is None:
         return None
-    steps = verdict.steps and tuple(
-        replace(step, reason=cut(step.reason, MAX_TEXT)) for step in verdict.steps
-    )
-    return replace(
-        verdict,
-        reason=cut(verdict.reason, MAX_TEXT),
-        steps=steps,
-        findings=verdict.findings and _short_findings(verdict.findings),
-        opinions=verdict.opinions and tuple(map(_short_opinion, verdict.opinions)),
-        evaluator=NO_EVALUATOR,  # the judge's own entry in the page identifies it
-        key="",
-    )
+    findings = verdict.findings
+    if findings is not None:
+        # checked claims are shown with the answer
+        cited = findings.citations[:_MAX_CITATIONS] if findings.citations else UNSET
+        findings = replace(findings, claims=UNSET, citations=cited)
+    # the judge's own entry in the page identifies it
+    return _short(replace(verdict, findings=findings, evaluator=NO_EVALUATOR, key=""), MAX_TEXT)
 
 
-def _short_retry(retry: Retry) -> Retry:
-    lesson, problem = (text and cut(text, MAX_TEXT) for text in (retry.lesson, retry.problem))
-    return replace(retry, lesson=lesson, problem=problem)
+def _short(record: _T, longest: int) -> _T:
+    """Returns a record with all texts in it truncated: to the characters of `_LONGEST` for its
+    type, else to `longest`. Ids stay whole.
+    """
+    return cast(_T, _truncated(record, longest))
 
 
-def _short_label(label: LabelRecord) -> LabelRecord:
-    answers = {
-        cut(question, _MAX_WORDS): cut(value, _MAX_WORDS) if isinstance(value, str) else value
-        for question, value in (label.answers or {}).items()
-    }
-    return replace(label, note=label.note and cut(label.note, MAX_TEXT), answers=answers or UNSET)
-
-
-def _short_findings(findings: Findings) -> Findings:
-    return replace(
-        findings,
-        criteria=tuple(
-            replace(
-                criterion,
-                text=cut(criterion.text, MAX_TEXT),
-                reason=cut(criterion.reason, MAX_TEXT),
-            )
-            for criterion in findings.criteria
-        ),
-        not_executable=findings.not_executable and cut(findings.not_executable, MAX_TEXT),
-        side_effects=tuple(cut(effect, MAX_TEXT) for effect in findings.side_effects),
-        key_points=tuple(cut(point, MAX_TEXT) for point in findings.key_points),
-        claims=UNSET,  # they are shown with the answer
-        answers=tuple(
-            replace(
-                answer,
-                question=cut(answer.question, _MAX_WORDS),
-                value=cut(answer.value, _MAX_WORDS)
-                if isinstance(answer.value, str)
-                else answer.value,
-                reason=cut(answer.reason, MAX_TEXT),
-            )
-            for answer in findings.answers
-        )
-        if findings.answers
-        else UNSET,
-        citations=tuple(
-            replace(citation, text=cut(citation.text, _REASON))
-            for citation in findings.citations[:_MAX_CITATIONS]
-        )
-        if findings.citations
-        else UNSET,
-        frames=tuple(
-            replace(frame, description=cut(frame.description, MAX_TEXT))
-            for frame in findings.frames
-        ),
-    )
-
-
-def _short_claims(claims: Iterable[CheckedClaim]) -> tuple[CheckedClaim, ...]:
-    return tuple(
-        replace(claim, text=cut(claim.text, _MAX_WORDS), reason=cut(claim.reason, _MAX_WORDS))
-        for claim in claims
-    )
-
-
-def _short_opinion(opinion: Opinion) -> Opinion:
-    return replace(
-        opinion, judge=cut(opinion.judge, _MAX_WORDS), reason=cut(opinion.reason, MAX_TEXT)
-    )
+def _truncated(value: object, longest: int) -> object:
+    if isinstance(value, str):
+        return cut(value, longest)
+    if isinstance(value, tuple):
+        return tuple(_truncated(part, longest) for part in value)
+    if isinstance(value, dict):
+        return {cut(key, longest): _truncated(part, longest) for key, part in value.items()}
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    longest = _LONGEST.get(type(value), longest)
+    parts = {one.name: getattr(value, one.name) for one in fields(value) if one.name != "id"}
+    short = {name: _truncated(part, longest) for name, part in parts.items()}
+    return value if short == parts else replace(value, **short)

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from prill.evaluators.meta.figure import Figure, figure_ends
 from prill.io.tables import printable
-from prill.ui.svg import el, picture
+from prill.ui.svg import el, label, picture, segment
 
 _WIDTH, _HEIGHT, _LEFT, _TOP = 420, 260, 56, 44
 _LETTER = 7.5  # approximate width of a letter of a title
@@ -83,14 +83,12 @@ def line_chart(
     marks: list[Markup] = []
     for share in up.ticks:
         y = up(share)
-        marks.append(el("line", x1=_LEFT, y1=y, x2=_LEFT + _WIDTH, y2=y, stroke="var(--line)"))
-        marks.append(el("text", f"{share:.0%}", x=_LEFT - 8, y=y + 4, text_anchor="end"))
+        marks.append(segment(_LEFT, y, _LEFT + _WIDTH, y, stroke="var(--line)"))
+        marks.append(label(f"{share:.0%}", _LEFT - 8, y + 4, "end"))
     for tick in ticks:
         words = f"{tick:g}" if whole else f"{tick:.0%}"
-        marks.append(el("text", words, x=along(tick), y=_TOP + _HEIGHT + 18, text_anchor="middle"))
-    marks.append(
-        el("text", across, x=_LEFT + _WIDTH / 2, y=_TOP + _HEIGHT + 36, text_anchor="middle")
-    )
+        marks.append(label(words, along(tick), _TOP + _HEIGHT + 18, "middle"))
+    marks.append(label(across, _LEFT + _WIDTH / 2, _TOP + _HEIGHT + 36, "middle"))
     if level is not None:
         marks += _band(level, up, len(lines))
     for i, line in enumerate(lines):
@@ -119,18 +117,19 @@ def row_chart(title: str, names: Sequence[str], lines: Sequence[PlotLine]) -> st
     marks: list[Markup] = []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         x = left + _WIDTH * share
-        marks.append(el("line", x1=x, y1=_TOP, x2=x, y2=bottom, stroke="var(--line)"))
-        marks.append(el("text", f"{share:.0%}", x=x, y=bottom + 18, text_anchor="middle"))
+        marks.append(segment(x, _TOP, x, bottom, stroke="var(--line)"))
+        marks.append(label(f"{share:.0%}", x, bottom + 18, "middle"))
     for at, (name, points) in enumerate(zip(names, rows, strict=True)):
         top = _TOP + step * at
-        marks.append(el("line", x1=left, y1=top, x2=left + _WIDTH, y2=top, stroke="var(--line)"))
-        marks.append(el("text", name, x=left - 8, y=top + step / 2 + 4, text_anchor="end"))
+        marks.append(segment(left, top, left + _WIDTH, top, stroke="var(--line)"))
+        marks.append(label(name, left - 8, top + step / 2 + 4, "end"))
         for place, (i, line, point) in enumerate(points):
             marks += _row_mark(i, line.name, point, left, top + 15 + 10 * place)
     for i, line in enumerate(lines):
         y = bottom + 40 + 18 * i
         marks.append(el("path", d=_shape(i), transform=f"translate(18 {y - 4})", **_row_look(i)))
-        marks.append(_label(line.name, fitted(line.name, left + _WIDTH - 10, _SMALL_LETTER), 32, y))
+        words = fitted(line.name, left + _WIDTH - 10, _SMALL_LETTER)
+        marks.append(label(words, 32, y, tip=line.name))
     return _picture(title, 12, left + _WIDTH + 30, bottom + 40 + 18 * len(lines), marks)
 
 
@@ -155,12 +154,8 @@ def _picture(title: str, left: int, width: int, height: int, marks: Sequence[Mar
 
     A title that is too long is shown without its middle; its tooltip has the full text.
     """
-    shown = el("text", fitted(title, width - left, _LETTER), x=left, y=22, font_size=14)
+    shown = label(fitted(title, width - left, _LETTER), left, 22, font_size=14)
     return picture(title, (width, height), shown, *marks, font_size=12)
-
-
-def _label(name: str, shown: str, x: int, y: int) -> Markup:
-    return el("text", el("title", name), shown, x=x, y=y)
 
 
 def _colour(i: int) -> str:
@@ -205,7 +200,7 @@ def _drawn(
         [el("path", d=path, fill="none", stroke=colour, stroke_width=2)] if len(places) > 1 else []
     )
     for x, point in places:
-        marks.append(el("line", x1=x, y1=up(point.low), x2=x, y2=up(point.high), stroke=colour))
+        marks.append(segment(x, up(point.low), x, up(point.high), stroke=colour))
         for at, share in point.dots:
             words, place = f"{line.name}: {share:.1%}", {"cx": along(at) + shift, "cy": up(share)}
             marks.append(
@@ -219,11 +214,11 @@ def _drawn(
         marks.append(el("path", el("title", words), d=shape, transform=where, fill=colour))
     y = _legend(i)
     marks.append(el("path", d=shape, transform=f"translate({_LEFT + 6} {y - 4})", fill=colour))
-    return [*marks, _label(line.name, _named(line.name), _LEFT + 20, y)]
+    return [*marks, _named(line.name, y)]
 
 
-def _named(name: str) -> str:
-    return fitted(name, _WIDTH + 10, _SMALL_LETTER)
+def _named(name: str, y: int) -> Markup:
+    return label(fitted(name, _WIDTH + 10, _SMALL_LETTER), _LEFT + 20, y, tip=name)
 
 
 def _band(level: Level, up: _Upward, i: int) -> list[Markup]:
@@ -233,9 +228,9 @@ def _band(level: Level, up: _Upward, i: int) -> list[Markup]:
     band = {"x": _LEFT, "y": top, "width": _WIDTH, "height": up(level.low) - top}
     return [
         el("rect", el("title", words), fill="var(--ink)", fill_opacity=0.07, **band),
-        el("line", x1=_LEFT, y1=y, x2=_LEFT + _WIDTH, y2=y, **dashed),
-        el("line", x1=_LEFT - 2, y1=row - 4, x2=_LEFT + 14, y2=row - 4, **dashed),
-        _label(level.name, _named(level.name), _LEFT + 20, row),
+        segment(_LEFT, y, _LEFT + _WIDTH, y, **dashed),
+        segment(_LEFT - 2, row - 4, _LEFT + 14, row - 4, **dashed),
+        _named(level.name, row),
     ]
 
 

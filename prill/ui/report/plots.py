@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
@@ -15,23 +14,65 @@ from prill.evaluators.fitted.calibration import Bin, reliability
 from prill.evaluators.metrics import OperatingPoint, precision_recall, wilson
 from prill.types import Verdict
 from prill.ui.report.lines import fitted
-from prill.ui.svg import el, picture
-
-if TYPE_CHECKING:
-    from prill.evaluators.fitted.curve import CurvePoint
+from prill.ui.svg import Attribute, el, label, picture, segment
 
 # scores, each with whether the trajectory truly succeeded
 Scored = tuple[Sequence[float], Sequence[bool]]
-_SIDE, _LEFT, _TOP = 180, 38, 12  # the square of 0…1, and its position
-_WIDTH, _HEIGHT = _LEFT + _SIDE + 14, _TOP + _SIDE + 38
 _TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
-# The diagram in a separate file: its square, its left and top margins, and the padding around
-# marks.
-_EDGE, _MARGIN, _ABOVE, _AIR = 330, 84, 54, 14
-_SIZE, _HIGH = _MARGIN + _EDGE + 20, _ABOVE + _EDGE + 84
 _BEFORE, _AFTER = "var(--no)", "var(--yes)"
 _TITLE_LETTER = 8.0  # pixels
-_MIDDLE: Mapping[str, str] = {"text_anchor": "middle"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Square:
+    """Axes from 0 to 1 in a square of pixels, whose grid ends `air` outside it."""
+
+    left: float
+    top: float
+    side: float
+    air: float
+    grid: Mapping[str, str]
+    tick: Mapping[str, str]
+
+    def x(self, value: float) -> float:
+        return self.left + self.side * value
+
+    def y(self, value: float) -> float:
+        return self.top + self.side * (1 - value)
+
+    def axes(self, across: str, up: str) -> list[Markup]:
+        """Draws the grid, its ticks, and the names of both axes."""
+        left, right = self.x(0) - self.air, self.x(1) + self.air
+        top, bottom = self.y(1) - self.air, self.y(0) + self.air
+        middle, edge = self.y(0.5), left - 29
+        marks = [
+            label(across, self.x(0.5), bottom + 32, "middle", **self.tick),
+            label(up, edge, middle, "middle", transform=f"rotate(-90 {edge:g} {middle:g})",
+                  **self.tick),
+        ]  # fmt: skip
+        for tick in _TICKS:
+            x, y = self.x(tick), self.y(tick)
+            marks += [
+                segment(x, top, x, bottom, **self.grid),
+                segment(left, y, right, y, **self.grid),
+                label(f"{tick:g}", x, bottom + 14, "middle", **self.tick),
+                label(f"{tick:g}", left - 6, y + 3.5, "end", **self.tick),
+            ]
+        return marks
+
+    def guide(self, **attributes: str) -> Markup:
+        """Draws the diagonal, where both values are equal."""
+        return segment(self.x(0), self.y(0), self.x(1), self.y(1), **attributes)
+
+    def interval(self, one: Bin, **attributes: Attribute) -> Markup:
+        """Draws the interval of a bin's success rate."""
+        x, (low, high) = self.x(one.mean_score), wilson(one.success_rate, one.count)
+        return segment(x, self.y(low), x, self.y(high), **attributes)
+
+
+_PLOT = _Square(38, 12, 180, 0, {"class_": "grid"}, {"class_": "tick"})
+_DIAGRAM = _Square(98, 68, 302, 14, {"stroke": "var(--line)"}, {})  # in a separate file
+_SIZE, _HIGH = 434, 468
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +101,19 @@ def reliability_plot(scored: Scored) -> Figure:
     """
     bins = reliability(*scored)
     most = max((b.count for b in bins), default=1)
-    marks = [el("line", x1=_x(0), y1=_y(0), x2=_x(1), y2=_y(1), class_="guide")]
+    marks = [_PLOT.guide(class_="guide")]
     for b in bins:
-        low, high = wilson(b.success_rate, b.count)
-        words = (
-            f"{b.count} scores around {b.mean_score:.2f}: {b.success_rate:.0%} success, "
-            f"interval {low:.0%} to {high:.0%}"
-        )
-        x = _x(b.mean_score)
-        marks.append(el("line", x1=x, y1=_y(low), x2=x, y2=_y(high), class_="whisker"))
-        radius = 2.5 + 5.5 * (b.count / most) ** 0.5
-        marks.append(
-            el("circle", el("title", words), cx=x, cy=_y(b.success_rate), r=radius, class_="point")
-        )
+        marks += [
+            _PLOT.interval(b, class_="whisker"),
+            el(
+                "circle",
+                el("title", _bin_text(b)),
+                cx=_PLOT.x(b.mean_score),
+                cy=_PLOT.y(b.success_rate),
+                r=2.5 + 5.5 * (b.count / most) ** 0.5,
+                class_="point",
+            ),
+        ]
     caption = "Reliability diagram: on the dashed line, scores equal success rates"
     if not bins:
         caption = "Reliability diagram: this judge gave no scores"
@@ -96,15 +137,15 @@ def curve_plot(
     _, truths = scored
     marks = []
     if truths:
-        base = _y(sum(truths) / len(truths))
-        marks.append(el("line", x1=_x(0), y1=base, x2=_x(1), y2=base, class_="guide"))
+        base = _PLOT.y(sum(truths) / len(truths))
+        marks.append(segment(_PLOT.x(0), base, _PLOT.x(1), base, class_="guide"))
     marks += [_line(other, "faint") for other in others]
     marks.append(_line(scored, "curve"))
     notes = ["Precision–recall" if truths else "Precision–recall: this judge gave no scores"]
     if truths:
         notes.append("dashed: every trajectory a success")
     if own is not None:
-        x, y = _x(own[0]), _y(own[1])
+        x, y = _PLOT.x(own[0]), _PLOT.y(own[1])
         words = f"the verdicts: precision {own[1]:.3f}, recall {own[0]:.3f}"
         marks.append(
             el("path", el("title", words), d=f"M{x:.1f} {y - 6:.1f}l6 6l-6 6l-6 -6z", class_="own")
@@ -121,8 +162,8 @@ def curve_plot(
                 el(
                     "circle",
                     el("title", words),
-                    cx=_x(point.recall),
-                    cy=_y(point.precision),
+                    cx=_PLOT.x(point.recall),
+                    cy=_PLOT.y(point.precision),
                     r=7,
                     class_="chosen",
                 )
@@ -138,58 +179,37 @@ def spending_plot(judges: Sequence[tuple[str, Sequence[Verdict]]]) -> Markup:
 
     The seconds are the median with the 10th to 90th percentile; the cost is the mean.
     """
-    line, left, width = 34, 190, 250
+    row, left, width = 34, 190, 250
     longest = max((max(_spread(verdicts)) for _, verdicts in judges), default=0.0) or 1.0
     costs = [_mean_cost(verdicts) for _, verdicts in judges]
     dearest = max((cost for cost in costs if cost is not None), default=0.0) or 1.0
+    spent = left + width + 110
     marks = [
-        el(
-            "text",
-            "seconds per trajectory: median, and 10th to 90th percentile",
-            x=left,
-            y=14,
-            class_="tick",
+        label(
+            "seconds per trajectory: median, and 10th to 90th percentile", left, 14, class_="tick"
         ),
-        el("text", "mean cost per trajectory", x=left + width + 110, y=14, class_="tick"),
+        label("mean cost per trajectory", spent, 14, class_="tick"),
     ]
     for i, ((name, verdicts), cost) in enumerate(zip(judges, costs, strict=True)):
-        y = 40 + i * line
-        low, middle, high = (width * value / longest for value in _spread(verdicts))
-        short_name = name if len(name) <= 28 else f"{name[:27]}…"
-        marks.append(
-            el(
-                "text",
-                el("title", name),
-                short_name,
-                x=left - 12,
-                y=y + 4,
-                class_="label",
-                text_anchor="end",
-            )
-        )
-        marks.append(el("line", x1=left, y1=y, x2=left + width, y2=y, class_="axis"))
-        marks.append(el("line", x1=left + low, y1=y, x2=left + high, y2=y, class_="range"))
-        marks.append(el("circle", cx=left + middle, cy=y, r=5, class_="point"))
+        y, length = 40 + i * row, 0.0
+        low, middle, high = (left + width * value / longest for value in _spread(verdicts))
         words = f"{_spread(verdicts)[1]:.3g} s" if verdicts else "no verdicts"
-        marks.append(el("text", words, x=left + width + 12, y=y + 4, class_="label"))
-        x = left + width + 110
+        price = "unknown" if cost is None else f"${cost:.4g}" if cost else "$0"
+        marks += [
+            label(fitted(name, 28, 1), left - 12, y + 4, "end", tip=name, class_="label"),
+            segment(left, y, left + width, y, class_="axis"),
+            segment(low, y, high, y, class_="range"),
+            el("circle", cx=middle, cy=y, r=5, class_="point"),
+            label(words, left + width + 12, y + 4, class_="label"),
+        ]
         if cost is not None:
             length = 160 * cost / dearest
             marks.append(
-                el("rect", x=x, y=y - 6, width=max(1.0, length), height=12, class_="money")
+                el("rect", x=spent, y=y - 6, width=max(1.0, length), height=12, class_="money")
             )
-            marks.append(
-                el(
-                    "text",
-                    f"${cost:.4g}" if cost else "$0",
-                    x=x + length + 8,
-                    y=y + 4,
-                    class_="label",
-                )
-            )
-        else:
-            marks.append(el("text", "unknown", x=x, y=y + 4, class_="label"))
-    height = 40 + line * len(judges)
+            length += 8
+        marks.append(label(price, spent + length, y + 4, class_="label"))
+    height = 40 + row * len(judges)
     return el(
         "svg",
         *marks,
@@ -223,53 +243,21 @@ def _line(scored: Scored, kind: str) -> Markup:
     points = _points(scored)
     if not points:
         return Markup("")
-    path = "M" + "L".join(f"{_x(point.recall):.1f} {_y(point.precision):.1f}" for point in points)
-    return el("path", d=path, class_=kind)
+    places = (f"{_PLOT.x(one.recall):.1f} {_PLOT.y(one.precision):.1f}" for one in points)
+    return el("path", d="M" + "L".join(places), class_=kind)
 
 
 def _figure(caption: str, x: str, y: str, marks: Sequence[Markup]) -> Figure:
-    axes = []
-    for tick in _TICKS:
-        axes.append(el("line", x1=_x(tick), y1=_y(0), x2=_x(tick), y2=_y(1), class_="grid"))
-        axes.append(el("line", x1=_x(0), y1=_y(tick), x2=_x(1), y2=_y(tick), class_="grid"))
-        axes.append(
-            el("text", f"{tick:g}", x=_x(tick), y=_y(0) + 14, text_anchor="middle", class_="tick")
-        )
-        axes.append(
-            el("text", f"{tick:g}", x=_x(0) - 6, y=_y(tick) + 3.5, text_anchor="end", class_="tick")
-        )
-    middle = _TOP + _SIDE / 2
-    axes.append(el("text", x, x=_x(0.5), y=_y(0) + 31, text_anchor="middle", class_="tick"))
-    axes.append(
-        el(
-            "text",
-            y,
-            x=9,
-            y=middle,
-            text_anchor="middle",
-            transform=f"rotate(-90 9 {middle:g})",
-            class_="tick",
-        )
-    )
-    box = f"0 0 {_WIDTH} {_HEIGHT}"
     plot = el(
         "svg",
-        *axes,
+        *_PLOT.axes(x, y),
         *marks,
-        viewBox=box,
+        viewBox="0 0 232 230",
         class_="plot",
         role="img",
         aria_label=caption.split(";")[0],
     )
     return Figure(plot, caption)
-
-
-def _x(value: float) -> float:
-    return _LEFT + _SIDE * value
-
-
-def _y(value: float) -> float:
-    return _TOP + _SIDE * (1 - value)
 
 
 # The reliability diagram as a self-contained SVG file
@@ -284,120 +272,42 @@ def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> 
     On the dashed line, scores are probabilities.
     """
     most = max((b.count for b in (*before, *after)), default=1)
-    marks: list[Markup] = []
-    for b in before:
-        x, y = _across(b.mean_score), _down(b.success_rate)
-        circle = el("circle", el("title", _bin_text("before", b)), cx=x, cy=y, r=_radius(b, most))
-        marks += [
-            _interval(b, _BEFORE),
-            el("g", circle, fill="var(--panel)", fill_opacity=0.6, stroke=_BEFORE, stroke_width=2),
-        ]
-    for b in after:
-        x, y, half = _across(b.mean_score), _down(b.success_rate), _radius(b, most)
-        square = el(
-            "rect",
-            el("title", _bin_text("after", b)),
-            x=x - half,
-            y=y - half,
-            width=2 * half,
-            height=2 * half,
-        )
-        marks += [_interval(b, _AFTER), el("g", square, fill=_AFTER, fill_opacity=0.6)]
-    guide = el(
-        "line",
-        x1=_across(0),
-        y1=_down(0),
-        x2=_across(1),
-        y2=_down(1),
-        stroke="var(--soft)",
-        stroke_dasharray="4 4",
-    )
-    edge, middle, left = _ABOVE + _EDGE, _ABOVE + _EDGE / 2, _MARGIN - 8
+    marks = []
+    for when, colour, bins in (("before", _BEFORE, before), ("after", _AFTER, after)):
+        for b in bins:
+            x, y = _DIAGRAM.x(b.mean_score), _DIAGRAM.y(b.success_rate)
+            words = el("title", f"{when}: {_bin_text(b)}")
+            marks += [
+                _DIAGRAM.interval(b, stroke=colour, stroke_width=1.2, class_="interval"),
+                _mark(when, x, y, _radius(b, most), words),
+            ]
+    bottom, left = _DIAGRAM.y(0), _DIAGRAM.x(0) - 22
+    shown = fitted(title, _SIZE - 20, _TITLE_LETTER)
     labels = [
-        _title(title),
-        el(
-            "circle",
-            cx=_MARGIN + 6,
-            cy=38,
-            r=5,
-            fill="var(--panel)",
-            stroke=_BEFORE,
-            stroke_width=2,
-        ),
-        el("text", "before", x=_MARGIN + 18, y=42),
-        el("rect", x=_MARGIN + 76, y=33, width=10, height=10, fill=_AFTER, fill_opacity=0.6),
-        el("text", "after, on held-out runs; lines: 95 % intervals", x=_MARGIN + 92, y=42),
-        el("text", "score", x=_across(0.5), y=edge + 34, **_MIDDLE),
-        el(
-            "text",
-            "success rate",
-            x=16,
-            y=middle,
-            transform=f"rotate(-90 16 {middle:g})",
-            **_MIDDLE,
-        ),
-        el("text", "runs before", x=left, y=edge + 56, text_anchor="end", font_size=10),
-        el("text", "runs after", x=left, y=edge + 72, text_anchor="end", font_size=10),
+        label(shown, _SIZE / 2, 20, "middle", tip=title, font_size=13),
+        _mark("before", 90, 38, 5),
+        label("before", 102, 42),
+        _mark("after", 165, 38, 5),
+        label("after, on held-out runs; lines: 95 % intervals", 176, 42),
     ]
-    for y, bins in ((edge + 56, before), (edge + 72, after)):
+    for y, when, bins in ((bottom + 70, "before", before), (bottom + 86, "after", after)):
+        labels.append(label(f"runs {when}", left, y, "end", font_size=10))
         labels += [
-            el(
-                "text",
-                _count(b.count),
-                x=_across((b.low + b.high) / 2),
-                y=y,
-                font_size=10,
-                **_MIDDLE,
-            )
+            label(_count(b.count), _DIAGRAM.x((b.low + b.high) / 2), y, "middle", font_size=10)
             for b in bins
         ]
-    drawn = *_grid(), guide, *marks, *labels
+    guide = _DIAGRAM.guide(stroke="var(--soft)", stroke_dasharray="4 4")
+    drawn = *_DIAGRAM.axes("score", "success rate"), guide, *marks, *labels
     return picture(title, (_SIZE, _HIGH), *drawn, width=_SIZE, height=_HIGH, font_size=11)
 
 
-def _grid() -> list[Markup]:
-    far = _MARGIN + _EDGE
-    parts = [
-        el(
-            "rect",
-            x=_MARGIN,
-            y=_ABOVE,
-            width=_EDGE,
-            height=_EDGE,
-            fill="var(--panel)",
-            stroke="var(--line)",
-        )
-    ]
-    for tick in _TICKS:
-        x, y = _across(tick), _down(tick)
-        parts.append(el("line", x1=x, y1=_ABOVE, x2=x, y2=_ABOVE + _EDGE, stroke="var(--line)"))
-        parts.append(el("line", x1=_MARGIN, y1=y, x2=far, y2=y, stroke="var(--line)"))
-        parts.append(el("text", f"{tick:g}", x=x, y=_ABOVE + _EDGE + 16, **_MIDDLE))
-        parts.append(el("text", f"{tick:g}", x=_MARGIN - 8, y=y + 4, text_anchor="end"))
-    return parts
-
-
-def _interval(bin_: Bin, colour: str) -> Markup:
-    low, high = wilson(bin_.success_rate, bin_.count)
-    x = _across(bin_.mean_score)
-    return el(
-        "line",
-        x1=x,
-        y1=_down(low),
-        x2=x,
-        y2=_down(high),
-        stroke=colour,
-        stroke_width=1.2,
-        class_="interval",
-    )
-
-
-def _across(share: float) -> float:
-    return _MARGIN + _AIR + share * (_EDGE - 2 * _AIR)
-
-
-def _down(share: float) -> float:
-    return _ABOVE + _AIR + (1 - share) * (_EDGE - 2 * _AIR)
+def _mark(when: str, x: float, y: float, half: float, words: Markup | None = None) -> Markup:
+    """Draws a circle before calibration, and a square after it."""
+    if when == "before":
+        look = {"fill": "var(--panel)", "stroke": _BEFORE, "stroke_width": "2"}
+        return el("g", el("circle", words, cx=x, cy=y, r=half), fill_opacity=0.6, **look)
+    square = el("rect", words, x=x - half, y=y - half, width=2 * half, height=2 * half)
+    return el("g", square, fill=_AFTER, fill_opacity=0.6)
 
 
 def _radius(bin_: Bin, most: int) -> float:
@@ -415,55 +325,7 @@ def _count(runs: int) -> str:
     )
 
 
-def _bin_text(when: str, bin_: Bin) -> str:
-    low, high = wilson(bin_.success_rate, bin_.count)
-    share = f"{bin_.success_rate:.0%} success, interval {low:.0%} to {high:.0%}"
-    return f"{when}: {bin_.count} runs, mean score {bin_.mean_score:.2f}, {share}"
-
-
-def learning_svg(title: str, points: Sequence[CurvePoint]) -> str:
-    """Draws AUC (circles) and kappa (squares) against the number of labels.
-
-    Each has a band from the lowest to the highest of the divisions.
-    """
-    most = max((point.labels for point in points), default=1.0)
-    marks: list[Markup] = []
-    for name, color in (("auc", _AFTER), ("kappa", _BEFORE)):
-        shown = [(p.labels / most, band) for p in points if (band := getattr(p, name))]
-        if not shown:
-            continue
-        edge = [(x, b.high) for x, b in shown] + [(x, b.low) for x, b in reversed(shown)]
-        marks.append(el("polygon", points=_corners(edge), fill=color, fill_opacity=0.2))
-        line = _corners([(x, b.mean) for x, b in shown])
-        marks.append(el("polyline", points=line, fill="none", stroke=color, stroke_width=2))
-        for x, b in shown:
-            words = f"{x * most:.0f} labels: {name} {b.mean:.3f} ({b.low:.3f} to {b.high:.3f})"
-            left, top = _across(x), _down(max(0.0, b.mean))
-            marks.append(
-                el("circle", el("title", words), cx=left, cy=top, r=4, fill=color)
-                if name == "auc"
-                else el(
-                    "rect", el("title", words), x=left - 4, y=top - 4, width=8, height=8, fill=color
-                )
-            )
-    edge_y, middle = _ABOVE + _EDGE, _ABOVE + _EDGE / 2
-    labels = [
-        _title(title),
-        el("circle", cx=_MARGIN + 6, cy=38, r=4, fill=_AFTER),
-        el("text", "AUC", x=_MARGIN + 16, y=42),
-        el("rect", x=_MARGIN + 60, y=34, width=8, height=8, fill=_BEFORE),
-        el("text", "kappa, on held-out tasks; bands: lowest to highest", x=_MARGIN + 74, y=42),
-        el("text", f"labels, of {most:.0f}", x=_across(0.5), y=edge_y + 34, **_MIDDLE),
-        el("text", "figure", x=16, y=middle, transform=f"rotate(-90 16 {middle:g})", **_MIDDLE),
-    ]
-    drawn = *_grid(), *marks, *labels
-    return picture(title, (_SIZE, _HIGH), *drawn, width=_SIZE, height=_HIGH, font_size=11)
-
-
-def _title(title: str) -> Markup:
-    words = fitted(title, _SIZE - 20, _TITLE_LETTER)
-    return el("text", el("title", title), words, x=_SIZE / 2, y=20, font_size=13, **_MIDDLE)
-
-
-def _corners(places: Sequence[tuple[float, float]]) -> str:
-    return " ".join(f"{_across(x):.1f},{_down(max(0.0, y)):.1f}" for x, y in places)
+def _bin_text(one: Bin) -> str:
+    low, high = wilson(one.success_rate, one.count)
+    share = f"{one.success_rate:.0%} success, interval {low:.0%} to {high:.0%}"
+    return f"{one.count} scores around {one.mean_score:.2f}: {share}"

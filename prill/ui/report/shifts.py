@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from prill.evaluators.attacks.families import FAMILIES
-from prill.evaluators.meta.redteam import AttackEffect, RedTeam, Shift, worst_by_family
-from prill.ui.svg import el, picture
+from prill.evaluators.meta.redteam import AttackEffect, RedTeam, worst_by_family
+from prill.ui.svg import el, label, picture, segment
 
 _COLUMNS = 6
 _WIDTH, _HEIGHT = 190, 150  # of a family's panel
@@ -53,7 +53,7 @@ def shift_svg(result: RedTeam) -> str:
     words = (
         "points of false positives added, with 95 % intervals, by strength; the worst family first"
     )
-    heads = el("text", title, x=_MARGIN, y=22, font_size=14), el("text", words, x=_MARGIN, y=40)
+    heads = label(title, _MARGIN, 22, font_size=14), label(words, _MARGIN, 40)
     return picture(
         title, (width, height), *heads, *panels, width=width, height=height, font_size=10
     )
@@ -82,23 +82,12 @@ def _panel(
     unit = FAMILIES[family].unit if family in FAMILIES else ""
     middle, right, bottom = _LEFT + _ACROSS / 2, _LEFT + _ACROSS, _TOP + _DOWN
     marks = [
-        el("text", family, x=_LEFT, y=_TOP - 8, font_weight="bold", fill=color),
-        el("text", unit, x=middle, y=bottom + 25, text_anchor="middle", fill="var(--soft)"),
+        label(family, _LEFT, _TOP - 8, font_weight="bold", fill=color),
+        label(unit, middle, bottom + 25, "middle", fill="var(--soft)"),
         el("rect", x=_LEFT, y=_TOP, width=_ACROSS, height=_DOWN, fill="none", stroke="var(--line)"),
-        el(
-            "line",
-            x1=_LEFT,
-            y1=zero,
-            x2=right,
-            y2=zero,
-            stroke="var(--soft)",
-            stroke_dasharray="3 3",
-        ),
-        *(
-            el("text", f"{points:+.0f}", x=_LEFT - 4, y=down(points) + 3, text_anchor="end")
-            for points in (low, high)
-        ),
-        el("text", "0", x=_LEFT - 4, y=zero + 3, text_anchor="end"),
+        segment(_LEFT, zero, right, zero, stroke="var(--soft)", stroke_dasharray="3 3"),
+        *(label(f"{points:+.0f}", _LEFT - 4, down(points) + 3, "end") for points in (low, high)),
+        label("0", _LEFT - 4, zero + 3, "end"),
     ]
     step = _ACROSS / (len(effects) + 1)
     points = []
@@ -106,25 +95,20 @@ def _panel(
         x = _LEFT + place * step
         if len(effects) > 1:
             words = f"{one.strength / 1000:g}k" if one.strength >= 1000 else f"{one.strength:g}"
-            marks.append(el("text", words, x=x, y=bottom + 13, text_anchor="middle"))
+            marks.append(label(words, x, bottom + 13, "middle"))
         if (shift := one.false_positives) is not None:
-            y = down(100 * shift.change)
-            points.append(f"{x:.1f},{y:.1f}")
-            marks += _point(
-                one.attack, shift, x, y, (down(100 * shift.low), down(100 * shift.high)), color
+            change, low_end, high_end = (
+                100 * value for value in (shift.change, shift.low, shift.high)
             )
+            y = down(change)
+            points.append(f"{x:.1f},{y:.1f}")
+            words = (
+                f"{one.attack}: {change:+.1f} ({low_end:+.1f} to {high_end:+.1f}) of "
+                f"{shift.n} failures"
+            )
+            bar = x, down(low_end), x, down(high_end)
+            marks += [
+                segment(*bar, stroke=color, stroke_opacity=0.4, stroke_width=3),
+                el("circle", el("title", words), cx=x, cy=y, r=3.5, fill=color),
+            ]
     return [*marks, el("polyline", points=" ".join(points), fill="none", stroke=color)]
-
-
-def _point(
-    attack: str, shift: Shift, x: float, y: float, interval: tuple[float, float], color: str
-) -> list[Markup]:
-    words = (
-        f"{attack}: {100 * shift.change:+.1f} ({100 * shift.low:+.1f} to "
-        f"{100 * shift.high:+.1f}) of {shift.n} failures"
-    )
-    low, high = interval
-    return [
-        el("line", x1=x, y1=low, x2=x, y2=high, stroke=color, stroke_opacity=0.4, stroke_width=3),
-        el("circle", el("title", words), cx=x, cy=y, r=3.5, fill=color),
-    ]
