@@ -180,14 +180,6 @@ class ReplyCounts:
         """Returns the counts for the episode's metadata. Empty if no reply was read."""
         return {"replies": asdict(self)} if self.calls else {}
 
-    @classmethod
-    def recorded(cls, metadata: Mapping[str, Any]) -> ReplyCounts:
-        """Reads the counts from an episode's metadata. They are zero if the metadata has none."""
-        try:
-            return msgspec.convert(metadata.get("replies", {}), cls)
-        except msgspec.ValidationError:
-            return cls()
-
     def __add__(self, other: ReplyCounts) -> ReplyCounts:
         return ReplyCounts(
             self.calls + other.calls,
@@ -195,6 +187,14 @@ class ReplyCounts:
             self.repaired + other.repaired,
             [*self.first, *other.first][:_MAX_SHOWN],
         )
+
+
+def recorded(metadata: Mapping[str, Any], name: str, counts: type[T]) -> T:
+    """Reads counts from an episode's metadata. They are zero if the metadata has none."""
+    try:
+        return msgspec.convert(metadata.get(name, {}), counts)
+    except msgspec.ValidationError:
+        return counts()
 
 
 async def ask_readable(

@@ -29,7 +29,6 @@ from prill.papers.mind2web.pages.state import (
     Match,
     PageState,
     Scheme,
-    StepScore,
     StepTarget,
     TurnPlace,
     describe_step,
@@ -209,22 +208,13 @@ class Mind2Web:
         """
         turn = self._turn
         steps = tuple(
-            replace(
-                step,
-                observation=Observation(
-                    step.observation.screenshot, self._view(i), step.observation.url
-                ),
-            )
+            replace(step, observation=replace(step.observation, text=self._view(i)))
             for i, step in enumerate(trajectory.steps)
         )
         final = trajectory.final
         if turn is not None and final is not None:
             going_on = len(steps) < len(turn.steps)
-            final = (
-                Observation(final.screenshot, self._view(len(steps)), final.url)
-                if going_on
-                else turn.final
-            )
+            final = replace(final, text=self._view(len(steps))) if going_on else turn.final
         metadata = {**({} if turn is None else turn.metadata), **trajectory.metadata}
         metadata.pop("uids", None)
         task = replace(trajectory.task, earlier=tuple(map(without_pages, trajectory.task.earlier)))
@@ -235,17 +225,14 @@ class Mind2Web:
         assert self._turn is not None
         if trajectory.error is not None:
             return broken_label(trajectory)
-        scores = [
-            self.spec.marking().score(
-                asked, trajectory.steps[i].action if i < len(trajectory.steps) else None
-            )
-            for i, asked in enumerate(self._targets)
-        ]
+        scores = self.spec.marking().scores(self._targets, trajectory)
+        right = sum(score.success for score in scores)
+        elements = sum(score.element == 1 for score in scores)
         return LabelRecord(
             id=trajectory.id,
-            success=all(score.success for score in scores),
+            success=right == len(scores),
             source="oracle",
-            note=_note(scores),
+            note=f"{right} of {len(scores)} steps right, {elements} elements",
             steps=tuple(
                 StepLabel(i, "towards" if score.success else "away")
                 for i, score in enumerate(scores[: len(trajectory.steps)])
@@ -301,14 +288,6 @@ class Mind2Web:
                 state.candidates[:_SHOWN], brackets="angle", ids="original"
             ).text
         return self._views[at]
-
-
-def _note(scores: Sequence[StepScore]) -> str:
-    elements, right = (
-        sum(score.element == 1 for score in scores),
-        sum(score.success for score in scores),
-    )
-    return f"{right} of {len(scores)} steps right, {elements} elements"
 
 
 @dataclass(frozen=True, kw_only=True)

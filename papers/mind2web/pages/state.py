@@ -28,6 +28,7 @@ import string
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -293,6 +294,12 @@ class Marking:
             text, _words(asked.operation, asked.value), punctuation=self.scheme == "multi-choice"
         )
         return StepScore(element, f1, element == 1 and f1 == 1)
+
+    def scores(self, targets: Iterable[StepTarget], episode: Trajectory) -> list[StepScore]:
+        """Scores the actions of an episode. A step that it does not have is wrong."""
+        done = [step.action for step in episode.steps]
+        both = zip_longest(targets, done)
+        return [self.score(asked, action) for asked, action in both if asked is not None]
 
     def _by_text(self, asked: StepTarget, text: str) -> StepScore:
         operation, id, value = parse_action(text)
