@@ -203,9 +203,11 @@ async def ask_readable(
     read: Callable[[str], T],
     counts: ReplyCounts,
     *,
-    repair: bool,
+    repair: int,
 ) -> tuple[str, T]:
-    """Requests and parses a reply, and counts the result; `repair` asks again with the error."""
+    """Requests and parses a reply, and counts the result; asks again `repair` times, with the
+    error.
+    """
     for tries in range(1 + repair):
         reply = await ask(messages)
         counts.calls += 1
@@ -215,7 +217,12 @@ async def ask_readable(
             counts.note(reply)
             if tries == repair:
                 raise
-            messages = repair_messages(messages, reply, problem)
+            advice = (
+                f"That cannot be used: {problem}. Answer again, in the form that was asked for, "
+                "and with nothing else."
+            )
+            answered = Message("assistant", (reply[:MAX_CHARS] or "(nothing)",))
+            messages = (*messages, answered, Message("user", (advice,)))
         else:
             counts.repaired += tries
             return reply, found
@@ -249,21 +256,6 @@ class PaperAgent:
         """Returns the model's reply and what `read` finds in it. Raises as `ask_readable`."""
         ask = partial(complete_text, self.model, max_tokens=max_tokens, prompt=prompt)
         return await ask_readable(ask, messages, read, self._replies, repair=self.spec.repair)
-
-
-def repair_messages(
-    messages: Sequence[Message], reply: str, problem: object
-) -> tuple[Message, ...]:
-    """Returns the request followed by the unreadable reply and the error."""
-    advice = (
-        f"That cannot be used: {problem}. Answer again, in the form that was asked for, and "
-        "with nothing else."
-    )
-    return (
-        *messages,
-        Message("assistant", (reply[:MAX_CHARS] or "(nothing)",)),
-        Message("user", (advice,)),
-    )
 
 
 def visible_text(reply: str) -> str:

@@ -259,36 +259,39 @@ class StructuredReflection(PaperAgent):
         state = build_state(trajectory)
         lines = tuple(format_line(step.action) for step in steps)
         messages = self._reflection(steps, lines, state, verdict.reason)
-        problem = UnparsableError("no lesson was asked for")
-        for _ in range(self.spec.reflection_tries):
-            reply = await self._ask("reflection", messages)
+        vanilla = self.spec.reflection == "vanilla"
+
+        def read(reply: str) -> tuple[int, str] | None:
             try:
-                index, replacement = read_answer(reply, len(steps))
-            except UnparsableError as error:
-                if self.spec.reflection == "vanilla":
-                    return write_note(Note(state=state, step=None, answer=reply))
-                problem = error
-                advice = (
-                    f"That cannot be used: {error}. Answer in the form: For action index=A, "
-                    "you should B"
-                )
-                messages = (*messages, Message("assistant", (reply,)), Message("user", (advice,)))
-                continue
-            screens = [read_screen(step.observation.text) for step in steps[: index + 1]]
-            keys = tuple(map(_make_key, lines, screens))
-            note = Note(
-                state=state,
-                step=index,
-                answer=reply,
-                replacement=replacement,
-                taken=lines[index],
-                before=lines[:index],
-                replacement_key=_make_key(replacement, screens[index]),
-                taken_key=keys[index],
-                before_keys=keys[:index],
-            )
-            return write_note(note)
-        raise problem
+                return read_answer(reply, len(steps))
+            except UnreadableReplyError:
+                if vanilla:  # it is shown as it is
+                    return None
+                raise
+
+        ask, tries = partial(self._ask, "reflection"), self.spec.reflection_tries
+        try:
+            # these replies are of no episode, and not counted
+            reply, found = await ask_readable(ask, messages, read, ReplyCounts(), repair=tries - 1)
+        except UnreadableReplyError as error:
+            raise UnparsableError(str(error)) from None
+        if found is None:
+            return write_note(Note(state=state, step=None, answer=reply))
+        index, replacement = found
+        screens = [read_screen(step.observation.text) for step in steps[: index + 1]]
+        keys = tuple(map(_make_key, lines, screens))
+        note = Note(
+            state=state,
+            step=index,
+            answer=reply,
+            replacement=replacement,
+            taken=lines[index],
+            before=lines[:index],
+            replacement_key=_make_key(replacement, screens[index]),
+            taken_key=keys[index],
+            before_keys=keys[:index],
+        )
+        return write_note(note)
 
     def _result_after(self, now: str) -> State | None:
         """Returns the state in which the last action ended the attempt, if it did."""
@@ -499,21 +502,22 @@ def planning_calls(trajectory: Trajectory) -> int:
 
 
 def read_answer(reply: str, steps: int) -> tuple[int, str]:
-    """Returns the step that an answer names, and its replacement. Raises UnparsableError."""
+    """Returns the step that an answer names, and its replacement. Raises UnreadableReplyError."""
     answer = one_answer(_answers(reply), lambda one: f"index={one[0]}, {one[1]}")
     if answer is None:
-        if _INDEX.search(reply) is None:
-            raise UnparsableError("it names no action index")
-        raise UnparsableError("it names no action that should stand there")
+        lacks = "action that should stand there" if _INDEX.search(reply) else "action index"
+        raise UnreadableReplyError(
+            f"it names no {lacks}; the form is: For action index=A, you should B"
+        )
     index, line = answer[0] - 1, answer[1]
     if not 0 <= index < steps:
-        raise UnparsableError(
+        raise UnreadableReplyError(
             f"the attempt has the actions index=1 to index={steps}, and none of index={index + 1}"
         )
     try:
         read_order(line)
     except UnreadableActionError as error:
-        raise UnparsableError(str(error)) from None
+        raise UnreadableReplyError(str(error)) from None
     return index, line
 
 
