@@ -139,11 +139,9 @@ def _called(call: ToolCall) -> str:
     text = call.get("text", "value", "content", "string", "input", "key", "keys", "characters")
     times = call.get("times", "count", "n", "repeat", "presses")
     words = [str(value) for key, value in call.arguments if not key and value is not None]
-    if kind in ("click", "type") and ref is None:
+    if ref is None and len(words) == {"click": 1, "type": 2}.get(kind or ""):
         # The arguments may have either order; the number is the element.
-        at = next((i for i, word in enumerate(words) if word.isdecimal()), None)
-        if at is not None and (kind == "click" or len(words) > 1):
-            ref = words.pop(at)
+        ref = words.pop(0 if words[0].isdecimal() and not words[-1].isdecimal() else -1)
     element = None if ref is None else f"id={_number(ref)}"
     if kind == "click":
         return f"click {element or ''}".strip()
