@@ -27,7 +27,6 @@ from prill.papers.mind2web.pages.state import (
     USUAL,
     Marking,
     Match,
-    PageState,
     Scheme,
     StepTarget,
     TurnPlace,
@@ -138,10 +137,8 @@ class Recordings:
     @property
     def conversations(self) -> dict[str, int]:
         """The number of each turn's conversation."""
-        numbers = {key: number for number, key in enumerate(self._conversations)}
-        return {
-            name: numbers[place.file, place.conversation] for name, place in self._places.items()
-        }
+        numbered = enumerate(self._conversations.values())
+        return {name: number for number, names in numbered for name in names}
 
     def turn(self, name: str) -> Trajectory:
         """Returns the turn with its conversation's earlier turns. Raises UsageError, InputError."""
@@ -260,17 +257,18 @@ class Mind2Web:
         """Returns the observation for the current step."""
         assert self._turn is not None
         seen, at = self._turn.steps[self._at].observation, self._at
-        state = read_state(seen.text or "")
+        state, about = read_state(seen.text or ""), self._turn.metadata
         lost = self.spec.lost == "hidden" and not self._targets[at].within(self.spec.marking().top)
-        targets = tuple(
-            asked.positives[0] if asked.positives else "" for asked in self._targets[:at]
-        )
         offered, withheld = ((), state.candidates) if lost else (state.candidates, ())
-        domain, subdomain = (
-            str(self._turn.metadata.get(name) or "") for name in ("domain", "subdomain")
+        shown = replace(
+            state,
+            candidates=offered,
+            targets=tuple(asked.target for asked in self._targets[:at]),
+            withheld=withheld,
+            domain=str(about.get("domain") or ""),
+            subdomain=str(about.get("subdomain") or ""),
         )
-        shown = PageState(state.page, offered, state.past, targets, withheld, domain, subdomain)
-        return Observation(seen.screenshot, shown.text(), seen.url)
+        return replace(seen, text=shown.text())
 
     def _view(self, at: int) -> str | None:
         """Returns the page of a recorded step as people and judges see it."""

@@ -193,7 +193,7 @@ class RecordedSynapse(PaperAgent):
                 f"{self.spec.k_current}"
             )
         past = tuple(step.action.text for step in trajectory.steps[:index])
-        targets = tuple(one.positives[0] if one.positives else "" for one in described[:index])
+        targets = tuple(one.target for one in described[:index])
         now = PageState(states[index].page, states[index].candidates, past, targets)
         messages = self._current(trajectory.task.goal, now, states[:index])
         return [_system_message(), *messages], f"Action: `{described[index].text}`"
@@ -295,7 +295,7 @@ def make_exemplar(trajectory: Trajectory, k: int = 3) -> Exemplar:
             state, described = read_state(step.observation.text or ""), describe_step(step)
         except ValueError as problem:
             raise InputError(f"turn {trajectory.id!r}, step {i}: {problem}") from None
-        target = described.positives[0] if described.positives else ""
+        target = described.target
         text = (
             f"Action: `{described.text}` ({clean(step.action.text)})"
             if target

@@ -53,12 +53,12 @@ def _tokenizer(name: str) -> Tokens:
         raise UsageError(f"tokenizer: {file} cannot be read: {error}") from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return lambda text: _not_empty(tokenizer.encode(text, add_special_tokens=False).offsets)
 
+    def spans(text: str) -> Sequence[Span]:
+        found = tokenizer.encode(text, add_special_tokens=False).offsets
+        return [(start, end) for start, end in found if end > start]
 
-def _not_empty(spans: Sequence[Span]) -> Sequence[Span]:
-    """Returns the tokens with at least one character."""
-    return [(start, end) for start, end in spans if end > start]
+    return spans
 
 
 def first(tokens: Tokens, text: str, count: int) -> str:
