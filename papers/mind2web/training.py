@@ -210,21 +210,18 @@ class Draw:
     seen: int
 
 
+@dataclass(frozen=True, slots=True)
 class Draws:
     """The rows of a training run: each epoch has every step `each` times, shuffled by the seed.
 
     `make` makes the row of a draw, on demand.
     """
 
-    def __init__(
-        self,
-        steps: Sequence[GoldStep],
-        each: int,
-        passes: int,
-        seed: int,
-        make: Callable[[Draws, Draw], Any],
-    ) -> None:
-        self.steps, self.each, self.passes, self.seed, self.make = steps, each, passes, seed, make
+    steps: Sequence[GoldStep]
+    each: int
+    passes: int
+    seed: int
+    make: Callable[[Draws, Draw], Any]
 
     def __len__(self) -> int:
         return len(self.steps) * self.each * self.passes

@@ -87,11 +87,11 @@ class Bm25:
         return scores
 
 
+@dataclass(frozen=True, slots=True)
 class ByEmbedding:
     """Ranks by the cosine similarity of query and candidate vectors."""
 
-    def __init__(self, embedder: Embedder) -> None:
-        self.embedder = embedder
+    embedder: Embedder
 
     @property
     def name(self) -> str:
@@ -181,29 +181,32 @@ class RankingFigures:
     chance: float
 
 
+@dataclass
 class RankingTally:
     """Counts ranked steps. `figures` is available at any time."""
 
-    def __init__(self) -> None:
-        self._places: Counter[int | None] = Counter()
-        self._chance = 0.0
+    places: Counter[int | None] = field(default_factory=Counter)
+    chance: float = 0.0
 
     def add(self, ranked: Ranked) -> None:
         """Counts one step."""
-        self._places[ranked.place] += 1
+        self.places[ranked.place] += 1
         if ranked.scores:
-            self._chance += len(ranked.right & ranked.scores.keys()) / len(ranked.scores)
+            self.chance += len(ranked.right & ranked.scores.keys()) / len(ranked.scores)
 
     def figures(self) -> RankingFigures:
         """Returns the metrics of all steps so far."""
-        steps, places = self._places.total(), list(self._places.items())
-        found = [(place, count) for place, count in places if place is not None]
-        over = max(steps, 1)
+        found = [(place, count) for place, count in self.places.items() if place is not None]
+        over = max(self.places.total(), 1)
         share = {k: sum(n for place, n in found if place < k) / over for k in (1, *RECALLS)}
-        mrr = sum(count / (place + 1) for place, count in found) / over
-        recall = {k: share[k] for k in RECALLS}
-        chance = self._chance / over
-        return RankingFigures(steps, self._places[None], share[1], mrr, recall, chance)
+        return RankingFigures(
+            self.places.total(),
+            self.places[None],
+            share.pop(1),
+            sum(count / (place + 1) for place, count in found) / over,
+            share,
+            self.chance / over,
+        )
 
 
 @dataclass
