@@ -65,7 +65,10 @@ class Airline:
         self._spec = spec
         self._browser = browser or Chromium()
         self._owns_browser = browser is None
-        hooks = Hooks(real_url=self._real, public_url=self._public)
+        hooks = Hooks(
+            real_url=lambda url: _moved(url, PUBLIC, self._desk.url),
+            public_url=lambda url: _moved(url, self._desk.url, PUBLIC),
+        )
         self._environment = BrowserEnvironment(images, spec, browser=self._browser, hooks=hooks)
         self._left = 0
 
@@ -137,12 +140,6 @@ class Airline:
         await asyncio.to_thread(self._desk.close)
         if self._owns_browser:
             await self._browser.close()
-
-    def _real(self, url: str) -> str:
-        return _moved(url, PUBLIC, self._desk.url)
-
-    def _public(self, url: str) -> str:
-        return _moved(url, self._desk.url, PUBLIC)
 
 
 def _original(name: str) -> str:
