@@ -99,6 +99,7 @@ def _answers(text: str) -> bool:
     return bool(rest) and not rest.startswith("<think>")
 
 
+_json = partial(json.dumps, ensure_ascii=False)
 T = TypeVar("T")
 MAX_CHARS = 20_000  # of a reply; the rest is ignored
 _MAX_SHOWN, _MAX_VALUES, _MAX_DEPTH = 3, 200, 5
@@ -157,7 +158,8 @@ class ToolCall:
 
     def values(self) -> list[str]:
         """Returns the argument values as text."""
-        return [_as_text(value) for _, value in self.arguments if value is not None]
+        given = (int(one) if isinstance(one, bool) else one for _, one in self.arguments)
+        return [one if isinstance(one, str) else _json(one) for one in given if one is not None]
 
 
 @dataclass
@@ -322,10 +324,10 @@ def one_answer(found: Iterable[T], shown: Callable[[T], str] = str) -> T | None:
 
 def tool_calls(text: str) -> list[ToolCall]:
     """Returns the JSON and XML tool calls in a text, in order."""
-    found = [
-        ToolCall(call[1].rpartition(".")[2].lower(), tuple(_xml_arguments(call[2])))
-        for call in _XML_CALL.finditer(text)
-    ]
+    found = []
+    for name, body in _XML_CALL.findall(text):
+        named = dict(re.findall(_PARAMETER, body, re.DOTALL)) or _decoded(body.strip())
+        found.append(ToolCall(name.rpartition(".")[2].lower(), tuple(lower_keys(named).items())))
     return found or [call for value in json_values(text) for call in _calls_in(value)]
 
 
@@ -421,17 +423,3 @@ def _decoded(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _xml_arguments(body: str) -> Iterator[tuple[str, Any]]:
-    parameters = re.findall(_PARAMETER, body, re.DOTALL)
-    if parameters:
-        yield from ((key.lower(), value) for key, value in parameters)
-        return
-    yield from lower_keys(_decoded(body.strip())).items()
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(int(value))
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
