@@ -92,7 +92,7 @@ class Recordings:
     """Recorded turns by id; only positions are in memory. Raises UsageError and InputError."""
 
     def __init__(self, files: Sequence[str | os.PathLike[str]]) -> None:
-        self._places: dict[str, TurnPlace] = {}
+        self.places: dict[str, TurnPlace] = {}
         self._conversations: dict[tuple[Path, str], list[str]] = {}
         for file in files:
             self._add(Path(file))
@@ -108,31 +108,16 @@ class Recordings:
                 head = decoder.decode(line.data)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise InputError(f"{file}:{line.number}: {error}") from None
-            if head.id in self._places:
+            if head.id in self.places:
                 raise UsageError(f"{file}:{line.number}: the turn {head.id!r} is recorded twice")
             conversation = str(head.metadata.get("conversation", head.id))
             digest = hashlib.blake2b(line.data, digest_size=8).hexdigest()
-            self._places[head.id] = TurnPlace(
+            self.places[head.id] = TurnPlace(
                 *(file, line.number, line.start, line.size, conversation),
                 site=head.task.site,
                 digest=digest,
             )
             self._conversations.setdefault((file, conversation), []).append(head.id)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The ids of all turns, in order."""
-        return tuple(self._places)
-
-    @property
-    def digests(self) -> dict[str, str]:
-        """A digest for each turn, which distinguishes recordings with the same id."""
-        return {name: place.digest for name, place in self._places.items()}
-
-    @property
-    def sites(self) -> dict[str, str]:
-        """The website of each turn, where it is known."""
-        return {name: place.site for name, place in self._places.items() if place.site}
 
     @property
     def conversations(self) -> dict[str, int]:
@@ -142,14 +127,14 @@ class Recordings:
 
     def turn(self, name: str) -> Trajectory:
         """Returns the turn with its conversation's earlier turns. Raises UsageError, InputError."""
-        if name not in self._places:
+        if name not in self.places:
             raise UsageError(
-                f"unknown turn {name!r}; expected one of {len(self._places)}, for example "
-                f"{next(iter(self._places), '-')}"
+                f"unknown turn {name!r}; expected one of {len(self.places)}, for example "
+                f"{next(iter(self.places), '-')}"
             )
-        place = self._places[name]
+        place = self.places[name]
         names = self._conversations[place.file, place.conversation]
-        *_, turn = rejoined(self._places[one].read() for one in names[: names.index(name) + 1])
+        *_, turn = rejoined(self.places[one].read() for one in names[: names.index(name) + 1])
         return turn
 
 
@@ -335,16 +320,13 @@ class Mind2WebConfig(EnvironmentConfig, Mind2WebSpec):
 
     def setting(self, run: Playing) -> Setting[Any]:
         """Opens the recordings."""
-        usual = run.marking if isinstance(run.marking, Marking) else Marking()
-        scheme = self.marking(usual)
+        found = self.marking(run.marking if isinstance(run.marking, Marking) else USUAL)
         spec = Mind2WebSpec(
-            within=scheme.top,
-            lost=self.lost,
-            scheme=scheme.scheme,
-            step_match=scheme.step_match,
+            within=found.top, lost=self.lost, scheme=found.scheme, step_match=found.step_match
         )
         recordings = Recordings(list(self.files()))
-        names = task_names(self.tasks or "all", recordings.names)
+        places = recordings.places
+        names = task_names(self.tasks or "all", tuple(places))
         environments = [Mind2Web(spec=spec, opened=recordings) for _ in range(run.copies)]
         return Setting(
             environments,
@@ -352,7 +334,8 @@ class Mind2WebConfig(EnvironmentConfig, Mind2WebSpec):
             Mind2Web.task,
             Mind2Web.grade,
             asdict(spec),
-            contents=recordings.digests,
+            # recordings with the same id differ in it
+            contents={name: place.digest for name, place in places.items()},
             templates=recordings.conversations,
-            sites=recordings.sites,
+            sites={name: place.site for name, place in places.items() if place.site},
         )

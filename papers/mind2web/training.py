@@ -60,7 +60,7 @@ from prill.refine.training.samples import split
 from prill.refine.training.spec import DEFAULT_PRESETS, Trained, TrainSpec
 from prill.refine.training.trainer import TrainingWatch, saving_whole, training_arguments, watched
 from prill.refine.training.weights import Base, load_model, model_failures, read_base
-from prill.runs.filter import PLAIN, TeacherConfig, TeacherLike, described, make_teacher
+from prill.runs.filter import TeacherLike, described, make_teacher
 from prill.runs.train import PresetConfig, PresetLike, TrainConfig
 from prill.types import Trajectory
 
@@ -617,18 +617,6 @@ class TrainPlannerConfig(TrainConfig):
         Meta(description="Policy that will call the planner: mindact, self-map, or module:Object."),
     ]
     preset: Preset = _PLANNER
-
-    def check(self) -> None:
-        """Checks that a policy is named.
-
-        Raises:
-            UsageError: The policy is the plain prompt, which no policy uses.
-        """
-        if isinstance(self.policy, TeacherConfig) and self.policy.name == PLAIN:
-            raise UsageError(
-                "policy is missing; name the policy that the planner answers",
-                parameters=("policy",),
-            )
 
     def teacher(self) -> tuple[Teacher | None, dict[str, Any] | None]:
         """Returns the policy whose prompts the planner answers.
