@@ -184,13 +184,13 @@ class LocalEmbedder:
         tokenizer, model = _encoder(self._folder or _minilm())
         import torch
 
-        rows = list[Any]()
+        rows, window = list[Any](), getattr(model.config, "max_position_embeddings", 512)
         for start in range(0, len(texts), _BATCH):
             batch = tokenizer(
                 texts[start : start + _BATCH],
                 padding=True,
                 truncation=True,
-                max_length=_window(model),
+                max_length=min(512, int(window)),
                 return_tensors="pt",
             )
             with torch.inference_mode():
@@ -198,10 +198,6 @@ class LocalEmbedder:
             mask = batch["attention_mask"].unsqueeze(-1)
             rows.append(((hidden * mask).sum(1) / mask.sum(1)).float().numpy())
         return normalized(np.concatenate(rows) if rows else np.zeros((0, 0), np.float32))
-
-
-def _window(model: Any) -> int:
-    return min(512, int(getattr(model.config, "max_position_embeddings", 512)))
 
 
 def import_transformers() -> Any:
@@ -281,7 +277,7 @@ class EndpointEmbedder:
                     f"the endpoint returned {len(vectors)} vectors for {len(inputs)} texts"
                 )
             rows += vectors
-        if rows and len({len(row) for row in rows}) != 1:
+        if len({len(row) for row in rows}) > 1:
             raise TransportError("the endpoint returned vectors of different lengths")
         with np.errstate(over="ignore"):
             found = np.array(rows, np.float32).reshape(len(rows), len(rows[0]) if rows else 0)
@@ -314,9 +310,9 @@ def _read_answer(data: bytes) -> tuple[list[list[float]], int] | None:
     if [row.index for row in rows] != list(range(len(rows))):
         return None  # the vectors cannot be matched to texts
     tokens = answer.usage.get("prompt_tokens") if isinstance(answer.usage, dict) else None
-    return [row.embedding for row in rows], tokens if type(
-        tokens
-    ) is int and 0 < tokens < _MAX_TOKENS else 0
+    if type(tokens) is not int or not 0 < tokens < _MAX_TOKENS:
+        tokens = 0
+    return [row.embedding for row in rows], tokens
 
 
 def normalized(rows: Vectors) -> Vectors:

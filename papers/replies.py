@@ -99,6 +99,7 @@ def _answers(text: str) -> bool:
     return bool(rest) and not rest.startswith("<think>")
 
 
+_json = partial(json.dumps, ensure_ascii=False)
 T = TypeVar("T")
 MAX_CHARS = 20_000  # of a reply; the rest is ignored
 _MAX_SHOWN, _MAX_VALUES, _MAX_DEPTH = 3, 200, 5
@@ -157,7 +158,8 @@ class ToolCall:
 
     def values(self) -> list[str]:
         """Returns the argument values as text."""
-        return [_as_text(value) for _, value in self.arguments if value is not None]
+        given = (int(one) if isinstance(one, bool) else one for _, one in self.arguments)
+        return [one if isinstance(one, str) else _json(one) for one in given if one is not None]
 
 
 @dataclass
@@ -180,14 +182,6 @@ class ReplyCounts:
         """Returns the counts for the episode's metadata. Empty if no reply was read."""
         return {"replies": asdict(self)} if self.calls else {}
 
-    @classmethod
-    def recorded(cls, metadata: Mapping[str, Any]) -> ReplyCounts:
-        """Reads the counts from an episode's metadata. They are zero if the metadata has none."""
-        try:
-            return msgspec.convert(metadata.get("replies", {}), cls)
-        except msgspec.ValidationError:
-            return cls()
-
     def __add__(self, other: ReplyCounts) -> ReplyCounts:
         return ReplyCounts(
             self.calls + other.calls,
@@ -197,15 +191,25 @@ class ReplyCounts:
         )
 
 
+def recorded(metadata: Mapping[str, Any], name: str, counts: type[T]) -> T:
+    """Reads counts from an episode's metadata. They are zero if the metadata has none."""
+    try:
+        return msgspec.convert(metadata.get(name, {}), counts)
+    except msgspec.ValidationError:
+        return counts()
+
+
 async def ask_readable(
     ask: Callable[[Sequence[Message]], Awaitable[str]],
     messages: Sequence[Message],
     read: Callable[[str], T],
     counts: ReplyCounts,
     *,
-    repair: bool,
+    repair: int,
 ) -> tuple[str, T]:
-    """Requests and parses a reply, and counts the result; `repair` asks again with the error."""
+    """Requests and parses a reply, and counts the result; asks again `repair` times, with the
+    error.
+    """
     for tries in range(1 + repair):
         reply = await ask(messages)
         counts.calls += 1
@@ -215,7 +219,12 @@ async def ask_readable(
             counts.note(reply)
             if tries == repair:
                 raise
-            messages = repair_messages(messages, reply, problem)
+            advice = (
+                f"That cannot be used: {problem}. Answer again, in the form that was asked for, "
+                "and with nothing else."
+            )
+            answered = Message("assistant", (reply[:MAX_CHARS] or "(nothing)",))
+            messages = (*messages, answered, Message("user", (advice,)))
         else:
             counts.repaired += tries
             return reply, found
@@ -249,21 +258,6 @@ class PaperAgent:
         """Returns the model's reply and what `read` finds in it. Raises as `ask_readable`."""
         ask = partial(complete_text, self.model, max_tokens=max_tokens, prompt=prompt)
         return await ask_readable(ask, messages, read, self._replies, repair=self.spec.repair)
-
-
-def repair_messages(
-    messages: Sequence[Message], reply: str, problem: object
-) -> tuple[Message, ...]:
-    """Returns the request followed by the unreadable reply and the error."""
-    advice = (
-        f"That cannot be used: {problem}. Answer again, in the form that was asked for, and "
-        "with nothing else."
-    )
-    return (
-        *messages,
-        Message("assistant", (reply[:MAX_CHARS] or "(nothing)",)),
-        Message("user", (advice,)),
-    )
 
 
 def visible_text(reply: str) -> str:
@@ -330,10 +324,10 @@ def one_answer(found: Iterable[T], shown: Callable[[T], str] = str) -> T | None:
 
 def tool_calls(text: str) -> list[ToolCall]:
     """Returns the JSON and XML tool calls in a text, in order."""
-    found = [
-        ToolCall(call[1].rpartition(".")[2].lower(), tuple(_xml_arguments(call[2])))
-        for call in _XML_CALL.finditer(text)
-    ]
+    found = []
+    for name, body in _XML_CALL.findall(text):
+        named = dict(re.findall(_PARAMETER, body, re.DOTALL)) or _decoded(body.strip())
+        found.append(ToolCall(name.rpartition(".")[2].lower(), tuple(lower_keys(named).items())))
     return found or [call for value in json_values(text) for call in _calls_in(value)]
 
 
@@ -429,17 +423,3 @@ def _decoded(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _xml_arguments(body: str) -> Iterator[tuple[str, Any]]:
-    parameters = re.findall(_PARAMETER, body, re.DOTALL)
-    if parameters:
-        yield from ((key.lower(), value) for key, value in parameters)
-        return
-    yield from lower_keys(_decoded(body.strip())).items()
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(int(value))
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

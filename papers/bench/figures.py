@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations
+from dataclasses import dataclass, field, replace
+from itertools import chain, combinations
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
@@ -21,8 +21,8 @@ from prill.evaluators.labels import get_template
 from prill.evaluators.metrics import choose_method, intervals, ratio_of_rows, wilson
 from prill.io.kinds import LABELS, TRAJECTORIES
 from prill.io.store import read_labels, read_trajectories
-from prill.papers.bench.papers import ALL, Benchmark, Column, Paper, Theirs, list_tasks, theirs
-from prill.papers.replies import ReplyCounts
+from prill.papers.bench.papers import ALL, Benchmark, Column, Paper, Theirs, theirs
+from prill.papers.replies import ReplyCounts, recorded
 from prill.papers.structured_reflection.agent import planning_calls
 from prill.refine.outcomes import TaskResult, read_results
 from prill.types import Trajectory, Usage
@@ -223,12 +223,12 @@ def read_runs(folder: Path, groups: Mapping[str, str] | None = None) -> list[Ben
     """
     labels, path = folder / LABELS, folder / TRAJECTORIES
     notes = {label.id: label.note or "" for label in read_labels(labels)} if labels.exists() else {}
-    recorded = (
-        {item.id: _Recorded.of(item) for item in read_trajectories(path, on_error="skip")}
+    played = (
+        {item.id: _recorded(item) for item in read_trajectories(path, on_error="skip")}
         if path.exists()
         else {}
     )
-    return [_run(result, recorded, notes, groups or {}) for result in read_results(folder).tasks]
+    return [_run(result, played, notes, groups or {}) for result in read_results(folder).tasks]
 
 
 def make_bench(
@@ -261,17 +261,7 @@ def make_bench(
     missing: Counter[str] = Counter(
         run.missing or "undecided" for run, success in last if success is None
     )
-    if papers:
-        sections = [_section_of_paper(runs, paper, counts) for paper in papers]
-    else:
-        sections = [
-            _section(
-                runs,
-                None,
-                _by(runs, lambda run: run.group) if benchmark == "webarena" else {},
-                counts,
-            )
-        ]
+    sections = [_section(runs, paper, counts, benchmark) for paper in papers or (None,)]
     return Bench(
         benchmark=benchmark,
         agent=agent,
@@ -337,11 +327,7 @@ def _tests(
 ) -> Iterator[TrialTest]:
     """Yields the tests by category, overall, and for each task with additional successes."""
     by_task = _by(runs, lambda run: run.task)
-    groups = {
-        category: [run for task in tasks for run in by_task.get(task, ())]
-        for paper in papers[:1]
-        for category, tasks in paper.categories.items()
-    }
+    groups = _categories(papers[0], by_task) if papers else {}
     printed = {name: p for paper in papers for name, p in paper.tests.items()}
     for first, last in combinations(counts, 2):
         for name, some in {**groups, ALL: runs}.items():
@@ -372,6 +358,16 @@ def _planning(
                 )
 
 
+def _categories(
+    paper: Paper, by_task: Mapping[str, Sequence[BenchRun]]
+) -> dict[str, list[BenchRun]]:
+    """Returns the runs of the paper's tasks by its categories."""
+    return {
+        category: [run for task in tasks for run in by_task.get(task, ())]
+        for category, tasks in paper.categories.items()
+    }
+
+
 def _success_tokens(runs: Sequence[BenchRun]) -> SuccessTokens:
     tokens = [
         trial.usage.prompt_tokens
@@ -400,20 +396,12 @@ def compute_share(runs: Sequence[BenchRun], trials: int) -> BenchShare:
         if (success := solved(run, trials)) is not None:
             outcomes[run.cluster or run.task, run.task].append(success)
     decided = sum(map(len, outcomes.values()))
-    missing = len(runs) - decided
-    if not decided:
-        return BenchShare(trials=trials, success=None, missing=missing)
     mean = _mean_of_tasks(outcomes)
+    found = BenchShare(trials=trials, success=mean, decided=decided, missing=len(runs) - decided)
+    if mean is None:
+        return found
     low, high, method = _interval(mean, outcomes)
-    return BenchShare(
-        trials=trials,
-        success=mean,
-        low=low,
-        high=high,
-        method=method,
-        decided=decided,
-        missing=missing,
-    )
+    return replace(found, low=low, high=high, method=method)
 
 
 def _full(trials: Sequence[BenchTrial]) -> float | None:
@@ -437,12 +425,12 @@ def mean_best(
             if (value := best(run.trials[:trials])) is None:
                 return None
             by_task[run.task].append(value)
-    return _mean_of_tasks(by_task) if by_task else None
+    return _mean_of_tasks(by_task)
 
 
-def _mean_of_tasks(by_task: Mapping[Any, Sequence[float]]) -> float:
-    """Returns the mean over tasks, each with the same weight."""
-    return fmean(map(fmean, by_task.values()))
+def _mean_of_tasks(by_task: Mapping[Any, Sequence[float]]) -> float | None:
+    """Returns the mean over tasks, each with the same weight. None without a task."""
+    return fmean(map(fmean, by_task.values())) if by_task else None
 
 
 def _interval(
@@ -465,50 +453,43 @@ def _interval(
     return *wilson(mean, len(rows)), "wilson over clusters"
 
 
-@dataclass(frozen=True, slots=True)
-class _Recorded:
-    """The fields that are read from the recording of an attempt."""
+# What is read from the recording of an attempt: its cluster, its site, and its trial without the
+# outcome.
+_Recorded = tuple[str, str, BenchTrial]
 
-    cluster: str
-    site: str = "none"
-    actions: int = 0
-    replies: ReplyCounts = field(default_factory=ReplyCounts)
-    planned: int | None = None
 
-    @classmethod
-    def of(cls, item: Trajectory) -> _Recorded:
-        # The final action does not change the environment.
-        actions = sum(not step.action.is_final for step in item.steps)
-        replies = ReplyCounts.recorded(item.metadata)
-        site, planned = item.task.site or "none", planning_calls(item) or None
-        return cls(get_template(item), site, actions, replies, planned)
+def _recorded(item: Trajectory) -> _Recorded:
+    # The final action does not change the environment.
+    actions = sum(not step.action.is_final for step in item.steps)
+    replies, planned = recorded(item.metadata, "replies", ReplyCounts), planning_calls(item) or None
+    trial = BenchTrial(success=None, actions=actions, replies=replies, planned=planned)
+    return get_template(item), item.task.site or "none", trial
 
 
 def _run(
     result: TaskResult,
-    recorded: Mapping[str, _Recorded],
+    played: Mapping[str, _Recorded],
     notes: Mapping[str, str],
     groups: Mapping[str, str],
 ) -> BenchRun:
     task, _, seed = result.name.rpartition("-s")
-    found = [recorded.get(attempt.id, _Recorded(task)) for attempt in result.attempts]
-    first = found[0] if found else _Recorded(task)
+    unknown = (task, "none", BenchTrial(success=None))
+    found = [played.get(attempt.id, unknown) for attempt in result.attempts]
+    cluster, site, _ = found[0] if found else unknown
     return BenchRun(
         task=task,
         seed=int(seed),
-        group=groups.get(task, first.site),
-        cluster=first.cluster,
+        group=groups.get(task, site),
+        cluster=cluster,
         trials=tuple(
-            BenchTrial(
+            replace(
+                trial,
                 success=None if attempt.status == "broken" else attempt.truth,
                 reward=_noted(_REWARD, notes.get(attempt.id, "")),
                 progress=_noted(_PROGRESS, notes.get(attempt.id, "")),
-                actions=seen.actions,
                 usage=attempt.actor + attempt.reflector,
-                replies=seen.replies,
-                planned=seen.planned,
             )
-            for attempt, seen in zip(result.attempts, found, strict=True)
+            for attempt, (_, _, trial) in zip(result.attempts, found, strict=True)
         ),
         missing=_MISSING.get(result.ended),
     )
@@ -519,54 +500,31 @@ def _noted(pattern: re.Pattern[str], note: str) -> float | None:
     return float(found[1]) if found else None
 
 
-def _section_of_paper(runs: Sequence[BenchRun], paper: Paper, counts: Sequence[int]) -> Section:
-    """Returns the paper's categories, else the sites for which it gives sizes."""
-    if paper.categories:
-        of_task = {name: category for category, names in paper.categories.items() for name in names}
-        places = {name: i for i, name in enumerate(list_tasks(paper))}
-        listed = sorted(
-            (run for run in runs if run.task in of_task),
-            key=lambda run: (places[run.task], run.seed),
-        )
-        by_category = {
-            category: [run for run in listed if of_task[run.task] == category]
-            for category in paper.categories
-        }
-        return _section(listed, paper, by_category, counts)
-    by_site = _by(runs, lambda run: run.group) if paper.sizes else {}
-    order = {name: by_site[name] for name in (*paper.sizes, *by_site) if name in by_site}
-    return _section(runs, paper, order, counts)
-
-
 def _section(
-    runs: Sequence[BenchRun],
-    paper: Paper | None,
-    categories: Mapping[str, Sequence[BenchRun]],
-    counts: Sequence[int],
+    runs: Sequence[BenchRun], paper: Paper | None, counts: Sequence[int], benchmark: Benchmark
 ) -> Section:
-    rows = [
-        _row(name, of_category, counts, paper)
-        for name, of_category in categories.items()
-        if of_category
-    ]
+    """Returns the paper's tasks by its categories, else all by site where there are several."""
+    categories: Mapping[str, Sequence[BenchRun]] = {}
+    if paper is not None and paper.categories:
+        by_seed = sorted(runs, key=lambda run: run.seed)
+        categories = _categories(paper, _by(by_seed, lambda run: run.task))
+        runs = list(chain.from_iterable(categories.values()))
+    elif paper.sizes if paper is not None else benchmark == "webarena":
+        by_site = _by(runs, lambda run: run.group)
+        sizes = () if paper is None else paper.sizes
+        categories = {name: by_site[name] for name in (*sizes, *by_site) if name in by_site}
+    rows = [_row(name, some, counts, paper) for name, some in categories.items() if some]
     rows += [_row(ALL, runs, counts, paper)] if runs else []
     home = {run.task: name for name, of_category in categories.items() for run in of_category}
-    by_task = paper if paper is not None and paper.tasks else None
+    shown = paper if paper is not None and paper.tasks else None
     tasks = tuple(
-        _row(task, several, counts, by_task, home.get(task, ""))
+        _row(task, several, counts, shown, home.get(task, ""))
         for task, several in _by(runs, lambda run: run.task).items()
     )
     if paper is None:
         return Section(title="sites" if categories else "all", categories=tuple(rows), tasks=tasks)
-    return Section(
-        title=paper.title,
-        paper=paper.paper,
-        source=paper.source,
-        notes=paper.notes,
-        columns=paper.columns,
-        categories=tuple(rows),
-        tasks=tasks,
-    )
+    about = {name: getattr(paper, name) for name in ("title", "paper", "source", "notes")}
+    return Section(**about, columns=paper.columns, categories=tuple(rows), tasks=tasks)
 
 
 def _row(

@@ -18,8 +18,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
-
 from prill.errors import InputError
 from prill.evaluators.metrics import intervals, wilson
 from prill.io.store import BadLine, read_trajectories
@@ -33,7 +31,7 @@ from prill.papers.mind2web.pages.state import (
     format_conversation,
     read_state,
 )
-from prill.papers.replies import ReplyCounts
+from prill.papers.replies import ReplyCounts, recorded
 from prill.types import Trajectory, Usage
 
 if TYPE_CHECKING:
@@ -176,33 +174,27 @@ def recorded_turns(
     """
     for item in read_trajectories(file, on_error="yield"):
         try:
-            yield _recorded_turn(item, file, split)
-        except InputError as problem:
+            if isinstance(item, BadLine):
+                raise InputError(item.message)
+            states = [read_state(step.observation.text or "") for step in item.steps]
+        except (InputError, ValueError) as error:
+            shown = error if isinstance(error, InputError) else f"{file}: turn {item.id!r}: {error}"
             if broken is None:
-                raise
-            broken(str(problem))
-
-
-def _recorded_turn(item: Trajectory | BadLine, file: Path, split: str) -> RecordedTurn:
-    if isinstance(item, BadLine):
-        raise InputError(item.message)
-    number = item.metadata.get("turn")
-    try:
-        targets = tuple(map(describe_step, item.steps))
-        states = [read_state(step.observation.text or "") for step in item.steps]
-    except ValueError as problem:
-        raise InputError(f"{file}: turn {item.id!r}: {problem}") from None
-    return RecordedTurn(
-        id=item.id,
-        conversation=format_conversation(item),
-        number=number if isinstance(number, int) else 0,
-        site=item.task.site or "none",
-        split=split,
-        asked=targets,
-        instruction=len(item.task.goal),
-        elements=tuple(len(state.candidates) + len(state.withheld) for state in states),
-        pages=tuple(len(state.page) for state in states),
-    )
+                raise InputError(str(shown)) from None
+            broken(str(shown))
+            continue
+        number = item.metadata.get("turn")
+        yield RecordedTurn(
+            id=item.id,
+            conversation=format_conversation(item),
+            number=number if isinstance(number, int) else 0,
+            site=item.task.site or "none",
+            split=split,
+            asked=tuple(map(describe_step, item.steps)),
+            instruction=len(item.task.goal),
+            elements=tuple(len(state.candidates) + len(state.withheld) for state in states),
+            pages=tuple(len(state.page) for state in states),
+        )
 
 
 def played_turn(
@@ -220,23 +212,11 @@ def played_turn(
         The turn with a score for each recorded step. A step that the agent did not take is wrong;
         an episode with an error has no scores (None).
     """
-    usage, replies = _usage(episode), ReplyCounts.recorded(episode.metadata)
+    usage = recorded(episode.metadata, "usage", Usage)
+    replies = recorded(episode.metadata, "replies", ReplyCounts)
     if episode.error is not None:
         return PlayedTurn(turn, None, seed, usage, replies)
-    done = [step.action for step in episode.steps]
-    steps = [
-        marking.score(asked, done[i] if i < len(done) else None)
-        for i, asked in enumerate(turn.asked)
-    ]
-    return PlayedTurn(turn, tuple(steps), seed, usage, replies)
-
-
-def _usage(episode: Trajectory) -> Usage:
-    """Returns the usage that the record holds; empty where the record has none."""
-    try:
-        return msgspec.convert(episode.metadata.get("usage", {}), Usage)
-    except msgspec.ValidationError:
-        return Usage()
+    return PlayedTurn(turn, tuple(marking.scores(turn.asked, episode)), seed, usage, replies)
 
 
 def compute_figures(played: Iterable[PlayedTurn], name: str = "all") -> Figures:
@@ -315,25 +295,17 @@ def recorded_bench(
     counting: Counting = "mt-mind2web" if several else "mind2web"
     splits = []
     for name, of_split in _grouped(played, lambda one: one.turn.split).items():
-        by_turn = _grouped(
-            sorted(of_split, key=lambda one: one.turn.number), lambda one: str(one.turn.number + 1)
-        )
+        turns = {one.turn.id: one.turn for one in of_split}.values()
+        printed = [paper.data[name] for paper in papers if several and name in paper.data]
+        by_number = sorted(of_split, key=lambda one: one.turn.number)
         splits.append(
             Split(
                 name=name,
                 all=compute_figures(of_split, name),
-                ranking=compute_ranking({one.turn.id: one.turn for one in of_split}.values()),
-                by_turn=tuple(compute_figures(some, number) for number, some in by_turn.items()),
-                by_site=tuple(
-                    compute_figures(some, site)
-                    for site, some in _grouped(of_split, lambda one: one.turn.site).items()
-                ),
-                data=describe_data(
-                    {one.turn.id: one.turn for one in of_split}.values(),
-                    next(
-                        (paper.data[name] for paper in papers if several and name in paper.data), ()
-                    ),
-                ),
+                ranking=compute_ranking(turns),
+                by_turn=_rows_by(by_number, lambda one: str(one.turn.number + 1)),
+                by_site=_rows_by(of_split, lambda one: one.turn.site),
+                data=describe_data(turns, *printed[:1]),
                 theirs=tuple(
                     row for paper in papers for row in _theirs(paper, name, METRICS[counting])
                 ),
@@ -356,6 +328,10 @@ def recorded_bench(
             for line in (f"theirs: {paper.paper}. From {paper.source}.", *paper.notes)
         ),
     )
+
+
+def _rows_by(played: Iterable[PlayedTurn], key: Callable[[PlayedTurn], str]) -> tuple[Figures, ...]:
+    return tuple(compute_figures(some, name) for name, some in _grouped(played, key).items())
 
 
 def _rows(played: Iterable[PlayedTurn]) -> list[list[float]]:

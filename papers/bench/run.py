@@ -5,7 +5,7 @@ its results with the papers' in tables.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
@@ -27,7 +27,6 @@ from prill.papers.bench.mind2web import (
     METRICS,
     PlayedTurn,
     RecordedBench,
-    TheirRow,
     played_turn,
     recorded_bench,
     recorded_turns,
@@ -306,11 +305,10 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
         )
     ready = [read_paper(name) for name in paper_names(config.benchmark)]
     followed = [paper for paper in ready if policy in paper.agents]
+    named = _named(config)
     if config.benchmark == "mind2web":
-        named = _named(config)
-        return config.copy_with(seeds=config.seeds or "0", trials=1), (
-            followed or ready
-        ) if named is None else named
+        papers = (followed or ready) if named is None else named
+        return config.copy_with(seeds=config.seeds or "0", trials=1), papers
     tasks = getattr(environment, "tasks", None)
     if tasks is None and config.benchmark == "miniwob":
         tasks = next((paper.list_name for paper in followed if paper.list_name), None)
@@ -340,7 +338,7 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
         seeds=config.seeds or usual,
         trials=trials,
     )
-    if (named := _named(config)) is not None:
+    if named is not None:
         return chosen, named
     if config.benchmark == "webarena":  # figures for other tasks are not comparable
         others = getattr(environment, "shop", False) or getattr(environment, "configs", None)
@@ -622,25 +620,17 @@ def _split_table(
     lines: list[list[str]] = []
     theirs: list[list[str]] = []
     counting = rows[0][1].counting
-    for row, figures in rows:
-        for one in figures.splits:
-            if one.name != split:
-                continue
-            cells = map(share_cell, one.all.figures[counting].values())
-            counts = [str(one.all.turns), str(one.all.missing), count_cell(one.all.replies)]
-            lines.append([markdown_cell(row.name), _options(row), *counts, *cells])
-            theirs += list(_their_rows(row, paper, one.theirs, METRICS[counting]))
+    played = [(row, one) for row, figures in rows for one in figures.splits if one.name == split]
+    for row, one in played:
+        cells = map(share_cell, one.all.figures[counting].values())
+        counts = [str(one.all.turns), str(one.all.missing), count_cell(one.all.replies)]
+        lines.append([markdown_cell(row.name), _options(row), *counts, *cells])
+        for printed in one.theirs:
+            if row.theirs is not None and printed.name == their_name(paper, row.theirs):
+                name = theirs_name(row.name, printed.model)
+                theirs.append([name, *[""] * 4, *printed_cells(printed, METRICS[counting])])
     head = ["row", "options", "turns", "broke off", "unreadable", *METRICS[counting]]
     return table_text(head, [*lines, *theirs])
-
-
-def _their_rows(
-    row: AblationRow, paper: Paper, printed: Sequence[TheirRow], metrics: Sequence[str]
-) -> Iterator[list[str]]:
-    for one in printed:
-        if row.theirs is not None and one.name == their_name(paper, row.theirs):
-            name = theirs_name(row.name, one.model)
-            yield [name, "", "", "", "", *printed_cells(one, metrics)]
 
 
 def _options(row: AblationRow) -> str:

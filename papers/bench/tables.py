@@ -19,7 +19,6 @@ from prill.papers.bench.figures import (
     BenchRow,
     BenchShare,
     Section,
-    TrialTest,
 )
 from prill.papers.bench.mind2web import (
     METRICS,
@@ -89,7 +88,7 @@ def bench_text(bench: Bench | RecordedBench) -> str:
             f"## Tasks, list of {section.title}" if section.columns else "## Tasks",
             table_text(
                 _head(bench, columns, "task", "category"),
-                (_task_cells(row, conditions) for row in section.tasks),
+                (_cells(row, conditions, of_task=True) for row in section.tasks),
             ),
         ]
     parts += [*_tests(bench), *_planning(bench), *_success_tokens(bench)]
@@ -103,14 +102,13 @@ def _tests(bench: Bench) -> Iterator[str]:
         head = ["tasks", "trials", "pairs", "gained", "McNemar, p", "t", "p", "**theirs**: p"]
         yield "## Do more trials solve more?"
         yield wording()["tests"]
-        yield table_text(head, map(_test_cells, bench.tests))
-
-
-def _test_cells(test: TrialTest) -> Iterator[str]:
-    yield from (markdown_cell(test.name), f"{test.first} and {test.last}")
-    yield from (str(test.pairs), str(test.gained), f"{test.mcnemar:.2g}")
-    for figure in (test.t, test.p, test.theirs):
-        yield "-" if figure is None else f"{figure:.2g}"
+        rows = []
+        for test in bench.tests:
+            ps = (test.mcnemar, test.t, test.p, test.theirs)
+            row = [markdown_cell(test.name), f"{test.first} and {test.last}", str(test.pairs)]
+            row += [str(test.gained), *("-" if one is None else f"{one:.2g}" for one in ps)]
+            rows.append(row)
+        yield table_text(head, rows)
 
 
 def _planning(bench: Bench) -> Iterator[str]:
@@ -188,12 +186,13 @@ def bench_picture(bench: Bench | RecordedBench) -> str:
             share.success,
             share.low or 0.0,
             1.0 if share.high is None else share.high,
-            _over(row),
+            f"{_count(row.tasks, 'task')}, {_count(share.decided, 'episode')}",
         )
         for i, (_, row) in enumerate(rows)
         if (share := row.success[-1]).success is not None
     ]
-    lines = [PlotLine(f"{bench.agent}{_after(bench.trials[-1])}", ours)]
+    after = "" if bench.trials[-1] == 1 else f", T={bench.trials[-1]}"
+    lines = [PlotLine(f"{bench.agent}{after}", ours)]
     for section in bench.sections:
         for at, column in enumerate(section.columns):
             points = [
@@ -251,7 +250,8 @@ def _categories(bench: Bench, section: Section) -> str:
     for column in section.columns:
         run = ", ".join(part for part in (column.model, column.over) if part)
         head.append(theirs_name(_named(section, column), run))
-    return table_text(head, (_category_cells(row, conditions) for row in section.categories))
+    rows = (_cells(row, conditions, of_task=False) for row in section.categories)
+    return table_text(head, rows)
 
 
 def _about(section: Section) -> Iterator[str]:
@@ -284,40 +284,19 @@ def _condition_columns(bench: Bench) -> list[str]:
     ]
 
 
-def _category_cells(row: BenchRow, conditions: Sequence[str]) -> Iterator[str]:
-    yield from (markdown_cell(row.name), str(row.tasks), str(row.runs))
-    yield from (share_cell(share) for share in row.success)
-    yield from _share_cells(row, conditions)
-    yield from _spent(row)
-    yield from (_theirs_cell(figure, row.tasks) for figure in row.theirs)
-
-
-def _task_cells(row: BenchRow, conditions: Sequence[str]) -> Iterator[str]:
-    yield from (markdown_cell(row.name), markdown_cell(row.category) or "-")
-    yield from (
-        f"{share_cell(share)}, of {share.decided}" if share.decided else "-"
-        for share in row.success
-    )
-    yield from _share_cells(row, conditions)
-    yield from _spent(row)
-    yield from (_theirs_cell(figure, 1) for figure in row.theirs)
-
-
-def _share_cells(row: BenchRow, conditions: Sequence[str]) -> Iterator[str]:
-    for share in (_SHARES[name](row) for name in conditions):
-        yield "-" if share is None else f"{share:.1%}"
-
-
-def _spent(row: BenchRow) -> Iterator[str]:
-    yield str(row.success[-1].missing)
-    yield count_cell(row.replies)
-    for mean, form in (
-        (row.actions, ".2f"),
-        (row.calls, ".2f"),
-        (row.tokens, ".0f"),
-        (row.usd, ".5f"),
-    ):
+def _cells(row: BenchRow, conditions: Sequence[str], *, of_task: bool) -> Iterator[str]:
+    yield markdown_cell(row.name)
+    yield from [markdown_cell(row.category) or "-"] if of_task else [str(row.tasks), str(row.runs)]
+    for share in row.success:
+        of = f", of {share.decided}" if of_task and share.decided else ""
+        yield f"{share_cell(share)}{of}"
+    for one in (_SHARES[name](row) for name in conditions):
+        yield "-" if one is None else f"{one:.1%}"
+    yield from (str(row.success[-1].missing), count_cell(row.replies))
+    means = ((row.actions, ".2f"), (row.calls, ".2f"), (row.tokens, ".0f"), (row.usd, ".5f"))
+    for mean, form in means:
         yield "-" if mean is None else format(mean, form)
+    yield from (_theirs_cell(figure, 1 if of_task else row.tasks) for figure in row.theirs)
 
 
 def share_cell(share: BenchShare | StepFigure) -> str:
@@ -334,20 +313,12 @@ def _theirs_cell(figure: Theirs | None, tasks: int) -> str:
     return f"{figure.success:.1%}{actions}{over}"
 
 
-def _over(row: BenchRow) -> str:
-    return f"{_count(row.tasks, 'task')}, {_count(row.success[-1].decided, 'episode')}"
-
-
 def _theirs_over(figure: Theirs) -> str:
     return "as printed" if figure.tasks is None else f"theirs, {_count(figure.tasks, 'task')}"
 
 
 def _named(section: Section, column: Column) -> str:
     return column.name if section.title in column.name else f"{section.title}, {column.name}"
-
-
-def _after(trials: int) -> str:
-    return "" if trials == 1 else f", T={trials}"
 
 
 def _count(number: int | None, word: str) -> str:
@@ -383,7 +354,7 @@ def _recorded_text(bench: RecordedBench) -> str:
         for word, some in (("turn of the conversation", rows), ("website", split.by_site)):
             if some:
                 head = [word, "turns", "steps", "unreadable", *METRICS[bench.counting]]
-                parts.append(table_text(head, [_recorded_row(row, bench) for row in some]))
+                parts.append(table_text(head, (_recorded_row(row, bench) for row in some)))
     parts += ["\n".join(f"* {line}" for line in bench.sources)] if bench.sources else []
     return "\n\n".join(parts) + "\n"
 
@@ -429,20 +400,17 @@ def _recorded_summary(bench: RecordedBench) -> str:
 
 def _recorded_picture(bench: RecordedBench) -> str:
     """Draws the fraction of right steps by turn of the conversation, one line per split."""
-    lines = [
-        PlotLine(split.name, [point for row in split.by_turn if (point := _point(row)) is not None])
-        for split in bench.splits
-    ]
-    return line_chart(
-        f"{bench.agent}: steps right, by turn", "turn of the conversation", lines, whole=True
-    )
-
-
-def _point(row: Figures) -> PlotPoint | None:
-    figure = row.figures["mind2web"]["Step SR"]
-    if figure.share is None or figure.low is None or figure.high is None:
-        return None
-    return PlotPoint(int(row.name), figure.share, figure.low, figure.high, f"{row.turns} turns")
+    lines = []
+    for split in bench.splits:
+        rows = ((row, row.figures["mind2web"]["Step SR"]) for row in split.by_turn)
+        points = [
+            PlotPoint(int(row.name), one.share, one.low, one.high, f"{row.turns} turns")
+            for row, one in rows
+            if one.share is not None and one.low is not None and one.high is not None
+        ]
+        lines.append(PlotLine(split.name, points))
+    title, axis = f"{bench.agent}: steps right, by turn", "turn of the conversation"
+    return line_chart(title, axis, lines, whole=True)
 
 
 def _split_table(split: Split, bench: RecordedBench) -> str:
@@ -461,9 +429,9 @@ def _split_table(split: Split, bench: RecordedBench) -> str:
     return table_text(["agent", "turns", "broke off", "unreadable", *metrics], rows)
 
 
-def _recorded_row(row: Figures, bench: RecordedBench) -> Sequence[str]:
-    counts = [str(row.turns), str(row.steps), count_cell(row.replies)]
-    return [markdown_cell(row.name), *counts, *_figure_cells(row, bench.counting)]
+def _recorded_row(row: Figures, bench: RecordedBench) -> Iterator[str]:
+    yield from (markdown_cell(row.name), str(row.turns), str(row.steps), count_cell(row.replies))
+    yield from _figure_cells(row, bench.counting)
 
 
 def _figure_cells(row: Figures, counting: Counting) -> Iterator[str]:

@@ -27,9 +27,7 @@ from prill.papers.mind2web.pages.state import (
     USUAL,
     Marking,
     Match,
-    PageState,
     Scheme,
-    StepScore,
     StepTarget,
     TurnPlace,
     describe_step,
@@ -94,7 +92,7 @@ class Recordings:
     """Recorded turns by id; only positions are in memory. Raises UsageError and InputError."""
 
     def __init__(self, files: Sequence[str | os.PathLike[str]]) -> None:
-        self._places: dict[str, TurnPlace] = {}
+        self.places: dict[str, TurnPlace] = {}
         self._conversations: dict[tuple[Path, str], list[str]] = {}
         for file in files:
             self._add(Path(file))
@@ -110,11 +108,11 @@ class Recordings:
                 head = decoder.decode(line.data)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise InputError(f"{file}:{line.number}: {error}") from None
-            if head.id in self._places:
+            if head.id in self.places:
                 raise UsageError(f"{file}:{line.number}: the turn {head.id!r} is recorded twice")
             conversation = str(head.metadata.get("conversation", head.id))
             digest = hashlib.blake2b(line.data, digest_size=8).hexdigest()
-            self._places[head.id] = TurnPlace(
+            self.places[head.id] = TurnPlace(
                 *(file, line.number, line.start, line.size, conversation),
                 site=head.task.site,
                 digest=digest,
@@ -122,38 +120,21 @@ class Recordings:
             self._conversations.setdefault((file, conversation), []).append(head.id)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The ids of all turns, in order."""
-        return tuple(self._places)
-
-    @property
-    def digests(self) -> dict[str, str]:
-        """A digest for each turn, which distinguishes recordings with the same id."""
-        return {name: place.digest for name, place in self._places.items()}
-
-    @property
-    def sites(self) -> dict[str, str]:
-        """The website of each turn, where it is known."""
-        return {name: place.site for name, place in self._places.items() if place.site}
-
-    @property
     def conversations(self) -> dict[str, int]:
         """The number of each turn's conversation."""
-        numbers = {key: number for number, key in enumerate(self._conversations)}
-        return {
-            name: numbers[place.file, place.conversation] for name, place in self._places.items()
-        }
+        numbered = enumerate(self._conversations.values())
+        return {name: number for number, names in numbered for name in names}
 
     def turn(self, name: str) -> Trajectory:
         """Returns the turn with its conversation's earlier turns. Raises UsageError, InputError."""
-        if name not in self._places:
+        if name not in self.places:
             raise UsageError(
-                f"unknown turn {name!r}; expected one of {len(self._places)}, for example "
-                f"{next(iter(self._places), '-')}"
+                f"unknown turn {name!r}; expected one of {len(self.places)}, for example "
+                f"{next(iter(self.places), '-')}"
             )
-        place = self._places[name]
+        place = self.places[name]
         names = self._conversations[place.file, place.conversation]
-        *_, turn = rejoined(self._places[one].read() for one in names[: names.index(name) + 1])
+        *_, turn = rejoined(self.places[one].read() for one in names[: names.index(name) + 1])
         return turn
 
 
@@ -209,22 +190,13 @@ class Mind2Web:
         """
         turn = self._turn
         steps = tuple(
-            replace(
-                step,
-                observation=Observation(
-                    step.observation.screenshot, self._view(i), step.observation.url
-                ),
-            )
+            replace(step, observation=replace(step.observation, text=self._view(i)))
             for i, step in enumerate(trajectory.steps)
         )
         final = trajectory.final
         if turn is not None and final is not None:
             going_on = len(steps) < len(turn.steps)
-            final = (
-                Observation(final.screenshot, self._view(len(steps)), final.url)
-                if going_on
-                else turn.final
-            )
+            final = replace(final, text=self._view(len(steps))) if going_on else turn.final
         metadata = {**({} if turn is None else turn.metadata), **trajectory.metadata}
         metadata.pop("uids", None)
         task = replace(trajectory.task, earlier=tuple(map(without_pages, trajectory.task.earlier)))
@@ -235,17 +207,14 @@ class Mind2Web:
         assert self._turn is not None
         if trajectory.error is not None:
             return broken_label(trajectory)
-        scores = [
-            self.spec.marking().score(
-                asked, trajectory.steps[i].action if i < len(trajectory.steps) else None
-            )
-            for i, asked in enumerate(self._targets)
-        ]
+        scores = self.spec.marking().scores(self._targets, trajectory)
+        right = sum(score.success for score in scores)
+        elements = sum(score.element == 1 for score in scores)
         return LabelRecord(
             id=trajectory.id,
-            success=all(score.success for score in scores),
+            success=right == len(scores),
             source="oracle",
-            note=_note(scores),
+            note=f"{right} of {len(scores)} steps right, {elements} elements",
             steps=tuple(
                 StepLabel(i, "towards" if score.success else "away")
                 for i, score in enumerate(scores[: len(trajectory.steps)])
@@ -273,17 +242,18 @@ class Mind2Web:
         """Returns the observation for the current step."""
         assert self._turn is not None
         seen, at = self._turn.steps[self._at].observation, self._at
-        state = read_state(seen.text or "")
+        state, about = read_state(seen.text or ""), self._turn.metadata
         lost = self.spec.lost == "hidden" and not self._targets[at].within(self.spec.marking().top)
-        targets = tuple(
-            asked.positives[0] if asked.positives else "" for asked in self._targets[:at]
-        )
         offered, withheld = ((), state.candidates) if lost else (state.candidates, ())
-        domain, subdomain = (
-            str(self._turn.metadata.get(name) or "") for name in ("domain", "subdomain")
+        shown = replace(
+            state,
+            candidates=offered,
+            targets=tuple(asked.target for asked in self._targets[:at]),
+            withheld=withheld,
+            domain=str(about.get("domain") or ""),
+            subdomain=str(about.get("subdomain") or ""),
         )
-        shown = PageState(state.page, offered, state.past, targets, withheld, domain, subdomain)
-        return Observation(seen.screenshot, shown.text(), seen.url)
+        return replace(seen, text=shown.text())
 
     def _view(self, at: int) -> str | None:
         """Returns the page of a recorded step as people and judges see it."""
@@ -301,14 +271,6 @@ class Mind2Web:
                 state.candidates[:_SHOWN], brackets="angle", ids="original"
             ).text
         return self._views[at]
-
-
-def _note(scores: Sequence[StepScore]) -> str:
-    elements, right = (
-        sum(score.element == 1 for score in scores),
-        sum(score.success for score in scores),
-    )
-    return f"{right} of {len(scores)} steps right, {elements} elements"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,16 +320,13 @@ class Mind2WebConfig(EnvironmentConfig, Mind2WebSpec):
 
     def setting(self, run: Playing) -> Setting[Any]:
         """Opens the recordings."""
-        usual = run.marking if isinstance(run.marking, Marking) else Marking()
-        scheme = self.marking(usual)
+        found = self.marking(run.marking if isinstance(run.marking, Marking) else USUAL)
         spec = Mind2WebSpec(
-            within=scheme.top,
-            lost=self.lost,
-            scheme=scheme.scheme,
-            step_match=scheme.step_match,
+            within=found.top, lost=self.lost, scheme=found.scheme, step_match=found.step_match
         )
         recordings = Recordings(list(self.files()))
-        names = task_names(self.tasks or "all", recordings.names)
+        places = recordings.places
+        names = task_names(self.tasks or "all", tuple(places))
         environments = [Mind2Web(spec=spec, opened=recordings) for _ in range(run.copies)]
         return Setting(
             environments,
@@ -375,7 +334,8 @@ class Mind2WebConfig(EnvironmentConfig, Mind2WebSpec):
             Mind2Web.task,
             Mind2Web.grade,
             asdict(spec),
-            contents=recordings.digests,
+            # recordings with the same id differ in it
+            contents={name: place.digest for name, place in places.items()},
             templates=recordings.conversations,
-            sites=recordings.sites,
+            sites={name: place.site for name, place in places.items() if place.site},
         )

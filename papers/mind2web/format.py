@@ -51,14 +51,6 @@ _ROWS = 8  # rows read at once: a page has up to several megabytes
 _LARGEST = 4 << 30
 
 
-class _Group(msgspec.Struct):
-    """The rows read for one task, by the index of their action."""
-
-    task: dict[str, Any]
-    actions: dict[int, dict[str, Any]] = {}
-    problem: str | None = None
-
-
 def read_tasks(paths: Sequence[Path]) -> Iterator[tuple[str, Any] | BadLine]:
     """Yields the tasks of Parquet files with the `indexes` of their actions, or a BadLine."""
     try:
@@ -66,38 +58,37 @@ def read_tasks(paths: Sequence[Path]) -> Iterator[tuple[str, Any] | BadLine]:
         import pyarrow.parquet
     except ImportError:
         raise MissingExtraError("pyarrow") from None
-    left: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     files: list[Path] = []
     for path in paths:
         try:
             _check(pyarrow.parquet.ParquetFile(path))
             ids = pyarrow.parquet.read_table(path, columns=["annotation_id"])
-            left.update(map(str, ids.column(0).to_pylist()))
+            counts.update(map(str, ids.column(0).to_pylist()))
         except (pyarrow.ArrowException, OSError, ValueError) as error:
             yield _bad(str(path), str(error))
             continue
         files.append(path)
-    groups: dict[str, _Group] = {}
+    # the rows of the tasks that are not complete yet, each with its position
+    groups: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for path in files:
         number = 0
         try:
             batches = pyarrow.parquet.ParquetFile(path).iter_batches(
                 batch_size=_ROWS, columns=list(_COLUMNS)
             )
-            for batch in batches:
-                for row in batch.to_pylist():
-                    id = str(row["annotation_id"])
-                    group = groups.setdefault(id, _Group({name: row[name] for name in _TASK}))
-                    _add(group, row, f"{path}[{number}]")
-                    number += 1
-                    left[id] -= 1
-                    if not left[id]:
-                        yield _task(f"{path}: {id}", groups.pop(id))
+            rows_of_file = (row for batch in batches for row in batch.to_pylist())
+            for number, row in enumerate(rows_of_file, 1):
+                id = str(row["annotation_id"])
+                rows = groups.setdefault(id, [])
+                rows.append((f"{path}[{number - 1}]", row))
+                if len(rows) == counts[id]:
+                    yield _task(f"{path}: {id}", groups.pop(id))
         except (pyarrow.ArrowException, OSError) as error:
             yield _bad(str(path), f"damaged after {number} rows, which were read: {error}")
-    for id, group in groups.items():
-        group.problem = group.problem or f"{left[id]} of its rows could not be read"
-        yield _task(f"{files[-1].parent}: {id}", group)
+    for id, rows in groups.items():
+        left = counts[id] - len(rows)
+        yield _bad(f"{files[-1].parent}: {id}", f"{left} of its rows could not be read")
 
 
 def _check(file: Any) -> None:
@@ -122,21 +113,6 @@ def _check(file: Any) -> None:
             )
 
 
-def _add(group: _Group, row: dict[str, Any], place: str) -> None:
-    """Adds an action to its task. The first problem of a task is kept."""
-    try:
-        index = int(row[_INDEX])
-        if index in group.actions:
-            raise ValueError(f"a second row for action {index}")
-        action = {name: row[name] for name in _ACTION}
-        action["operation"] = _decoded(row["operation"])
-        for name in _LISTS:
-            action[name] = [_candidate(_decoded(candidate)) for candidate in row[name] or ()]
-        group.actions[index] = action
-    except (*UNREADABLE, ValueError, TypeError) as error:
-        group.problem = group.problem or f"{place}: {error}"
-
-
 def _decoded(value: Any) -> Any:
     return msgspec.json.decode(value) if isinstance(value, str) else value
 
@@ -150,12 +126,24 @@ def _candidate(value: Any) -> Any:
     return value
 
 
-def _task(place: str, group: _Group) -> tuple[str, Any] | BadLine:
-    if group.problem is not None:
-        return _bad(place, group.problem)
-    ordered = sorted(group.actions)
-    actions = [group.actions[index] for index in ordered]
-    return place, {**group.task, "actions": actions, "indexes": ordered}
+def _task(place: str, rows: Sequence[tuple[str, dict[str, Any]]]) -> tuple[str, Any] | BadLine:
+    """Joins the rows of a task, an action each."""
+    actions: dict[int, dict[str, Any]] = {}
+    for at, row in rows:
+        try:
+            index = int(row[_INDEX])
+            if index in actions:
+                raise ValueError(f"a second row for action {index}")
+            action = {name: row[name] for name in _ACTION}
+            action["operation"] = _decoded(row["operation"])
+            for name in _LISTS:
+                action[name] = [_candidate(_decoded(one)) for one in row[name] or ()]
+        except (*UNREADABLE, ValueError, TypeError) as error:
+            return _bad(place, f"{at}: {error}")
+        actions[index] = action
+    ordered = sorted(actions)
+    task = {name: rows[0][1][name] for name in _TASK}
+    return place, {**task, "actions": [actions[index] for index in ordered], "indexes": ordered}
 
 
 def _bad(place: str, problem: str) -> BadLine:
@@ -263,11 +251,11 @@ def load(
             f"{name}: has none of the {steps} steps of {source}; was it made for other data?",
             parameters=("scores",),
         )
-    lacks = (
+    yield _bad(
+        name,
         f"lacks {steps - ordered} of the {steps} steps; their candidates are not in the order "
-        "of scores"
+        "of scores",
     )
-    yield BadLine(name, name, lacks, b"")
 
 
 def _files(source: str | PathLike[str]) -> list[Path]:
@@ -343,13 +331,10 @@ def _records(path: Path) -> Iterator[tuple[str, Any] | BadLine]:
                 yield f"{path}[{count}]", record
                 count += 1
     except (ijson.JSONError, OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        problem = " ".join(str(error).split())[:300]
-        yield BadLine(
-            place, place, f"damaged after {count} records, which were read: {problem}", b""
-        )
+        yield _bad(place, f"damaged after {count} records, which were read: {error}")
         return
     if not count:
-        yield BadLine(place, place, "holds no records", b"")
+        yield _bad(place, "holds no records")
 
 
 def _first_byte(path: Path) -> bytes:
@@ -360,11 +345,9 @@ def _first_byte(path: Path) -> bytes:
 def _turns(place: str, record: Any, scores: Scores) -> Iterator[Trajectory | BadLine]:
     """Yields the turns of a conversation, or the single turn of a task."""
     if not isinstance(record, dict) or not isinstance(turns := record.get("turns", [record]), list):
-        yield BadLine(
-            place,
+        yield _bad(
             place,
             "neither a task (annotation_id, confirmed_task, actions) nor a conversation (turns)",
-            b"",
         )
         return
     single = "turns" not in record
@@ -374,7 +357,7 @@ def _turns(place: str, record: Any, scores: Scores) -> Iterator[Trajectory | Bad
         try:
             turn = _trajectory(msgspec.convert(raw, _Turn), record, number, tuple(earlier), scores)
         except (*UNREADABLE, InputError) as error:
-            yield BadLine(where, where, str(error), b"")
+            yield _bad(where, str(error))
             continue
         yield turn
         earlier.append(without_pages(turn))

@@ -65,14 +65,34 @@ _ACTION = re.compile(
 )
 
 
+class _Task(msgspec.Struct):
+    id: str = msgspec.field(name="annotation_id")
+    goal: str = msgspec.field(name="confirmed_task")
+    action_reprs: list[str]
+    actions: list[dict[str, Any]]  # dropped after the check
+    website: str = ""
+    domain: str = ""
+    subdomain: str = ""
+    at: int = 0  # the offset of its record in the spool
+
+    @property
+    def site(self) -> tuple[str, str, str]:
+        return self.domain, self.website, self.subdomain
+
+
 @dataclass(frozen=True, slots=True)
 class ConversationTurn:
     """A planned turn: the actions of a task from `first` to `end` (exclusive)."""
 
-    task: str
+    task: _Task
     first: int
     end: int
     instruction: str
+
+    @property
+    def actions(self) -> list[str]:
+        """Its actions, as `[role]  label -> OP: value`."""
+        return self.task.action_reprs[self.first : self.end]
 
 
 @dataclass(slots=True)
@@ -92,60 +112,6 @@ class ConversationTally:
     stopped: bool = False
     problems: list[str] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    id: str
-    site: tuple[str, str, str]  # domain, website, subdomain
-    goal: str
-    actions: tuple[str, ...]
-    at: int  # the offset of its record in the spool
-
-
-async def make_conversations(
-    source: str | Path,
-    out: str | Path,
-    model: LanguageModel | None = None,
-    *,
-    most_tasks: int = MAX_TASKS,
-    at_once: int = 8,
-    stop: asyncio.Event | None = None,
-    progress: Callable[[ConversationTally], object] = lambda _: None,
-) -> ConversationTally:
-    """Writes `out`, a JSON array of conversations.
-
-    If calls fail, the other conversations are still planned, but `out` is not written.
-    """
-    out = Path(out)
-    if out.exists():
-        raise UsageError(f"{out} already exists; choose another file", parameters=("output",))
-    expect_file(out, "a file of conversations")
-    make_folder(out)
-    tally, tasks = ConversationTally(), dict[str, _Task]()
-    # The spool is as large as the source, and /tmp may have no room for it.
-    with tempfile.TemporaryFile(dir=out.parent) as spool:
-        for task in _spooled(source, spool, tally):
-            tasks[task.id] = task
-            await asyncio.sleep(0)  # lets Ctrl-C through
-            if stop is not None and stop.is_set():
-                tally.stopped = True
-                return tally
-        groups = grouped_tasks(list(tasks.values()), most_tasks)
-        if not groups:
-            raise UsageError(
-                f"{source}: no Mind2Web task could be read; {'; '.join(tally.problems[:3])}"
-            )
-        tally.tasks, tally.conversations = len(tasks), len(groups)
-        plans = await _planned(groups, model, tally, at_once, stop, progress)
-        if not tally.stopped and not tally.unanswered:
-            with writing(out) as file:
-                for number, turns in enumerate(plans):
-                    tally.turns += len(turns)
-                    record = msgspec.json.encode(_record(turns, tasks, spool))
-                    file.write((b",\n" if number else b"[") + record)
-                file.write(b"]\n")
-    return tally
 
 
 def grouped_tasks(tasks: Sequence[_Task], most: int = MAX_TASKS) -> list[list[_Task]]:
@@ -207,37 +173,23 @@ def _spooled(source: str | Path, spool: IO[bytes], tally: ConversationTally) -> 
             continue
         place, record = item
         try:
-            task = msgspec.convert(record, _Record)
+            task = msgspec.convert(record, _Task)
         except msgspec.ValidationError as error:
             tally.problems.append(f"{place}: no single task of Mind2Web: {error}")
             continue
-        if (
-            not task.actions
-            or len(task.actions) != len(task.action_reprs)
-            or task.annotation_id in seen
-        ):
+        if not task.actions or len(task.actions) != len(task.action_reprs) or task.id in seen:
             why = (
                 "its id comes again"
-                if task.annotation_id in seen
+                if task.id in seen
                 else "needs one action_repr for each of its actions"
             )
-            tally.problems.append(f"{place}: {task.annotation_id}: {why}")
+            tally.problems.append(f"{place}: {task.id}: {why}")
             continue
-        seen.add(task.annotation_id)
-        at = spool.tell()
+        seen.add(task.id)
+        task.actions.clear()
+        task.at = spool.tell()
         spool.write(msgspec.json.encode(record) + b"\n")
-        site = (task.domain, task.website, task.subdomain)
-        yield _Task(task.annotation_id, site, task.confirmed_task, tuple(task.action_reprs), at)
-
-
-class _Record(msgspec.Struct):
-    annotation_id: str
-    confirmed_task: str
-    action_reprs: list[str]
-    actions: list[dict[str, Any]]
-    website: str = ""
-    domain: str = ""
-    subdomain: str = ""
+        yield task
 
 
 async def _planned(
@@ -280,18 +232,18 @@ async def _plan(
 ) -> list[ConversationTurn]:
     turns = []
     for task in group:
-        runs = even_runs(len(task.actions))
+        runs = even_runs(len(task.action_reprs))
         if model is not None and len(runs) > 1:
             proposed = await _decomposed(task, model, len(runs), tally)
             tally.by_rule += proposed is None
             runs = proposed or runs
         for first, end in runs:
-            words = ", then ".join(map(instruction_from_action, task.actions[first:end]))
+            words = ", then ".join(map(instruction_from_action, task.action_reprs[first:end]))
             words = task.goal if len(runs) == 1 else words
-            turns.append(ConversationTurn(task.id, first, end, words[:1].upper() + words[1:]))
+            turns.append(ConversationTurn(task, first, end, words[:1].upper() + words[1:]))
     if model is None or len(turns) == 1:
         return turns
-    written = await _rewritten(turns, group, model, tally)
+    written = await _rewritten(turns, model, tally)
     tally.not_rewritten += written is None
     return [
         replace(turn, instruction=words)
@@ -303,35 +255,27 @@ async def _decomposed(
     task: _Task, model: LanguageModel, steps: int, tally: ConversationTally
 ) -> list[tuple[int, int]] | None:
     actions = "\n".join(
-        f"{k}. {' '.join(action.split())}" for k, action in enumerate(task.actions, 1)
+        f"{k}. {' '.join(action.split())}" for k, action in enumerate(task.action_reprs, 1)
     )
     values = {"task": quoted("task", task.goal), "actions": quoted("actions", actions)}
-    values |= {"count": str(len(task.actions)), "steps": str(steps)}
+    values |= {"count": str(len(task.action_reprs)), "steps": str(steps)}
     return await _request_json(
         model,
         "decompose",
         values,
-        lambda reply: read_runs(reply, len(task.actions)),
+        lambda reply: read_runs(reply, len(task.action_reprs)),
         task.id,
         tally,
     )
 
 
 async def _rewritten(
-    turns: Sequence[ConversationTurn],
-    group: Sequence[_Task],
-    model: LanguageModel,
-    tally: ConversationTally,
+    turns: Sequence[ConversationTurn], model: LanguageModel, tally: ConversationTally
 ) -> list[str] | None:
-    tasks = {task.id: task for task in group}
     turn_texts = []
     for k, turn in enumerate(turns, 1):
-        actions = "\n".join(
-            " ".join(action.split()) for action in tasks[turn.task].actions[turn.first : turn.end]
-        )
-        turn_texts.append(
-            f"Turn {k}:\n{quoted('turn', f'Task: {tasks[turn.task].goal}{chr(10)}{actions}')}"
-        )
+        lines = [f"Task: {turn.task.goal}", *(" ".join(one.split()) for one in turn.actions)]
+        turn_texts.append(f"Turn {k}:\n{quoted('turn', chr(10).join(lines))}")
 
     def read(reply: str) -> list[str]:
         fields = _object(reply)
@@ -346,7 +290,7 @@ async def _rewritten(
         "rewrite",
         {"turns": "\n".join(turn_texts), "count": str(len(turns))},
         read,
-        group[0].id,
+        turns[0].task.id,
         tally,
     )
 
@@ -380,33 +324,23 @@ def _object(reply: str) -> dict[str, Any]:
     raise UnreadableReplyError("the reply has no JSON object")
 
 
-def _record(
-    planned: Sequence[ConversationTurn], tasks: dict[str, _Task], spool: IO[bytes]
-) -> dict[str, Any]:
+def _record(planned: Sequence[ConversationTurn], spool: IO[bytes]) -> dict[str, Any]:
     """Returns the conversation in MT-Mind2Web's fields, with the actions as recorded."""
-    first = tasks[planned[0].task]
-    domain, website, subdomain = first.site
-    turns, loaded = [], {}
+    first, turns, loaded = planned[0].task, list[dict[str, Any]](), dict[int, Any]()
     for number, turn in enumerate(planned):
-        if turn.task not in loaded:
-            spool.seek(tasks[turn.task].at)
-            loaded = {turn.task: msgspec.json.decode(spool.readline())}
-        record, span = loaded[turn.task], slice(turn.first, turn.end)
-        about = {"annotation_id": f"{first.id}-{number}", "confirmed_task": turn.instruction}
+        if turn.task.at not in loaded:
+            spool.seek(turn.task.at)
+            loaded = {turn.task.at: msgspec.json.decode(spool.readline())}
         turns.append(
             {
-                **about,
-                "action_reprs": record["action_reprs"][span],
-                "actions": record["actions"][span],
+                "annotation_id": f"{first.id}-{number}",
+                "confirmed_task": turn.instruction,
+                "action_reprs": turn.actions,
+                "actions": loaded[turn.task.at]["actions"][turn.first : turn.end],
             }
         )
-    return {
-        "task_id": first.id,
-        "website": website,
-        "domain": domain,
-        "subdomain": subdomain,
-        "turns": turns,
-    }
+    about = {name: getattr(first, name) for name in ("website", "domain", "subdomain")}
+    return {"task_id": first.id, **about, "turns": turns}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -471,19 +405,41 @@ async def conversations_async(
     Raises:
         UsageError: No task could be read, or the file already exists.
     """
-    expect_file(config.output, "a file")
-    with run_budget(config.budget_usd, file=config.output):
+    out, tally = Path(config.output), ConversationTally()
+    if out.exists():
+        raise UsageError(f"{out} already exists; choose another file", parameters=("output",))
+    expect_file(out, "a file of conversations")
+    make_folder(out)
+    result = ConversationsResult(tally, str(config.output), config.model is not None)
+    # The spool is as large as the source, and /tmp may have no room for it.
+    with (
+        run_budget(config.budget_usd, file=out),
+        tempfile.TemporaryFile(dir=out.parent) as spool,
+    ):
         model = None if config.model is None else _model(config.model, config)
-        tally = await make_conversations(
-            config.source,
-            config.output,
-            model,
-            most_tasks=config.most_tasks,
-            at_once=config.concurrency,
-            stop=stop,
-            progress=progress,
-        )
-    return ConversationsResult(tally, str(config.output), model is not None)
+        tasks = list[_Task]()
+        for task in _spooled(config.source, spool, tally):
+            tasks.append(task)
+            await asyncio.sleep(0)  # lets Ctrl-C through
+            if stop is not None and stop.is_set():
+                tally.stopped = True
+                return result
+        groups = grouped_tasks(tasks, config.most_tasks)
+        if not groups:
+            raise UsageError(
+                f"{config.source}: no Mind2Web task could be read; {'; '.join(tally.problems[:3])}"
+            )
+        tally.tasks, tally.conversations = len(tasks), len(groups)
+        plans = await _planned(groups, model, tally, config.concurrency, stop, progress)
+        # After a failed call nothing is written; the next run has the other replies in its cache.
+        if not tally.stopped and not tally.unanswered:
+            with writing(out) as file:
+                for number, turns in enumerate(plans):
+                    tally.turns += len(turns)
+                    record = msgspec.json.encode(_record(turns, spool))
+                    file.write((b",\n" if number else b"[") + record)
+                file.write(b"]\n")
+    return result
 
 
 conversations = synchronous(conversations_async)

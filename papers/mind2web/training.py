@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from importlib import import_module
-from itertools import islice
 from math import ceil
 from pathlib import Path
 from random import Random
@@ -56,16 +55,29 @@ from prill.policies.registry import Fingerprinted
 from prill.protocols import Image
 from prill.refine.demonstration import Teacher
 from prill.refine.training.preflight import Devices, Preflight, Say, estimate_run
-from prill.refine.training.recipe import refuse_teacher
+from prill.refine.training.recipe import Recipe, refuse_teacher
 from prill.refine.training.samples import split
 from prill.refine.training.spec import DEFAULT_PRESETS, Trained, TrainSpec
 from prill.refine.training.trainer import TrainingWatch, saving_whole, training_arguments, watched
 from prill.refine.training.weights import Base, load_model, model_failures, read_base
-from prill.runs.filter import PLAIN, TeacherConfig, TeacherLike, described, make_teacher
+from prill.runs.filter import TeacherLike, described, make_teacher
 from prill.runs.train import PresetConfig, PresetLike, TrainConfig
 from prill.types import Trajectory
 
 _KEPT_BYTES = 256 << 20  # of turns in memory
+# of transformers: the configurations of such models, and the class that loads one
+_KINDS = {
+    "ranker": (
+        "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING",
+        "AutoModelForSequenceClassification",
+        "an encoder",
+    ),
+    "planner": (
+        "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING",
+        "AutoModelForSeq2SeqLM",
+        "an encoder with a decoder",
+    ),
+}
 
 
 def open_page_base(spec: TrainSpec) -> Base:
@@ -75,21 +87,8 @@ def open_page_base(spec: TrainSpec) -> Base:
     Raises the same errors as `open_base`.
     """
     base = read_base(spec)
-    transformers = import_module("transformers")
-    kinds = {
-        "ranker": (
-            transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-            "AutoModelForSequenceClassification",
-            "an encoder",
-        ),
-        "planner": (
-            transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
-            "AutoModelForSeq2SeqLM",
-            "an encoder with a decoder",
-        ),
-    }
-    known, loads, what = kinds[spec.trains]
-    if type(base.config) not in known:
+    known, loads, what = _KINDS[spec.trains]
+    if type(base.config) not in getattr(import_module("transformers"), known):
         raise OptionError(
             f"model: {base.name} is a {base.config.model_type}; a {spec.trains} is {what} "
             "(papers/mind2web/README.md)",
@@ -174,10 +173,6 @@ class GoldTurns:
         """Returns the file, line and step, for messages."""
         return f"{self.path}:{self._turns[step.turn].line}, step {step.index}"
 
-    def line(self, step: GoldStep) -> int:
-        """Returns the line number of a step's turn."""
-        return self._turns[step.turn].line
-
     def _indexed(self, turn: Trajectory, number: int) -> Iterator[GoldStep]:
         for index, step in enumerate(turn.steps):
             try:
@@ -216,21 +211,18 @@ class Draw:
     seen: int
 
 
+@dataclass(frozen=True, slots=True)
 class Draws:
     """The rows of a training run: each epoch has every step `each` times, shuffled by the seed.
 
     `make` makes the row of a draw, on demand.
     """
 
-    def __init__(
-        self,
-        steps: Sequence[GoldStep],
-        each: int,
-        passes: int,
-        seed: int,
-        make: Callable[[Draws, Draw], Any],
-    ) -> None:
-        self.steps, self.each, self.passes, self.seed, self.make = steps, each, passes, seed, make
+    steps: Sequence[GoldStep]
+    each: int
+    passes: int
+    seed: int
+    make: Callable[[Draws, Draw], Any]
 
     def __len__(self) -> int:
         return len(self.steps) * self.each * self.passes
@@ -257,12 +249,7 @@ def _shuffled(count: int, seed: str) -> list[int]:
     return order
 
 
-def evenly(steps: Sequence[GoldStep], most: int) -> list[GoldStep]:
-    """Selects at most `most` steps, spread over the whole file."""
-    return list(islice(steps[:: max(1, len(steps) // most)], most))
-
-
-class PageRecipe(ABC):
+class PageRecipe(Recipe, ABC):
     """What ranker and planner share: a trainer over the steps of a plan, and the model card."""
 
     caution: ClassVar[str] = "Its pages are recordings, which no action changed."
@@ -285,6 +272,44 @@ class PageRecipe(ABC):
     @abstractmethod
     def loss(self, outputs: Any, labels: Any, num_items_in_batch: Any) -> Any:
         """Returns the mean loss over a batch, independent of gradient accumulation."""
+
+    @abstractmethod
+    def measure(
+        self, spec: TrainSpec, base: Base, turns: GoldTurns, say: Say, teacher: Teacher | None
+    ) -> dict[GoldStep, tuple[int, int]]:
+        """Returns the tokens of question and answer of each step to learn. Raises UsageError."""
+
+    def limit(self, spec: TrainSpec, base: Base) -> int | None:
+        """Returns the most tokens of a row."""
+        return min(filter(None, (spec.max_length, base.window)), default=None)
+
+    def plan(  # type: ignore[override] # its rows are drawn, not read
+        self,
+        spec: TrainSpec,
+        rows: str | os.PathLike[str],
+        folder: Path,
+        say: Say,
+        *,
+        teacher: Teacher | None,
+        taught: Mapping[str, Any] | None,
+        devices: Devices | None,
+    ) -> PagePlan:
+        """Reads and measures the turns. Raises UsageError."""
+        base = open_page_base(spec)
+        turns = GoldTurns(rows, lambda done: say("turns", done, done))
+        lengths = self.measure(spec, base, turns, say, teacher)
+        learnt, held_out = split(list(lengths), spec.held_out)
+        each, each_apart = self.each(spec)
+        facts = estimate_run(
+            *(spec, base, folder, [lengths[step] for step in learnt]),
+            rows=len(turns.steps) + turns.without,
+            learnt=len(learnt) * each,
+            held_out=len(held_out) * each_apart,
+            overlong=len(turns.steps) - len(lengths),
+            limit=self.limit(spec, base),
+        )
+        policy = () if teacher is None else (("policy", taught or type(teacher).__name__),)
+        return PagePlan(base, turns, tuple(learnt), tuple(held_out), facts, dict(policy))
 
     def trainer(
         self,
@@ -326,36 +351,6 @@ class PageRecipe(ABC):
         watched(trainer, watch)
         return trainer
 
-    def _plan(
-        self,
-        spec: TrainSpec,
-        base: Base,
-        turns: GoldTurns,
-        folder: Path,
-        steps: tuple[Sequence[GoldStep], Sequence[GoldStep]],
-        lengths: Sequence[tuple[int, int]],
-        *,
-        limit: int | None,
-        overlong: int = 0,
-        taught: dict[str, object] | None = None,
-    ) -> PagePlan:
-        """Estimates the run from the lengths of training rows; `steps`: learnt and held out."""
-        learnt, held_out = steps
-        each, each_apart = self.each(spec)
-        facts = estimate_run(
-            *(spec, base, folder, lengths),
-            rows=len(turns.steps) + turns.without,
-            learnt=len(learnt) * each,
-            held_out=len(held_out) * each_apart,
-            overlong=overlong,
-            limit=limit,
-        )
-        return PagePlan(base, turns, tuple(learnt), tuple(held_out), facts, taught or {})
-
-    def figures(self, trainer: Any, plan: PagePlan, say: Say) -> dict[str, Any]:
-        """Returns no further metrics."""
-        return {}
-
     def title(self, spec: TrainSpec) -> str:
         """Returns the title of the model card."""
         return self.heading
@@ -378,10 +373,6 @@ class PageRecipe(ABC):
             f"{len(plan.held_out):,} steps of other conversations were held out."
         )
 
-    def table(self, figures: Mapping[str, Any]) -> str:
-        """Returns no table."""
-        return ""
-
 
 # marks quotations: a fine-tuned model has a fixed form, and equal rows stay equal
 _CODE = "0" * 8
@@ -393,28 +384,17 @@ class PlannerRecipe(PageRecipe):
     heading: ClassVar[str] = "A planner: what to do next on a recorded page"
     kind: ClassVar[str] = "Seq2Seq"
 
-    def plan(
-        self,
-        spec: TrainSpec,
-        rows: str | os.PathLike[str],
-        folder: Path,
-        say: Say,
-        *,
-        teacher: Teacher | None,
-        taught: Mapping[str, Any] | None,
-        devices: Devices | None,
-    ) -> PagePlan:
-        """Has the policy format each step once, and measures it. Raises UsageError."""
+    def measure(
+        self, spec: TrainSpec, base: Base, turns: GoldTurns, say: Say, teacher: Teacher | None
+    ) -> dict[GoldStep, tuple[int, int]]:
+        """Has the policy format each step once, and measures it."""
         if teacher is None:
             raise UsageError(
                 "policy is missing; name the policy that the planner answers",
                 parameters=("policy",),
             )
-        base = open_page_base(spec)
-        turns = GoldTurns(rows, lambda done: say("turns", done, done))
         lengths: dict[GoldStep, tuple[int, int]] = {}
-        reason = ""
-        limit = min(filter(None, (spec.max_length, base.window)), default=None)
+        reason, limit = "", self.limit(spec, base)
         for done, step in enumerate(turns.steps, 1):
             try:
                 with model_failures(base.name):
@@ -425,7 +405,9 @@ class PlannerRecipe(PageRecipe):
             say("steps", done, len(turns.steps))
         if not lengths:
             raise UsageError(f"the policy cannot format any step; {reason}", parameters=("policy",))
-        fitting = [step for step, (asked, _) in lengths.items() if limit is None or asked <= limit]
+        fitting = {
+            step: both for step, both in lengths.items() if limit is None or both[0] <= limit
+        }
         if not fitting or (spec.overlong == "error" and len(fitting) < len(lengths)):
             longest = max(lengths, key=lambda step: lengths[step])
             raise UsageError(
@@ -434,13 +416,7 @@ class PlannerRecipe(PageRecipe):
                 "raise max_length, or let the policy show less",
                 parameters=("max_length", "overlong"),
             )
-        steps = split(fitting, spec.held_out)
-        return self._plan(
-            *(spec, base, turns, folder, steps, [lengths[step] for step in steps[0]]),
-            limit=limit,
-            overlong=len(turns.steps) - len(fitting),
-            taught={"policy": taught or type(teacher).__name__},
-        )
+        return fitting
 
     def each(self, spec: TrainSpec) -> tuple[int, int]:
         """Returns the configured number of candidate draws."""
@@ -507,7 +483,6 @@ def encoded(tokenizer: Any, question: str, answer: str) -> dict[str, list[int]]:
 
 
 _AT_ONCE = 64  # candidates per batch in the evaluation
-_MEASURED = 200  # steps whose tokens are counted in advance
 
 
 class RankerRecipe(PageRecipe):
@@ -516,43 +491,31 @@ class RankerRecipe(PageRecipe):
     heading: ClassVar[str] = "A ranker: which element of a page is meant"
     arguments: ClassVar[Mapping[str, Any]] = {"label_names": ["labels"]}
 
-    def plan(
-        self,
-        spec: TrainSpec,
-        rows: str | os.PathLike[str],
-        folder: Path,
-        say: Say,
-        *,
-        teacher: Teacher | None,
-        taught: Mapping[str, Any] | None,
-        devices: Devices | None,
-    ) -> PagePlan:
-        """Reads and measures the turns. Raises UsageError."""
+    def limit(self, spec: TrainSpec, base: Base) -> int | None:
+        """Returns the most tokens of a pair. Longer ones are truncated."""
+        return min(filter(None, (spec.max_length or MAX_TOKENS, base.window)))
+
+    def measure(
+        self, spec: TrainSpec, base: Base, turns: GoldTurns, say: Say, teacher: Teacher | None
+    ) -> dict[GoldStep, tuple[int, int]]:
+        """Measures a right candidate of each step that also has a wrong one."""
         refuse_teacher(spec, teacher)
-        base = open_page_base(spec)
-        turns = GoldTurns(rows, lambda done: say("turns", done, done))
-        fitting = []
+        draws = Draws(turns.steps, 1, 1, spec.seed, partial(_candidate, turns))
+        lengths: dict[GoldStep, tuple[int, int]] = {}
         for done, step in enumerate(turns.steps, 1):
             try:
                 right, wrong = _candidates(turns, step)
             except InputError as error:
                 raise UsageError(f"{turns.place(step)}: {error}") from None
             if right and wrong:
-                fitting.append(step)
+                row = draws.make(draws, Draw(step, 0, 0))
+                with model_failures(base.name):
+                    tokens = base.tokenizer(row["text"], row["query"])["input_ids"]
+                lengths[step] = min(self.limit(spec, base) or len(tokens), len(tokens)), 0
             say("pages", done, len(turns.steps))
-        if not fitting:
-            raise UsageError(f"{rows}: no page has both a correct and a wrong candidate")
-        steps = split(fitting, spec.held_out)
-        limit = min(filter(None, (spec.max_length or MAX_TOKENS, base.window)))
-        make = partial(_candidate, turns)
-        draws = Draws(steps[0], spec.negatives + 1, 1, spec.seed, make)
-        lengths = []
-        for step in evenly(steps[0], _MEASURED):
-            row = make(draws, Draw(step, 0, 0))
-            with model_failures(base.name):
-                tokens = base.tokenizer(row["text"], row["query"])["input_ids"]
-            lengths.append((min(limit, len(tokens)), 0))
-        return self._plan(spec, base, turns, folder, steps, lengths, limit=limit)
+        if not lengths:
+            raise UsageError(f"{turns.path}: no page has both a correct and a wrong candidate")
+        return lengths
 
     def each(self, spec: TrainSpec) -> tuple[int, int]:
         """Returns one row for the right candidate plus those for the wrong ones."""
@@ -655,18 +618,6 @@ class TrainPlannerConfig(TrainConfig):
         Meta(description="Policy that will call the planner: mindact, self-map, or module:Object."),
     ]
     preset: Preset = _PLANNER
-
-    def check(self) -> None:
-        """Checks that a policy is named.
-
-        Raises:
-            UsageError: The policy is the plain prompt, which no policy uses.
-        """
-        if isinstance(self.policy, TeacherConfig) and self.policy.name == PLAIN:
-            raise UsageError(
-                "policy is missing; name the policy that the planner answers",
-                parameters=("policy",),
-            )
 
     def teacher(self) -> tuple[Teacher | None, dict[str, Any] | None]:
         """Returns the policy whose prompts the planner answers.

@@ -29,9 +29,9 @@ from prill.papers.replies import (
     PaperAgent,
     RepairOption,
     ReplyCounts,
+    ask_readable,
     fill_prompt,
     read_toml,
-    repair_messages,
 )
 from prill.papers.step.grammar import (
     PolicyCall,
@@ -283,12 +283,11 @@ class StackFrame:
         self.history[-1] = (self.history[-1][0], response)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Answer:
-    """A parsed reply: its call, and the environment's action if it is one; else the error."""
+    """A reply as far as it could be parsed: its call, and the environment's action if it is one."""
 
     written: str
-    problem: str = ""
     reason: str = ""
     call: PolicyCall | None = None
     action: Action | None = None
@@ -325,7 +324,7 @@ class StepAgent(PaperAgent):
         self._stack: list[StackFrame] = []
         self._taken = 0
         self._asked: LanguageModel = model
-        self._chat_policy: ChatPolicy | None = None
+        self._chat_policy: ChatPolicy  # made by `reset`, for the task's library
         self._replies = ReplyCounts()
         if spec.library != AUTO:
             load_library(spec.library)  # reports errors in the library before any episode is played
@@ -357,11 +356,7 @@ class StepAgent(PaperAgent):
             library if most is None else library.with_examples(most), spec.reasoning
         )
         self._replies = ReplyCounts()
-        self._stack, self._taken, self.events = (
-            [StackFrame(self._root(self._chat_policy, task), task.goal)],
-            0,
-            [],
-        )
+        self._stack, self._taken, self.events = [StackFrame(self._root(), task.goal)], 0, []
         self._asked = self.model
         if isinstance(self.model, SampledModel) and spec.temperature > 0:
             self._asked = self.model.sampled(spec.temperature, 1000 * spec.seed + spec.attempt)
@@ -375,9 +370,8 @@ class StepAgent(PaperAgent):
         """
         if observation.text is None:
             raise NoEvidenceError("step reads the text of the page, but this state has none")
-        if self._chat_policy is None:
+        if not self._stack:
             self.reset(self._task)
-        assert self._chat_policy is not None
         library = self._chat_policy.library
         around = library.surroundings
         if around.html and not is_html(observation.text):
@@ -403,18 +397,16 @@ class StepAgent(PaperAgent):
     async def _turn(self, shown: ShownPage, url: str) -> Action | None:
         """Requests one answer from the policy on top. None if it is no action."""
         frame, bottom = self._stack[-1], len(self._stack) == 1
-        chat_policy = self._chat_policy
-        assert chat_policy is not None
         lessons = self.lessons if bottom else ()
         turn = ReplyTurn(frame.objective, shown.text, url, frame.lines(), lessons)
-        messages = chat_policy.messages(frame.template, turn, called=not bottom)
+        messages = self._chat_policy.messages(frame.template, turn, called=not bottom)
         event = Event("act", self._taken - 1, self._frames(), "", messages=messages)
-        answer, event = await self._request_answer(frame, event)
+        answer, event, problem = await self._request_answer(frame, event)
         call, action = answer.call, answer.action
         if call is None:
-            return self._refuse(event, answer.problem)
+            return self._refuse(event, problem)
         if action is None:
-            return self._push(call, chat_policy.library, event)
+            return self._push(call, event)
         if call.verb == STOP and not bottom:
             self._pop(event, call.arguments[0] if call.arguments else "")
             return None
@@ -424,68 +416,60 @@ class StepAgent(PaperAgent):
         action = replace(action, text=describe(action, shown.page.text))
         return replace(action, target=shown.page.target(action.target))
 
-    async def _request_answer(self, frame: StackFrame, event: Event) -> tuple[_Answer, Event]:
-        """Returns a policy's answer, after a second request with `repair`, and its event."""
-        assert self._chat_policy is not None
-        hashed, messages = self._chat_policy.hash(frame.template), event.messages
-        for tries in range(1 + self.spec.repair):
+    async def _request_answer(self, frame: StackFrame, event: Event) -> tuple[_Answer, Event, str]:
+        """Returns a policy's answer, its event, and what is wrong with it. `repair` asks twice."""
+        hashed, answer, problem = self._chat_policy.hash(frame.template), _Answer(""), ""
+        too_long = False
+
+        async def ask(messages: Sequence[Message]) -> str:
+            nonlocal event, too_long
+            event = replace(event, messages=tuple(messages))
             try:
                 reply = await self._asked.complete(
                     messages, max_tokens=self.spec.max_tokens, prompt=hashed
-                )
-                text, usage, answer = (
-                    reply.text,
-                    event.usage + reply.usage,
-                    self._read(reply.text, frame),
                 )
             except TruncatedError as cut:
                 # only reasoning: the call failed without an answer
                 if not cut.text.strip():
                     raise
-                # A truncated reply without an action; small models often fail to finish a reply.
-                advice = ": keep REASON short" if self.spec.reasoning else ""
-                text, usage, answer = (
-                    cut.text,
-                    event.usage,
-                    _Answer(excerpt(cut.text), f"the reply was too long{advice}"),
-                )
-            self._replies.calls += 1
-            event = replace(
-                event, action=answer.written, reason=answer.reason, usage=usage, messages=messages
-            )
-            if answer.call is not None:
-                self._replies.repaired += tries
-                break
-            self._replies.note(text)
-            messages = repair_messages(messages, text, answer.problem)
-        return answer, event
+                too_long = True
+                return cut.text
+            event, too_long = replace(event, usage=event.usage + reply.usage), False
+            return reply.text
 
-    def _read(self, reply: str, frame: StackFrame) -> _Answer:
-        """Parses a reply: its call, and its action if the environment has that verb."""
-        assert self._chat_policy is not None
-        library, answer = self._chat_policy.library, _Answer(excerpt(reply))
+        def read(text: str) -> None:
+            nonlocal answer
+            answer = _Answer(excerpt(text))
+            # A truncated reply without an action; small models often fail to finish a reply.
+            if too_long:
+                advice = ": keep REASON short" if self.spec.reasoning else ""
+                raise UnreadableActionError(f"the reply was too long{advice}")
+            self._read(text, frame, answer)
+
         try:
-            reason, written = read_reply(reply)
-            answer = _Answer(excerpt(written or reply), reason=reason or "")
-            if written is None:
-                raise UnreadableActionError("the reply has no line ACTION:")
-            call = read_call(written)
-            answer = replace(answer, written=str(call))
-            if call.verb in library.templates and not self.spec.flat:
-                return replace(answer, call=call)
+            await ask_readable(ask, event.messages, read, self._replies, repair=self.spec.repair)
+        except UnreadableActionError as error:
+            problem = str(error)
+        return answer, replace(event, action=answer.written, reason=answer.reason), problem
+
+    def _read(self, reply: str, frame: StackFrame, answer: _Answer) -> None:
+        """Parses a reply: its call, and its action if the environment has that verb."""
+        library = self._chat_policy.library
+        reason, written = read_reply(reply)
+        answer.written, answer.reason = excerpt(written or reply), reason or ""
+        if written is None:
+            raise UnreadableActionError("the reply has no line ACTION:")
+        call = read_call(written)
+        answer.written = str(call)
+        if call.verb not in library.templates or self.spec.flat:
             if call.verb != STOP and call.verb not in library.surroundings.verbs:
                 front = frame.template.front
                 known = nearest(call.verb, [STOP, *front.verbs, *front.calls])
                 raise UnreadableActionError(f"{call.verb} is not available{known}")
-            return replace(
-                answer,
-                call=call,
-                action=read_environment_action(call, enter=library.surroundings.enter),
-            )
-        except UnreadableActionError as problem:
-            return replace(answer, problem=str(problem))
+            answer.action = read_environment_action(call, enter=library.surroundings.enter)
+        answer.call = call
 
-    def _push(self, call: PolicyCall, library: Library, event: Event) -> Action | None:
+    def _push(self, call: PolicyCall, event: Event) -> Action | None:
         if len(self._stack) >= self.spec.max_depth:
             return self._refuse(
                 event, f"{len(self._stack)} policies are at work already: act yourself, or stop"
@@ -494,7 +478,8 @@ class StepAgent(PaperAgent):
         frame.history.append((str(call), ""))
         frame.invalid = 0
         self.events.append(replace(event, kind="call"))
-        self._stack.append(StackFrame(library.templates[call.verb], one_line(str(call))))
+        template = self._chat_policy.library.templates[call.verb]
+        self._stack.append(StackFrame(template, one_line(str(call))))
         return None
 
     def _pop(self, event: Event, value: str) -> None:
@@ -527,16 +512,12 @@ class StepAgent(PaperAgent):
     def _frames(self) -> tuple[str, ...]:
         return tuple(frame.name for frame in self._stack)
 
-    def _root(self, chat_policy: ChatPolicy, task: Task) -> Template:
-        library, spec = chat_policy.library, self.spec
+    def _root(self) -> Template:
+        policy, spec = self._chat_policy, self.spec
+        library, most = policy.library, spec.flat_tokens
         if spec.flat:
-            tokens = spec.flat_tokens
-            return (
-                library.flat()
-                if tokens is None
-                else library.flat(lambda template: chat_policy.tokens(template) <= tokens)
-            )
-        name = library.get_root(task.site) if spec.root == AUTO else spec.root
+            return library.flat(lambda one: most is None or policy.tokens(one) <= most)
+        name = library.get_root(self._task.site) if spec.root == AUTO else spec.root
         if name not in library.templates:
             known = ", ".join(library.templates)
             raise UsageError(

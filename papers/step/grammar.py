@@ -45,6 +45,7 @@ _STRICT = re.compile(
     r"[a-zA-Z]\w*[ \t]*\[.*\]\W*|(?:go_back|go_forward|new_tab|close_tab|stop|DONE)\W*|[A-Z_]{3,}[ \t]+\S.*",  # noqa: E501
     re.DOTALL,
 )
+_TICKS = re.compile(r"\s*(?:```[a-z]*\s*\n)?[\s`\"']*")
 _MAX_IN_PROSE = 50
 _VERB = re.compile(r"([A-Za-z]\w*)\s*(.*)", re.DOTALL)
 _QUOTED_END = re.compile(r"\"([^\"]*)\"\s*\Z")
@@ -81,10 +82,8 @@ def read_reply(reply: str) -> tuple[str | None, str | None]:
         written = one_answer(calls) or one_answer(_in_prose(text))
         before = "" if calls else text.partition(written)[0] if written else before
     found = _REASON.search(before)
-    thought = (before[found.end() :] if found else before if written else "").strip().strip(
-        "`"
-    ).strip() or None
-    return thought, written
+    thought = before[found.end() :] if found else before if written else ""
+    return thought.strip("` \n\r\t") or None, written
 
 
 def _marked(text: str, mark: re.Pattern[str]) -> tuple[list[str], str]:
@@ -93,7 +92,10 @@ def _marked(text: str, mark: re.Pattern[str]) -> tuple[list[str], str]:
     end = 0
     for one in mark.finditer(text):
         if one.start() >= end:
-            start, end = _extent(text, one.end())
+            # Models put actions in back-ticks or quotes. A language name may follow the back-ticks.
+            ticks = _TICKS.match(text, one.end())
+            start = ticks.end() if ticks else one.end()
+            end = start + _line_end(text[start:])
             found.append((_bare(text[start:end]), one.start()))
     strict = [one for one in found if _STRICT.fullmatch(one[0])]
     # A model that repeats the instructions (`ACTION: the action`) has not acted yet.
@@ -127,11 +129,10 @@ def _called(call: ToolCall) -> str:
 def _in_prose(text: str) -> list[str]:
     """Returns the actions on their own line, in back-ticks, or after `the next action is`."""
     asserted = asserted_text(text)
-    rests = [
-        asserted[start.end() :] for start in islice(_IN_PROSE.finditer(asserted), _MAX_IN_PROSE)
-    ]
     spans = [*map(plain_line, without_fences(text).splitlines()), *ticked_spans(asserted)]
-    spans += [rest[: _line_end(rest)] for rest in rests]
+    for start in islice(_IN_PROSE.finditer(asserted), _MAX_IN_PROSE):
+        rest = asserted[start.end() :]
+        spans.append(rest[: _line_end(rest)])
     found = [_bare(span.rstrip(".")) for span in spans]
     return [span for span in found if _STRICT.fullmatch(span) and _only_brackets(span)]
 
@@ -155,7 +156,11 @@ def read_call(text: str) -> PolicyCall:
     written, rest = match[1], match[2].strip()
     verb = _OLD_VERBS.get(written.lower(), written.lower())
     if rest.startswith("["):
-        return PolicyCall(verb, _unquoted(verb, tuple(_bracketed(rest))))
+        given = _bracketed(rest)
+        # quotes around typed text: models copy those of the objective
+        if verb == "type" and len(given) == 2 and (inner := _PLAIN_QUOTED.fullmatch(given[1])):
+            given[1] = inner[1] if inner[1] is not None else inner[2]
+        return PolicyCall(verb, tuple(given))
     if not rest:
         return PolicyCall(verb)
     if quoted := _QUOTED_END.search(rest):
@@ -185,20 +190,14 @@ def _bracketed(text: str) -> list[str]:
             return [*found, text[1:].removesuffix("]")]
         # An extra bracket, as in `type [5] [well :] done]`, is part of the text, except after a
         # number.
-        while (
-            not text[1:end].isdecimal()
-            and _open_left(rest := text[end + 1 :].lstrip())
-            and not rest.startswith("[")
-        ):
+        while not text[1:end].isdecimal():
+            rest = text[end + 1 :].lstrip()
+            if rest.startswith("[") or rest.count("]") <= rest.count("["):
+                break
             end = text.index("]", end + 1)
         found.append(text[1:end])
         text = text[end + 1 :].lstrip()
     return found
-
-
-def _open_left(text: str) -> bool:
-    """Returns whether the text has more closing than opening brackets."""
-    return text.count("]") > text.count("[")
 
 
 def _closing(text: str) -> int | None:
@@ -209,21 +208,6 @@ def _closing(text: str) -> int | None:
         if depth == 0:
             return at
     return None
-
-
-def _unquoted(verb: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """Removes quotes around typed text: models copy those of the objective."""
-    if verb == "type" and len(arguments) == 2 and (inner := _PLAIN_QUOTED.fullmatch(arguments[1])):
-        return arguments[0], inner[1] if inner[1] is not None else inner[2]
-    return arguments
-
-
-def _extent(reply: str, after: int) -> tuple[int, int]:
-    """Returns the start and end of the action after a mark."""
-    # Models put actions in back-ticks or quotes. A language name may follow the back-ticks.
-    ticks = re.compile(r"\s*(?:```[a-z]*\s*\n)?[\s`\"']*").match(reply, after)
-    start = ticks.end() if ticks else after
-    return start, start + _line_end(reply[start:])
 
 
 def _line_end(text: str) -> int:

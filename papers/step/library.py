@@ -192,25 +192,15 @@ def load_library(name: str) -> Library:
             f"library{nearest(name, shipped_libraries())}; built-in: "
             f"{', '.join(shipped_libraries())}"
         )
-    templates = {}
-    for file in sorted(folder.glob("*.md")):
-        template = _template(file)
-        examples = folder / "examples" / f"{file.stem}.toml"
-        if examples.exists():
-            template = replace(template, examples=_converted(examples, _ExampleFile).example)
-        templates[file.stem] = template
+    templates = {file.stem: _template(file) for file in sorted(folder.glob("*.md"))}
     surroundings = _converted(folder / "library.toml", Surroundings)
-    hash = content_hash(*map(_text, _files(folder)))
+    inside = (file for file in folder.iterdir() if file.suffix in (".toml", ".md"))
+    files = [*sorted(inside), *sorted(folder.glob("examples/*.toml"))]
+    hash = content_hash(*map(_text, files))
     library = Library(Path(name).name, surroundings, templates, hash)
     if problem := next(_problems(library, folder), None):
         raise UsageError(problem)
     return library
-
-
-def _files(folder: Path) -> list[Path]:
-    """Returns the files of a library in a fixed order."""
-    inside = (file for file in folder.iterdir() if file.suffix in (".toml", ".md"))
-    return [*sorted(inside), *sorted(folder.glob("examples/*.toml"))]
 
 
 def _text(file: Path) -> str:
@@ -241,7 +231,9 @@ def _template(file: Path) -> Template:
             f"{file}: unknown placeholder {unknown.pop()!r} in the rules; only origin, the "
             "page's host, is available"
         )
-    return Template(head, rules.strip())
+    examples = file.parent / "examples" / f"{file.stem}.toml"
+    worked = _converted(examples, _ExampleFile).example if examples.exists() else ()
+    return Template(head, rules.strip(), worked)
 
 
 class _ExampleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -251,12 +243,9 @@ class _ExampleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _problems(library: Library, folder: Path) -> Iterator[str]:
     """Yields what is inconsistent in a library."""
     policies, verbs = library.templates, library.surroundings.verbs
-    both = [name for name in policies if name in verbs or name == STOP]
-    if both:
-        yield (
-            f"{folder}/{both[0]}.md: {both[0]} is also an action of the environment; rename "
-            "the policy"
-        )
+    for name in policies:
+        if name in verbs or name == STOP:
+            yield f"{folder}/{name}.md: {name} is also an action of the environment; rename it"
     for verb in verbs:
         if verb != "note" and parse_action(f"{verb} [1]").kind == "other":
             yield (f"{folder}/library.toml: verbs: {verb!r} is not one of the actions")
@@ -270,7 +259,7 @@ def _problems(library: Library, folder: Path) -> Iterator[str]:
         for verb in template.front.verbs:
             if verb not in verbs and verb != STOP:
                 known = ", ".join(verbs)
-                yield (f"{folder}/{name}.md: verb {verb!r} is not in library.toml; it has: {known}")
+                yield f"{folder}/{name}.md: verb {verb!r} is not in library.toml; it has: {known}"
         allowed = {STOP, name, *template.front.verbs, *template.front.calls}
         for number, example in enumerate(template.examples, 1):
             place = f"{folder}/examples/{name}.toml: example {number}"
@@ -284,19 +273,14 @@ def _problems(library: Library, folder: Path) -> Iterator[str]:
                     f"{place}: {verb!r} is not one of this policy's verbs and "
                     f"calls{nearest(verb, allowed)}"
                 )
-    examples = {file.stem for file in folder.glob("examples/*.toml")}
-    if strange := sorted(examples - policies.keys()):
-        yield (
-            f"{folder}/examples/{strange[0]}.toml: no policy has this name; the policies are: "
-            f"{', '.join(policies)}"
-        )
+    for file in sorted(folder.glob("examples/*.toml")):
+        if file.stem not in policies:
+            yield f"{file}: {_no_policy(file.stem, policies)}"
 
 
 def _no_policy(name: str, policies: Mapping[str, Template]) -> str:
-    return (
-        f"the library has no policy of that name{nearest(name, policies)}; it has: "
-        f"{', '.join(policies)}"
-    )
+    known = f"{nearest(name, policies)}; it has: {', '.join(policies)}"
+    return f"the library has no policy of that name{known}"
 
 
 T = TypeVar("T")

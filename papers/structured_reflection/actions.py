@@ -134,30 +134,23 @@ def _called(call: ToolCall) -> str:
     """Converts a tool call to an action line."""
     if re.search(r"\W", call.name):
         return _as_line(plain_line(call.name))
-    kind = _KINDS.get(call.name.removesuffix("_element").removesuffix("_key"))
-    unnamed = [
-        value for (key, _), value in zip(call.arguments, call.values(), strict=False) if not key
-    ]
-    ref = call.get(*ELEMENT_NAMES) if kind in ("click", "type") else None
+    name = call.name.removesuffix("_element").removesuffix("_key")
+    kind, ref = _KINDS.get(name), call.get(*ELEMENT_NAMES)
     text = call.get("text", "value", "content", "string", "input", "key", "keys", "characters")
+    times = call.get("times", "count", "n", "repeat", "presses")
+    words = [str(value) for key, value in call.arguments if not key and value is not None]
+    if ref is None and len(words) == {"click": 1, "type": 2}.get(kind or ""):
+        # The arguments may have either order; the number is the element.
+        ref = words.pop(0 if words[0].isdecimal() and not words[-1].isdecimal() else -1)
+    element = None if ref is None else f"id={_number(ref)}"
     if kind == "click":
-        ref = unnamed[0] if ref is None and unnamed else ref
-        return f"click id={_number(ref)}" if ref is not None else "click"
+        return f"click {element or ''}".strip()
+    words += [""] * (2 - len(words))
+    first = words[0] if text is None else text
     if kind == "type":
-        if ref is None and len(unnamed) == 2:
-            # The arguments may have either order; the number is the element.
-            first = unnamed[0].isdecimal() and not unnamed[1].isdecimal()
-            ref, text = (unnamed[0], unnamed[1]) if first else (unnamed[1], unnamed[0])
-        elif text is None and unnamed:
-            text = unnamed[0]
-        return f'enter "{text}"' + ("" if ref is None else f" to id={_number(ref)}")
-    key = text if text is not None else unnamed[0] if unnamed else ""
-    times = call.get("times", "count", "n", "repeat", "presses") or (
-        unnamed[1] if len(unnamed) > 1 else None
-    )
-    return f"{call.name.removesuffix('_key')} {key}" + (
-        f" x {times}" if times and str(times) != "1" else ""
-    )
+        return f'enter "{first}"' + (f" to {element}" if element else "")
+    times = times or words[1] or 1
+    return f"{name} {first}" + (f" x {times}" if str(times) != "1" else "")
 
 
 def _number(ref: object) -> str:

@@ -146,7 +146,7 @@ class StructuredSpec:
     ] = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Done:
     """An executed action: the screen before it, and its description (None: not yet described)."""
 
@@ -259,36 +259,39 @@ class StructuredReflection(PaperAgent):
         state = build_state(trajectory)
         lines = tuple(format_line(step.action) for step in steps)
         messages = self._reflection(steps, lines, state, verdict.reason)
-        problem = UnparsableError("no lesson was asked for")
-        for _ in range(self.spec.reflection_tries):
-            reply = await self._ask("reflection", messages)
+        vanilla = self.spec.reflection == "vanilla"
+
+        def read(reply: str) -> tuple[int, str] | None:
             try:
-                index, replacement = read_answer(reply, len(steps))
-            except UnparsableError as error:
-                if self.spec.reflection == "vanilla":
-                    return write_note(Note(state=state, step=None, answer=reply))
-                problem = error
-                advice = (
-                    f"That cannot be used: {error}. Answer in the form: For action index=A, "
-                    "you should B"
-                )
-                messages = (*messages, Message("assistant", (reply,)), Message("user", (advice,)))
-                continue
-            screens = [read_screen(step.observation.text) for step in steps[: index + 1]]
-            keys = tuple(map(_make_key, lines, screens))
-            note = Note(
-                state=state,
-                step=index,
-                answer=reply,
-                replacement=replacement,
-                taken=lines[index],
-                before=lines[:index],
-                replacement_key=_make_key(replacement, screens[index]),
-                taken_key=keys[index],
-                before_keys=keys[:index],
-            )
-            return write_note(note)
-        raise problem
+                return read_answer(reply, len(steps))
+            except UnreadableReplyError:
+                if vanilla:  # it is shown as it is
+                    return None
+                raise
+
+        ask, tries = partial(self._ask, "reflection"), self.spec.reflection_tries
+        try:
+            # these replies are of no episode, and not counted
+            reply, found = await ask_readable(ask, messages, read, ReplyCounts(), repair=tries - 1)
+        except UnreadableReplyError as error:
+            raise UnparsableError(str(error)) from None
+        if found is None:
+            return write_note(Note(state=state, step=None, answer=reply))
+        index, replacement = found
+        screens = [read_screen(step.observation.text) for step in steps[: index + 1]]
+        keys = tuple(map(_make_key, lines, screens))
+        note = Note(
+            state=state,
+            step=index,
+            answer=reply,
+            replacement=replacement,
+            taken=lines[index],
+            before=lines[:index],
+            replacement_key=_make_key(replacement, screens[index]),
+            taken_key=keys[index],
+            before_keys=keys[:index],
+        )
+        return write_note(note)
 
     def _result_after(self, now: str) -> State | None:
         """Returns the state in which the last action ended the attempt, if it did."""
@@ -319,38 +322,31 @@ class StructuredReflection(PaperAgent):
                 self._queue, self._origin = [line], REPLAYED
                 return None
             self._replaying = False  # the page differs, so the following actions are planned
-        line = self._advised(screen, step)
+        line = self._memory.actions.get(step)
+        if line is not None:
+            line = _on_screen(line, self._memory.keys[step], screen)
         if line is not None and step in self._memory.forced:
             self._queue, self._origin = [line], FORCED
         else:
-            self._queue = await self._plan(screen, step)
+            self._queue = await self._plan(screen, step, line)
         self._planned = len(self._queue)
         return None if self._queue else "INCOMPLETE"
 
-    def _advised(self, screen: ElementScreen, step: int) -> str | None:
-        """Returns the action that a lesson requires at this step, if its element is there."""
-        line = self._memory.actions.get(step)
-        return None if line is None else _on_screen(line, self._memory.keys[step], screen)
-
-    def _lesson(self, screen: ElementScreen, step: int) -> str | None:
-        """Returns the lesson for this step, with its element's id on this screen."""
-        line = self._advised(screen, step)
-        if line is None:
-            return None
-        action = re.escape(self._memory.actions[step])
-        return re.sub(rf"{action}(?!\d)", lambda _: line, self._memory.lessons[step])
-
-    async def _plan(self, screen: ElementScreen, step: int) -> list[str]:
-        """Returns the actions that a call planned, empty if nothing is left to do."""
-        lesson = self._lesson(screen, step)
+    async def _plan(self, screen: ElementScreen, step: int, advised: str | None) -> list[str]:
+        """Returns the actions that a call planned, empty if nothing is left to do. `advised` is
+        the action that a lesson requires, if its element is on this screen.
+        """
+        lesson = None
+        if advised is not None:  # the lesson with its element's id on this screen
+            action = re.escape(self._memory.actions[step])
+            lesson = re.sub(rf"{action}(?!\d)", lambda _: advised, self._memory.lessons[step])
         planning, self._origin = self.spec.planning, _PLANNED
         if planning == "adaptive" and not self._outline:
-            self._outline = await self._ask(
-                "plan", await self._plan_messages(screen, step, "outline")
-            )
+            outline = await self._plan_messages(screen, step, "outline", lesson)
+            self._outline = await self._ask("plan", outline)
             self._origin = _OUTLINED + _PLANNED
         demand = planning if lesson is None else "lesson"
-        messages = await self._plan_messages(screen, step, demand)
+        messages = await self._plan_messages(screen, step, demand, lesson)
         try:
             _, lines = await ask_readable(
                 partial(self._ask, "plan"),
@@ -365,16 +361,11 @@ class StructuredReflection(PaperAgent):
         return lines if demand == "staged" else lines[:1]
 
     async def _plan_messages(
-        self, screen: ElementScreen, step: int, demand: str
+        self, screen: ElementScreen, step: int, demand: str, lesson: str | None
     ) -> Sequence[Message]:
-        lesson = self._lesson(screen, step)
-        known = (
-            list(self._memory.raw)
-            if self.spec.reflection == "vanilla"
-            else [lesson]
-            if lesson is not None
-            else []
-        )
+        known = [] if lesson is None else [lesson]
+        if self.spec.reflection == "vanilla":
+            known = list(self._memory.raw)
         if self.spec.hints and (hint := _wording()["hints"].get(self._name)):
             known.insert(0, hint)
         return _filled(
@@ -390,9 +381,9 @@ class StructuredReflection(PaperAgent):
 
     async def _describe_done(self) -> str:
         """Returns the descriptions of past actions, each written once."""
-        for index, done in enumerate(self._done):
+        for done in self._done:
             if done.description is None:
-                self._done[index] = replace(done, description=await self._description(done))
+                done.description = await self._description(done)
         text = "\n".join(
             f"action {index}: {done.description}" for index, done in enumerate(self._done, 1)
         )
@@ -402,12 +393,13 @@ class StructuredReflection(PaperAgent):
         if not self.spec.paraphrase or detect_kind(done.line) == "press":
             return done.line
         more = _wording()["paraphrase"].get(self._name, "")
-        values = {
-            "screen": quoted("screen", done.screen),
-            "action": clean(done.line),
-            "more": f" {more}" if more else "",
-        }
-        return (await self._ask("paraphrase", _filled("paraphrase", **values))).strip()
+        request = _filled(
+            "paraphrase",
+            screen=quoted("screen", done.screen),
+            action=clean(done.line),
+            more=f" {more}" if more else "",
+        )
+        return (await self._ask("paraphrase", request)).strip()
 
     async def _read(
         self, line: str, screen: ElementScreen, *, ground: bool = True
@@ -418,18 +410,13 @@ class StructuredReflection(PaperAgent):
         except UnreadableActionError:
             return None
         if order.kind == "click" and order.ref is None and ground:
-            values = {
-                "screen": quoted("screen", screen.text(self._unseen("plan", screen))),
-                "action": quoted("action", line),
-            }
-            found = Counter(
-                re.findall(r"\d+", await self._ask("grounding", _filled("grounding", **values)))
-            )
+            shown = quoted("screen", screen.text(self._unseen("plan", screen)))
+            request = _filled("grounding", screen=shown, action=quoted("action", line))
+            found = Counter(re.findall(r"\d+", await self._ask("grounding", request)))
             order = replace(order, ref=found.most_common(1)[0][0] if found else None)
-        if order.kind == "click" and order.ref is None:
-            return None
-        ruled_out = self._unseen("plan", screen) if order.kind == "click" else frozenset[str]()
-        return None if order.ref is not None and order.ref not in screen.refs - ruled_out else order
+        if order.kind == "click":
+            return order if order.ref in screen.refs - self._unseen("plan", screen) else None
+        return order if order.ref is None or order.ref in screen.refs else None
 
     def _unseen(
         self, where: Literal["plan", "reflection"], screen: ElementScreen, step: int | None = None
@@ -469,10 +456,9 @@ class StructuredReflection(PaperAgent):
 
     async def _ask(self, prompt: str, messages: Sequence[Message]) -> str:
         hashed = content_hash(load_prompt(_PACKAGE, prompt).text, _source())
+        most = self.spec.max_tokens
         try:
-            text = (
-                await self.model.complete(messages, max_tokens=self.spec.max_tokens, prompt=hashed)
-            ).text
+            text = (await self.model.complete(messages, max_tokens=most, prompt=hashed)).text
         except TruncatedError as cut:
             # As in the paper, which uses the first 128 tokens of a reply. An empty reply is a
             # failed call.
@@ -499,21 +485,22 @@ def planning_calls(trajectory: Trajectory) -> int:
 
 
 def read_answer(reply: str, steps: int) -> tuple[int, str]:
-    """Returns the step that an answer names, and its replacement. Raises UnparsableError."""
+    """Returns the step that an answer names, and its replacement. Raises UnreadableReplyError."""
     answer = one_answer(_answers(reply), lambda one: f"index={one[0]}, {one[1]}")
     if answer is None:
-        if _INDEX.search(reply) is None:
-            raise UnparsableError("it names no action index")
-        raise UnparsableError("it names no action that should stand there")
+        lacks = "action that should stand there" if _INDEX.search(reply) else "action index"
+        raise UnreadableReplyError(
+            f"it names no {lacks}; the form is: For action index=A, you should B"
+        )
     index, line = answer[0] - 1, answer[1]
     if not 0 <= index < steps:
-        raise UnparsableError(
+        raise UnreadableReplyError(
             f"the attempt has the actions index=1 to index={steps}, and none of index={index + 1}"
         )
     try:
         read_order(line)
     except UnreadableActionError as error:
-        raise UnparsableError(str(error)) from None
+        raise UnreadableReplyError(str(error)) from None
     return index, line
 
 
@@ -554,12 +541,8 @@ def _on_screen(line: str, key: str, screen: ElementScreen) -> str | None:
 
 
 def _bullets(known: Sequence[str]) -> str:
-    if not known:
-        return ""
-    return (
-        "LESSONS of earlier "
-        f"attempts:\n{quoted('lessons', chr(10).join(f'* {one}' for one in known))}\n"
-    )
+    lines = "\n".join(f"* {one}" for one in known)
+    return f"LESSONS of earlier attempts:\n{quoted('lessons', lines)}\n" if known else ""
 
 
 def _filled(name: str, **values: str) -> Sequence[Message]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
 from msgspec import Meta
 
 from prill.actions.keys import key_names
-from prill.errors import ContextTooLongError, NoEvidenceError, UsageError
+from prill.errors import NoEvidenceError, UsageError
 from prill.models.options import MaxTokensOption
 from prill.models.prompts import clean, content_hash, quoted
 from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder
@@ -38,7 +38,7 @@ from prill.papers.synapse.prompting import (
     OBSERVED,
     PromptType,
     build_messages,
-    count_tokens,
+    expect_room,
     prompt_type,
     shown,
     system_prompt,
@@ -83,20 +83,10 @@ async def abstract(
 
     async def ask(text: str) -> str:
         messages = (Message("user", (text,)),)
-        if window is not None and (tokens := count_tokens(messages)) > window:
-            raise ContextTooLongError(
-                f"the page to abstract has about {tokens} tokens, but the model's context "
-                f"window only {window}"
-            )
+        expect_room(messages, window, "the page to abstract")
         return await complete_text(model, messages, max_tokens=max_tokens, prompt=prompt)
 
     way, problem = entry.abstraction, ""
-    pairs = [
-        (step.state, step.observation)
-        for exemplar in entry.exemplars
-        for step in [_at(exemplar.steps, turn)]
-        if step
-    ]
     if code_prompt := _at(way.code, turn):
         places = {"<task>": clean(task), "<state>": quoted("page", state)}
         # one pass, because a task may contain placeholder text
@@ -109,9 +99,10 @@ async def abstract(
         except CodeFailedError as failure:
             problem = str(failure)
     lines = [_at(way.instructions, turn) or ""]
-    for seen, words in pairs:
-        if seen is not None and words is not None:
-            lines.append(f"State:\n{quoted('page', seen)}\nObservation:\n{clean(words)}\n")
+    for step in (_at(exemplar.steps, turn) for exemplar in entry.exemplars):
+        if step is not None and step.state is not None and step.observation is not None:
+            words = clean(step.observation)
+            lines.append(f"State:\n{quoted('page', step.state)}\nObservation:\n{words}\n")
     lines.append(f"State:\n{quoted('page', state)}\nObservation:")
     stops = ("Action:",) if problem else _STOPS
     return until(await ask("\n".join(line for line in lines if line)), *stops).strip(), problem
@@ -285,12 +276,11 @@ class Synapse(PaperAgent):
             name = task_table().borrows.get(own, own)
         entry = None if name is None else self.memory.entry(name)
         if entry is None:
-            what = (
-                "the memory holds no exemplar"
-                if name is None
-                else f"the memory holds no exemplar of {name!r}"
+            of = "" if name is None else f" of {name!r}"
+            raise NoEvidenceError(
+                f"the memory holds no exemplar{of}; add some (papers/synapse/README.md), or choose "
+                "another folder"
             )
-            raise NoEvidenceError(f"{what}; add some (docs/agents.md), or choose another folder")
         on = (
             entry.abstracts
             if spec.abstraction == "auto"
@@ -304,10 +294,9 @@ class Synapse(PaperAgent):
                 zip(map(id, self.memory.exemplars), await self.memory.distances(key), strict=True)
             )
             near = sorted(chosen, key=lambda exemplar: distances[id(exemplar)])[: spec.exemplars]
-            nearest_ids = {id(exemplar) for exemplar in near}
-            chosen = tuple(
-                {"nearest_first": near, "nearest_last": near[::-1]}.get(spec.order, ())
-            ) or tuple(exemplar for exemplar in chosen if id(exemplar) in nearest_ids)
+            if spec.order == "stored":
+                near.sort(key=chosen.index)
+            chosen = tuple(near[::-1] if spec.order == "nearest_last" else near)
         self._shown = chosen
         self._entry = entry
 
@@ -335,13 +324,9 @@ class Synapse(PaperAgent):
         messages = build_messages(
             self._kind, self._shown, acting, self._task.goal, self._trajectory, page
         )
-        if window is not None and (tokens := count_tokens(messages)) > window:
-            count = len(self._shown)
-            advice = "; the option `exemplars` shows fewer" if count > 1 else ""
-            raise ContextTooLongError(
-                f"the request has about {tokens} tokens (exemplars: {count}), but the "
-                f"model's context window only {window}{advice}"
-            )
+        count = len(self._shown)
+        advice = "; the option `exemplars` shows fewer" if count > 1 else ""
+        expect_room(messages, window, f"the request (exemplars: {count})", advice)
         self._empty += 1
         try:
             _, block = await self._answer(

@@ -107,6 +107,17 @@ def count_tokens(messages: Sequence[Message]) -> int:
     return sum(map(estimate_tokens, texts)) + _TOKENS_A_MESSAGE * len(messages) + _TOKENS_OF_REPLY
 
 
+def expect_room(
+    messages: Sequence[Message], window: int | None, what: str, advice: str = ""
+) -> None:
+    """Raises ContextTooLongError if a request is longer than the model's window."""
+    if window is not None and (tokens := count_tokens(messages)) > window:
+        raise ContextTooLongError(
+            f"{what} has about {tokens} tokens, but the model's context window only "
+            f"{window}{advice}"
+        )
+
+
 def until(reply: str, *stops: str) -> str:
     """Returns the reply up to the first stop string."""
     reply = reply.rpartition("</think>")[2]

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -115,21 +116,18 @@ class RecordedSynapse(PaperAgent):
             Meta(description="A memory that is already open, for use from Python."),
         ] = None,
     ) -> None:
-        if (
-            spec.mode != "no_trajectory"
-            and spec.exemplars
-            and spec.memory is None
-            and opened is None
-        ):
+        self.model, self.spec, self._opened = model, spec, opened
+        if self._shows and spec.memory is None and opened is None:
             raise UsageError(
                 "synapse-mind2web needs training tasks; give a file of recorded turns as memory",
                 parameters=("memory",),
             )
-        self.model, self.spec, self._opened = model, spec, opened
-        self._nearest: list[Exemplar] | None = None
-        self._seen: list[PageState] = []
-        self._task = Task(goal="")
-        self._replies = ReplyCounts()
+        self.reset(Task(goal=""))
+
+    @property
+    def _shows(self) -> bool:
+        """Whether trajectories are shown."""
+        return bool(self.spec.exemplars and self.spec.mode != "no_trajectory")
 
     @property
     def marking(self) -> Marking:
@@ -154,12 +152,13 @@ class RecordedSynapse(PaperAgent):
     def fingerprint(self, platform: Platform) -> str:
         """Returns a hash of the prompts and the memory."""
         shipped = read_text("prill.papers.synapse", "recorded.toml")
-        shows = self.spec.mode != "no_trajectory" and self.spec.exemplars > 0
-        return content_hash(_system().hash, shipped, self.memory.hash if shows else "")
+        return content_hash(_system().hash, shipped, self.memory.hash if self._shows else "")
 
     def reset(self, task: Task) -> None:
         """Begins a new episode."""
-        self._task, self._seen, self._nearest = task, [], None
+        self._task = task
+        self._seen: list[PageState] = []
+        self._nearest: list[Exemplar] | None = None
         self._replies = ReplyCounts()
 
     async def act(self, observation: Observation) -> Step:
@@ -172,17 +171,10 @@ class RecordedSynapse(PaperAgent):
         if not state.candidates:
             return Step(observation, Action("none"))
         current = self._current(self._task.goal, state, self._seen[:-1])
-        window = await token_window(self.model, self.spec.context)
-        if (
-            window is not None
-            and count_tokens([_system_message(), *current]) + self.spec.max_tokens > window
-        ):
-            return Step(
-                observation,
-                Action("none"),
-                "The page and the earlier steps are too long for the model.",
-            )
-        messages = await self._request(current, window)
+        messages = await self._request(current)
+        if messages is None:
+            too_long = "The page and the earlier steps are too long for the model."
+            return Step(observation, Action("none"), too_long)
         try:
             reply, action = await self._answer(
                 messages, parse_action, max_tokens=self.spec.max_tokens, prompt=_system().hash
@@ -201,7 +193,7 @@ class RecordedSynapse(PaperAgent):
                 f"{self.spec.k_current}"
             )
         past = tuple(step.action.text for step in trajectory.steps[:index])
-        targets = tuple(one.positives[0] if one.positives else "" for one in described[:index])
+        targets = tuple(one.target for one in described[:index])
         now = PageState(states[index].page, states[index].candidates, past, targets)
         messages = self._current(trajectory.task.goal, now, states[:index])
         return [_system_message(), *messages], f"Action: `{described[index].text}`"
@@ -218,21 +210,21 @@ class RecordedSynapse(PaperAgent):
         ]
         return _messages(goal, turns, page)
 
-    async def _request(self, current: Sequence[Message], window: int | None) -> list[Message]:
-        """Returns the request with exemplars up to the first that does not fit."""
+    async def _request(self, current: Sequence[Message]) -> list[Message] | None:
+        """Returns the request with exemplars up to the first that does not fit. None: none fits."""
+        window = await token_window(self.model, self.spec.context)
+        room = None if window is None else window - self.spec.max_tokens
         chosen: list[list[Message]] = []
+        messages = [_system_message(), *current]
+        if room is not None and count_tokens(messages) > room:
+            return None
         for block in await self._blocks():
-            messages = [
-                _system_message(),
-                *(message for one in [*chosen, block] for message in one),
-                *current,
-            ]
-            if window is not None and count_tokens(messages) + self.spec.max_tokens > window:
+            more = [*chosen, block] if self.spec.order == "nearest_first" else [block, *chosen]
+            larger = [_system_message(), *chain.from_iterable(more), *current]
+            if room is not None and count_tokens(larger) > room:
                 break
-            chosen.append(block)
-        if self.spec.order == "nearest_last":
-            chosen.reverse()
-        return [_system_message(), *(message for one in chosen for message in one), *current]
+            chosen, messages = more, larger
+        return messages
 
     async def _blocks(self) -> list[list[Message]]:
         if self.spec.mode == "no_trajectory":
@@ -303,7 +295,7 @@ def make_exemplar(trajectory: Trajectory, k: int = 3) -> Exemplar:
             state, described = read_state(step.observation.text or ""), describe_step(step)
         except ValueError as problem:
             raise InputError(f"turn {trajectory.id!r}, step {i}: {problem}") from None
-        target = described.positives[0] if described.positives else ""
+        target = described.target
         text = (
             f"Action: `{described.text}` ({clean(step.action.text)})"
             if target

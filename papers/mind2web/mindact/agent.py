@@ -285,6 +285,7 @@ class MindAct(PaperAgent):
             return Step(observation, Action("none", ""))
         task = await self._standalone_task(self._task)
         history = await self._history(task, self._memory, state, index)
+        usual = _PROMPTED_TOKENS if self._prompted else _TRAINED_TOKENS
         self._random(task, index).shuffle(pool)
         picked: Picked | None = None
         notes: list[str] = []
@@ -299,7 +300,7 @@ class MindAct(PaperAgent):
             read = partial(self._wording.read, choices=view.choices)
             try:
                 answer, found = await self._answer(
-                    messages, read, max_tokens=self._max_tokens, prompt=self._prompt
+                    messages, read, max_tokens=self.spec.max_tokens or usual, prompt=self._prompt
                 )
             except UnreadableReplyError as problem:  # eliminates its group only
                 answer, found = f"(unreadable: {problem})", None
@@ -339,7 +340,8 @@ class MindAct(PaperAgent):
         step, spec = trajectory.steps[index], self.spec
         state = build_state(step.observation.text)
         page = read_page(state.page)
-        random = self._random(trajectory.task, index, f"draw {spec.draw if draw is None else draw}")
+        taught = f"draw {spec.draw if draw is None else draw}"
+        random = self._random(trajectory.task, index, taught)
         positives, others = _split_candidates(page, state, (step.action.target or "").split())
         without = random.random() < spec.neg_ratio
         chosen = None if without or not positives else random.choice(positives)
@@ -351,9 +353,7 @@ class MindAct(PaperAgent):
         async def messages() -> Sequence[Message]:
             task = await self._standalone_task(trajectory.task)
             memory = build_memory(task)
-            history = await self._history(
-                task, memory, state, index, taught=f"draw {spec.draw if draw is None else draw}"
-            )
+            history = await self._history(task, memory, state, index, taught=taught)
             return self._messages(history, self._passage(view.text, task.goal, state, view.choices))
 
         return _run_in_thread(messages()), answer
@@ -378,11 +378,8 @@ class MindAct(PaperAgent):
         """Returns the earlier steps to show at this one. `taught` is the draw in training."""
         passages = []
         for snippet in await self._recall(memory, task, state):
-            passages.append(
-                await self._remembered(
-                    snippet, self._random(task, index, taught, snippet.key), bool(taught)
-                )
-            )
+            random = self._random(task, index, taught, snippet.key)
+            passages.append(await self._remembered(snippet, random, bool(taught)))
         return passages
 
     async def _remembered(self, snippet: Snippet, random: Random, taught: bool) -> Passage:
@@ -409,20 +406,10 @@ class MindAct(PaperAgent):
             why = wording()["nothing_fits"]
             if positives:
                 shown = page.view(positives[:1], brackets="angle").text
-                why = await rationale(
-                    snippet,
-                    positives[0],
-                    shown,
-                    self.rationale_model,
-                    self._rationales,
-                    self._prompt,
-                )
+                given = (self.rationale_model, self._rationales, self._prompt)
+                why = await rationale(snippet, positives[0], shown, *given)
         answer = self._wording.answer(choices, chosen, *to_operation(snippet.action), rationale=why)
         return self._wording.passage(view.text, snippet.instruction, None, choices, answer)
-
-    @property
-    def _max_tokens(self) -> int:
-        return self.spec.max_tokens or (_PROMPTED_TOKENS if self._prompted else _TRAINED_TOKENS)
 
     def _passage(
         self, text: str, goal: str, state: PageState, choices: Sequence[CandidateChoice]

@@ -88,26 +88,21 @@ def read_chat(text: str) -> ChatAnswer:
         table = _flat(value)
         key = next((key for key in _KEYS if key in table), None)
         if key is not None:
-            named = "None" if table[key] is None else str(table[key])
             operation = _OPERATION.search(str(table.get("action") or table.get("operation") or ""))
-            return ChatAnswer(
-                (named,),
-                *_parse_operation(
-                    operation, "" if table.get("value") is None else str(table["value"])
-                ),
-            )
-    lines = [
-        line for line in map(plain_line, without_fences(_TURN.split(text)[0]).splitlines()) if line
-    ]
+            typed = "" if table.get("value") is None else str(table["value"])
+            return ChatAnswer((str(table[key]),), *_parse_operation(operation, typed))
+    lines = without_fences(_TURN.split(text)[0]).splitlines()
+    lines = [line for line in map(plain_line, lines) if line]
     flat = "\n".join(lines)
     answers = [found[1].strip() for found in _NAMED.finditer(flat)]
     answers = answers or [found[1] for found in _IN_WORDS.finditer(asserted_text(flat))]
     answers = answers or [line for line in lines if _ALONE.fullmatch(line)]
-    operation, typed = _CHAT_ACTION.search(flat), _CHAT_VALUE.search(flat)
-    return ChatAnswer(
-        tuple(answers),
-        *_parse_operation(operation, typed[1] if typed else _behind(flat, operation)),
-    )
+    operation, value = _CHAT_ACTION.search(flat), _CHAT_VALUE.search(flat)
+    # else a quoted or bracketed value follows the operation
+    rest = "" if operation is None else flat[operation.end() :].partition("\n")[0]
+    value = value or re.match(r"\W*?(?:\"([^\"]+)\"|\[([^\]]+)\])", rest)
+    typed = "" if value is None else value[1] if value[1] is not None else value[2]
+    return ChatAnswer(tuple(answers), *_parse_operation(operation, typed))
 
 
 def says_none(answer: str) -> bool:
@@ -128,13 +123,6 @@ def _parse_operation(operation: re.Match[str] | None, value: str) -> tuple[str, 
     if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
         value = value[1:-1]
     return name, "" if name == "CLICK" and says_none(value) else value
-
-
-def _behind(text: str, operation: re.Match[str] | None) -> str:
-    """Returns the quoted or bracketed value after the operation."""
-    rest = "" if operation is None else text[operation.end() :].partition("\n")[0]
-    found = re.match(r"\W*?(?:\"([^\"]+)\"|\[([^\]]+)\])", rest)
-    return (found[1] or found[2]) if found else ""
 
 
 PACKAGE = "prill.papers.mind2web.mindact"
@@ -254,14 +242,12 @@ class Wording:
     ) -> str:
         """Formats the answer for the target `chosen`; none of the choices if it is not offered."""
         index = next((i for i, choice in enumerate(choices) if choice.id == chosen), None)
+        generates = self.form == "generation"
         if index is None:
-            lines = [_NONE if self.form == "generation" else self._letter("A")]
+            lines = [_NONE if generates else self._letter("A")]
         else:
-            first = (
-                self._letter(chr(ord("B") + index))
-                if self.form == "choice"
-                else f"Element: {choices[index].text}"
-            )
+            element = f"Element: {choices[index].text}"
+            first = element if generates else self._letter(chr(ord("B") + index))
             lines = [first, *operation_lines(operation, value)]
         if rationale is not None:
             lines.append(f"Rationale: {_line(rationale)}")
@@ -287,11 +273,8 @@ class Wording:
                 else _by_letter(_ANSWER.search(text) or _LETTER.match(text), text, choices)
             )
             operation, value = _ACTION.search(text), _VALUE.search(text)
-            operation_and_value = (
-                operation[1] if operation else "",
-                value[1].strip() if value else "",
-            )
-            return None if choice is None else Picked(choice.id, *operation_and_value)
+            done = operation[1] if operation else "", value[1].strip() if value else ""
+            return None if choice is None else Picked(choice.id, *done)
         reply = read_chat(text)
         found = [self._chosen(one, choices) for one in reply.answers]
         if (chosen := one_answer(found, lambda one: one.text)) is None:

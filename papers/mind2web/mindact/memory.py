@@ -93,75 +93,46 @@ class Recall:
         self, memory: Sequence[Snippet], task: Task, state: PageState
     ) -> Sequence[Snippet]:
         """Returns the snippets for the next step of the task."""
+        by_turn = self.history == "turns"
         if self.history == "none":
             return ()
         if self.history == "fixed":
             return [snippet for snippet in memory if snippet.turn < FIXED_TURNS]
-        if self.history == "turns":
-            return await self._turns(memory, task)
-        if self.history == "all" or len(memory) <= self.most:
+        if self.history == "all" or (not by_turn and len(memory) <= self.most):
             return memory
-        return await self._matched(memory, task, state)
-
-    async def _matched(
-        self, memory: Sequence[Snippet], task: Task, state: PageState
-    ) -> Sequence[Snippet]:
-        """Returns all snippets of the nearest groups. Equal texts form one group."""
-        groups: dict[str, list[int]] = {}
+        # the steps of a turn, or all steps of equal text
+        groups: dict[tuple[int, str], list[int]] = {}
         for i, snippet in enumerate(memory):
-            text = self._describe(
-                snippet.instruction,
-                [snippet.action.text],
-                snippet.state if self.page_text else None,
-            )
-            groups.setdefault(text, []).append(i)
-        query = self._describe(task.goal, state.past, lambda: state)
-        nearest = (await self._nearest(query, list(groups)))[: self.most]
-        return self._ordered(memory, [groups[text] for text in nearest])
-
-    async def _turns(self, memory: Sequence[Snippet], task: Task) -> Sequence[Snippet]:
-        """Returns all steps of the turns with the nearest instructions."""
-        turns: dict[int, list[int]] = {}
-        for i, snippet in enumerate(memory):
-            turns.setdefault(snippet.turn, []).append(i)
-        if len(turns) <= self.most:
+            past = [snippet.action.text]
+            text = self._describe(snippet.instruction, past, None if by_turn else snippet.state)
+            groups.setdefault((snippet.turn, text) if by_turn else (0, text), []).append(i)
+        if by_turn and len(groups) <= self.most:
             return memory
-        by_instruction: dict[str, list[int]] = {}
-        for turn, indices in turns.items():
-            by_instruction.setdefault(memory[indices[0]].instruction, []).append(turn)
-        nearest = [
-            turn
-            for instruction in await self._nearest(task.goal, list(by_instruction))
-            for turn in by_instruction[instruction]
-        ]
-        return self._ordered(memory, [turns[turn] for turn in nearest[: self.most]])
+        query = task.goal if by_turn else self._describe(task.goal, state.past, lambda: state)
+        likeness = await self._likeness(query, list(dict.fromkeys(text for _, text in groups)))
+        nearest = sorted(groups, key=lambda key: -likeness[key[1]])[: self.most]
+        if self.order == "relevance_reversed":
+            nearest.reverse()
+        found = [i for key in nearest for i in groups[key]]
+        return [memory[i] for i in (sorted(found) if self.order == "time" else found)]
 
     def _describe(
         self, instruction: str, actions: Sequence[str], state: Callable[[], PageState] | None
     ) -> str:
+        """Returns what is compared of a step; of a turn (without a state), its instruction."""
+        if state is None:
+            return instruction
         text = f"Task: {instruction}\nActions: {'; '.join(actions)}"
-        return (
-            text
-            if self.page_text is None or state is None
-            else f"{text}\n{self.page_text(state())}"
-        )
+        return text if self.page_text is None else f"{text}\n{self.page_text(state())}"
 
-    async def _nearest(self, query: str, texts: list[str]) -> list[str]:
-        """Returns the texts by similarity, the most similar first. Ties keep their order."""
+    async def _likeness(self, query: str, texts: list[str]) -> dict[str, float]:
+        """Returns the cosine of each text with the query."""
         if isinstance(self.embedder, Fitted):
             self.embedder.fit([query, *texts])
         target, *others = await self.embedder.embed([query, *texts])
-        likeness = [round(float(one @ target), 6) for one in others]
-        return [texts[i] for i in sorted(range(len(texts)), key=lambda i: -likeness[i])]
-
-    def _ordered(
-        self, memory: Sequence[Snippet], groups: Sequence[Sequence[int]]
-    ) -> Sequence[Snippet]:
-        if self.order == "time":
-            groups = [sorted(i for group in groups for i in group)]
-        elif self.order == "relevance_reversed":
-            groups = groups[::-1]
-        return [memory[i] for group in groups for i in group]
+        return {
+            text: round(float(one @ target), 6) for text, one in zip(texts, others, strict=True)
+        }
 
 
 _MAX_TOKENS = 100  # Self-MAP's code: gpt-3.5-turbo-1106 at temperature 0

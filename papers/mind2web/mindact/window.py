@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -53,12 +54,12 @@ def _tokenizer(name: str) -> Tokens:
         raise UsageError(f"tokenizer: {file} cannot be read: {error}") from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return lambda text: _not_empty(tokenizer.encode(text, add_special_tokens=False).offsets)
 
+    def spans(text: str) -> Sequence[Span]:
+        found = tokenizer.encode(text, add_special_tokens=False).offsets
+        return [(start, end) for start, end in found if end > start]
 
-def _not_empty(spans: Sequence[Span]) -> Sequence[Span]:
-    """Returns the tokens with at least one character."""
-    return [(start, end) for start, end in spans if end > start]
+    return spans
 
 
 def first(tokens: Tokens, text: str, count: int) -> str:
@@ -77,22 +78,23 @@ def last(tokens: Tokens, text: str, count: int) -> str:
     return text[spans[-count][0] :] if count > 0 else ""
 
 
+@dataclass(frozen=True, slots=True)
 class Window:
-    """Assembles a request within its token limits."""
+    """Assembles a request of at most `total` tokens, of at most `part` tokens a part."""
 
-    def __init__(
-        self, tokens: Tokens, part: int | None, total: int, truncate: Literal["token", "snippet"]
-    ) -> None:
-        self.tokens, self._part, self._total, self._truncate = tokens, part, total, truncate
+    tokens: Tokens
+    part: int | None
+    total: int
+    truncate: Literal["token", "snippet"]
 
     def trained(
         self, system: str, history: Sequence[Passage], current: Passage
     ) -> tuple[Message, ...]:
         """Returns the request for trained models: the system prompt, and all steps in one text."""
         system, now = self._cut("", system, ""), self._written(current)
-        room = self._total - self._count(system) - self._count(now)
+        room = self.total - self._count(system) - self._count(now)
         steps = [self._written(passage) for passage in history]
-        if self._truncate == "snippet":
+        if self.truncate == "snippet":
             before = "".join(self._latest(steps, [self._count(step) for step in steps], room))
         else:
             before = last(self.tokens, "".join(steps), room)
@@ -108,7 +110,7 @@ class Window:
             sum(self._count(str(part)) for message in turn for part in message.parts)
             for turn in (*turns, now)
         )
-        room = self._total - self._count(system) - size
+        room = self.total - self._count(system) - size
         shown = [message for passage in examples for message in self._turns(passage)]
         shown += [message for turn in self._latest(turns, sizes, room) for message in turn]
         return Message("system", (system,)), *shown, *now
@@ -132,9 +134,9 @@ class Window:
 
     def _cut(self, before: str, text: str, after: str) -> str:
         """Truncates a part to its limit and keeps the text around it."""
-        if self._part is not None:
+        if self.part is not None:
             text = first(
-                self.tokens, text, max(0, self._part - self._count(before) - self._count(after))
+                self.tokens, text, max(0, self.part - self._count(before) - self._count(after))
             )
         return f"{before}{text}{after}"
 

@@ -13,9 +13,9 @@ import re
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
@@ -87,11 +87,11 @@ class Bm25:
         return scores
 
 
+@dataclass(frozen=True, slots=True)
 class ByEmbedding:
     """Ranks by the cosine similarity of query and candidate vectors."""
 
-    def __init__(self, embedder: Embedder) -> None:
-        self.embedder = embedder
+    embedder: Embedder
 
     @property
     def name(self) -> str:
@@ -181,29 +181,32 @@ class RankingFigures:
     chance: float
 
 
+@dataclass
 class RankingTally:
     """Counts ranked steps. `figures` is available at any time."""
 
-    def __init__(self) -> None:
-        self._places: Counter[int | None] = Counter()
-        self._chance = 0.0
+    places: Counter[int | None] = field(default_factory=Counter)
+    chance: float = 0.0
 
     def add(self, ranked: Ranked) -> None:
         """Counts one step."""
-        self._places[ranked.place] += 1
+        self.places[ranked.place] += 1
         if ranked.scores:
-            self._chance += len(ranked.right & ranked.scores.keys()) / len(ranked.scores)
+            self.chance += len(ranked.right & ranked.scores.keys()) / len(ranked.scores)
 
     def figures(self) -> RankingFigures:
         """Returns the metrics of all steps so far."""
-        steps, places = self._places.total(), list(self._places.items())
-        found = [(place, count) for place, count in places if place is not None]
-        over = max(steps, 1)
+        found = [(place, count) for place, count in self.places.items() if place is not None]
+        over = max(self.places.total(), 1)
         share = {k: sum(n for place, n in found if place < k) / over for k in (1, *RECALLS)}
-        mrr = sum(count / (place + 1) for place, count in found) / over
-        recall = {k: share[k] for k in RECALLS}
-        chance = self._chance / over
-        return RankingFigures(steps, self._places[None], share[1], mrr, recall, chance)
+        return RankingFigures(
+            self.places.total(),
+            self.places[None],
+            share.pop(1),
+            sum(count / (place + 1) for place, count in found) / over,
+            share,
+            self.chance / over,
+        )
 
 
 @dataclass
@@ -265,16 +268,19 @@ async def rank_file(
     check_output(output, "scores of candidates", [gold])
     if reordered is not None:
         check_output(reordered, "trajectories", [gold, output], parameter="ranked")
-    with _open_log(progress_file, _About(_FORMAT, ranker.name, _digest(gold)), resume) as log:
-        async for line in _ranked_lines(gold, ranker, tally, _done(log)):
+    known: dict[str, dict[str, float]] = {}
+    about = _About(_FORMAT, ranker.name, _digest(gold))
+    with _open_log(progress_file, about, known, resume) as log:
+        async for line in _ranked_lines(gold, ranker, tally, known):
             log.append(line)
+            known[line.sample] = line.scores
             progress(tally)
             if stop is not None and stop.is_set():
                 tally.stopped = True
                 return tally
-        _write_scores(output, log)
-        if reordered is not None:
-            write_trajectories(reordered, _reordered(gold, log))
+    _write_scores(output, known)
+    if reordered is not None:
+        write_trajectories(reordered, _reordered(gold, known))
     progress_file.unlink()
     return tally
 
@@ -283,10 +289,9 @@ async def _ranked_lines(
     gold: str | os.PathLike[str],
     ranker: Ranker,
     tally: RankTally,
-    done: Iterator[_Line],
+    known: Mapping[str, Mapping[str, float]],
 ) -> AsyncIterator[_Line]:
-    """Yields a line for each step that is not done. `done` are the first steps, in order."""
-    before = next(done, None)
+    """Yields a line for each step that is not known."""
     for turn in read_trajectories(gold, on_error="yield"):
         tally.turns += 1
         if isinstance(turn, BadLine):
@@ -294,10 +299,9 @@ async def _ranked_lines(
             continue
         try:
             for index, sample in enumerate(sample_ids(turn)):
-                if before is not None and before.sample == sample:
+                if sample in known:
                     tally.kept += 1
-                    tally.ranked.add(Ranked(before.scores, _right(turn, index)))
-                    before = next(done, None)
+                    tally.ranked.add(Ranked(known[sample], _right(turn, index)))
                     continue
                 found = await rank_step(turn, index, ranker)
                 tally.ranked.add(found)
@@ -306,16 +310,18 @@ async def _ranked_lines(
             tally.problems.append(f"{gold}: {error}")
 
 
-def _open_log(path: Path, about: _About, resume: bool) -> _Log:
-    """Opens the progress file. Raises UsageError if it belongs to other input."""
+def _open_log(path: Path, about: _About, known: dict[str, dict[str, float]], resume: bool) -> _Log:
+    """Opens the progress file and reads its steps. Raises UsageError if it is of other input."""
 
-    def check(record: _Line | _About, start: int) -> None:
-        if start == 0 and record != about:
+    def read(record: _Line | _About, start: int) -> None:
+        if (start == 0) != isinstance(record, _About) or (start == 0 and record != about):
             raise UsageError(
                 f"{path}: belongs to another ranker or other trajectories; choose another "
                 "output, or start again",
                 parameters=("output", "resume"),
             )
+        if isinstance(record, _Line):
+            known[record.sample] = record.scores
 
     if not resume:
         with write_errors(path):
@@ -323,7 +329,7 @@ def _open_log(path: Path, about: _About, resume: bool) -> _Log:
     log = _Log(
         path,
         _Line,
-        check,
+        read,
         what="ranked step",
         decode=_decode,
         parameter="resume",
@@ -340,45 +346,26 @@ def _decode(line: bytes) -> _Line | _About:
     return msgspec.json.decode(line, type=_Line)
 
 
-def _done(log: _Log) -> Iterator[_Line]:
-    """Yields the finished steps up to the file's current end. The file grows during iteration."""
-    steps = sum(start > 0 for start, _ in log.lines())
-    for _, line in islice(log.lines(), 1, steps + 1):
-        yield msgspec.json.decode(line, type=_Line)
-
-
-def _write_scores(output: str | os.PathLike[str], log: _Log) -> None:
-    """Writes the score file one step at a time, because it may be larger than memory."""
+def _write_scores(output: str | os.PathLike[str], known: Mapping[str, Mapping[str, float]]) -> None:
+    """Writes the score file, a line for each step."""
     with writing(output) as file:
         for name, opening in (("scores", b'{"scores":{'), ("ranks", b'},"ranks":{')):
             file.write(opening)
-            for number, line in enumerate(_done(log)):
-                found = line.scores if name == "scores" else Ranked(line.scores, frozenset()).ranks
-                file.write(
-                    b",\n" * (number > 0)
-                    + msgspec.json.encode(line.sample)
-                    + b":"
-                    + msgspec.json.encode(found)
-                )
+            for number, (sample, scores) in enumerate(known.items()):
+                found = scores if name == "scores" else Ranked(scores, frozenset()).ranks
+                file.write(b",\n" * (number > 0) + msgspec.json.encode(sample) + b":")
+                file.write(msgspec.json.encode(found))
         file.write(b"}}\n")
 
 
-def _reordered(gold: str | os.PathLike[str], log: _Log) -> Iterator[Trajectory]:
+def _reordered(
+    gold: str | os.PathLike[str], known: Mapping[str, Mapping[str, float]]
+) -> Iterator[Trajectory]:
     """Yields the turns with their candidates by score, the best first."""
-    lines = _done(log)
-    line = next(lines, None)
     for turn in read_trajectories(gold, on_error="skip"):
-        found: dict[str, dict[str, float]] = {}
-        try:
-            samples = sample_ids(turn)
-            for sample in samples:
-                if line is not None and line.sample == sample:
-                    found[sample] = line.scores
-                    line = next(lines, None)
-            if len(found) == len(set(samples)):
-                yield with_scores(turn, found)
-        except (InputError, ValueError):
-            continue  # already reported when it was to be ranked
+        with suppress(InputError, ValueError):  # already reported when it was to be ranked
+            if all(sample in known for sample in sample_ids(turn)):
+                yield with_scores(turn, known)
 
 
 def _right(turn: Trajectory, index: int) -> frozenset[str]:

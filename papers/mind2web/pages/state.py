@@ -28,6 +28,7 @@ import string
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -250,11 +251,14 @@ class StepTarget:
         )
 
     @property
+    def target(self) -> str:
+        """The first positive, "" if there is none."""
+        return self.positives[0] if self.positives else ""
+
+    @property
     def text(self) -> str:
         """Formats the action in Synapse's form: `TYPE [12] [new york]`."""
-        return format_action(
-            self.operation, self.positives[0] if self.positives else "", self.value
-        )
+        return format_action(self.operation, self.target, self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,22 +298,19 @@ class Marking:
         )
         return StepScore(element, f1, element == 1 and f1 == 1)
 
+    def scores(self, targets: Iterable[StepTarget], episode: Trajectory) -> list[StepScore]:
+        """Scores the actions of an episode. A step that it does not have is wrong."""
+        done = [step.action for step in episode.steps]
+        both = zip_longest(targets, done)
+        return [self.score(asked, action) for asked, action in both if asked is not None]
+
     def _by_text(self, asked: StepTarget, text: str) -> StepScore:
         operation, id, value = parse_action(text)
-        wanted = (
-            asked.operation,
-            asked.positives[0],
-            asked.value if asked.operation != "CLICK" and asked.value else None,
-        )
-        f1 = word_f1(
-            _words(operation, value), _words(asked.operation, asked.value), punctuation=False
-        )
-        right = (
-            text == asked.text
-            if self.step_match == "exact_text"
-            else (operation, id, value) == wanted
-        )
-        return StepScore(float(id == asked.positives[0]), f1, right)
+        gold = _words(asked.operation, asked.value)
+        f1 = word_f1(_words(operation, value), gold, punctuation=False)
+        exact = self.step_match == "exact_text"
+        right = text == asked.text if exact else parse_action(text) == parse_action(asked.text)
+        return StepScore(float(id == asked.target), f1, right)
 
 
 USUAL = Marking()

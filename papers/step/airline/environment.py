@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from msgspec import Meta
@@ -27,9 +27,6 @@ from prill.papers.step.airline.desk.server import AirlineDesk
 from prill.papers.step.airline.desk.world import SCENARIOS, scenario, solution
 from prill.protocols import Policy
 from prill.types import Action, LabelRecord, Observation, Task, Trajectory
-
-if TYPE_CHECKING:
-    pass
 
 PUBLIC = "http://airline.example"
 # The original states the limit for the last two tasks only.

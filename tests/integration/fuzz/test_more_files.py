@@ -24,7 +24,7 @@ from prill.models.local.weights import check_adapter
 from prill.papers.bench.papers import read_paper
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.mind2web.mindact.memory import Sentences
-from prill.papers.mind2web.pages.ranking import _About, _done, _open_log
+from prill.papers.mind2web.pages.ranking import _About, _open_log
 from prill.papers.mind2web.pages.state import read_scores
 from prill.papers.mind2web.training import GoldTurns
 from prill.papers.synapse.memory import ABSTRACTIONS, EXEMPLARS, ExemplarMemory
@@ -79,8 +79,9 @@ def adapter(folder: Path) -> None:
 
 
 def ranked_steps(path: Path) -> object:
-    with _open_log(path, _About("prill ranking 1", "r", "t"), resume=True) as log:
-        return list(_done(log))
+    known: dict[str, dict[str, float]] = {}
+    with _open_log(path, _About("prill ranking 1", "r", "t"), known, resume=True):
+        return known
 
 
 # Name of the file, what is in it (a text, a value, or the lines of a file of lines), and who reads

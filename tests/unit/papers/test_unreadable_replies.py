@@ -14,7 +14,7 @@ from prill.papers.bench.mind2web import PlayedTurn, RecordedTurn, recorded_bench
 from prill.papers.bench.tables import bench_text, summary_text
 from prill.papers.mind2web.mindact.agent import MindAct
 from prill.papers.mind2web.pages.state import PageState
-from prill.papers.replies import ReplyCounts
+from prill.papers.replies import ReplyCounts, recorded
 from prill.policies.registry import make_policy
 from prill.testing import ReplayEnvironment, ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory
@@ -112,4 +112,5 @@ def test_agents_that_tell_nothing_have_a_dash() -> None:
 
 
 def test_a_record_that_says_something_else_is_passed_over() -> None:
-    assert ReplyCounts.recorded({"replies": "many"}) == ReplyCounts.recorded({}) == ReplyCounts()
+    for counts in ({"replies": "many"}, {}):
+        assert recorded(counts, "replies", ReplyCounts) == ReplyCounts()

@@ -4,10 +4,9 @@ updates the state of the scenario.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 from prill.papers.step.airline.desk.world import (
@@ -29,7 +28,7 @@ from prill.ui.templates import render
 if TYPE_CHECKING:
     from aiohttp import web
 
-_DATE, _DAY = re.compile(r"(\d\d)/(\d\d)/(\d{4})"), "MM/DD/YYYY"
+_FORM, _DAY = "%m/%d/%Y", "MM/DD/YYYY"
 _SAID = {
     "saved": "The changes are saved.",
     "cancelled": "The booking is cancelled.",
@@ -147,11 +146,9 @@ def _cancel(request: DeskRequest) -> str:
 def _modify_form(request: DeskRequest) -> str:
     code = request.active_booking.code
     request.state.seen.add(("passenger", code))
-    fields, address = (
-        _passenger_fields(request.booking.passenger, request),
-        f"/bookings/{code}/modify",
-    )
-    return _form(f"Modify booking {code}", address, "Save changes", fields, request.wrong)
+    fields = _passenger_fields(request.booking.passenger, request)
+    title, address = f"Modify booking {code}", f"/bookings/{code}/modify"
+    return _form(title, address, "Save changes", fields, request.wrong)
 
 
 def _modify(request: DeskRequest) -> str:
@@ -175,7 +172,8 @@ def _results(request: DeskRequest) -> str:
     trip = (origin, destination, _day(request, "departure"), _day(request, "return"))
     if origin == destination:
         raise DeskError("From and To are the same city.")
-    if _sorts(trip[2]) > _sorts(trip[3]):
+    there, back = map(_date, trip[2:])
+    if there and back and there > back:
         raise DeskError("The return date is before the departure date.")
     if request.state.draft.trip != trip:
         request.state.draft = Draft(trip)
@@ -236,7 +234,8 @@ def _pay(request: DeskRequest) -> str:
     state, trip = request.state, _entered_trip(request)
     values = _filled(request, _CARD)
     values["card-number"] = values["card-number"].replace(" ", "")
-    code = state.next_code
+    number = f"{len(state.bookings):05d}"
+    code = "N" + number.translate(str.maketrans("0123456789", "ABCDEFGHJK"))
     state.bookings[code] = FlightBooking(code, *trip, values)
     state.draft = Draft()
     raise DeskRedirect(f"/bookings/{code}?said=booked")
@@ -302,16 +301,12 @@ def _day(request: DeskRequest, field: str) -> str:
 
 
 def _date(text: str) -> date | None:
-    if (parts := _DATE.fullmatch(text)) is None:
-        return None
+    """Reads `MM/DD/YYYY`, each with its zeros. None for other text."""
     try:
-        return date(int(parts[3]), int(parts[1]), int(parts[2]))
+        day = datetime.strptime(text, _FORM).date()
     except ValueError:
         return None
-
-
-def _sorts(day: str) -> str:
-    return day[6:] + day[:5]
+    return day if day.strftime(_FORM) == text else None
 
 
 def _passenger_fields(passenger: dict[str, str] | None, request: DeskRequest) -> list[FormField]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -80,18 +81,7 @@ class Scenario:
 
 
 def scenario(task: str, number: int) -> Scenario:
-    """Makes one of the 20 scenarios of a task.
-
-    Args:
-        task: One of `TASKS`.
-        number: From 0 to 19.
-
-    Returns:
-        The scenario.
-
-    Raises:
-        LookupError: There is no such task or number.
-    """
+    """Makes scenario 0 to 19 of one of `TASKS`. Raises LookupError for another one."""
     if task not in TASKS or not 0 <= number < SCENARIOS:
         raise LookupError(
             f"unknown scenario {number} of {task}; the tasks are {', '.join(TASKS)}, each "
@@ -235,11 +225,6 @@ class DeskState:
     progress: float = 0.0  # the fraction of checkpoints reached; the last one that holds counts
     done: bool = False
 
-    @property
-    def next_code(self) -> str:
-        """Returns the confirmation code of the next booking."""
-        return f"N{len(self.bookings):05d}".translate(str.maketrans("0123456789", "ABCDEFGHJK"))
-
     def measure(self) -> None:
         """Evaluates the checkpoints."""
         checkpoints = state_checkpoints(self)
@@ -268,7 +253,7 @@ def state_checkpoints(state: DeskState) -> tuple[Checkpoint, ...]:
             return _search(details)
         case "TASK_UPDATE_PASSENGER_DETAILS":
             fields = details["passenger"]
-            right = (_fields_right(code, fields, n) for n in range(1, len(fields) + 1))
+            right = (partial(_fields_right, code, fields, n) for n in range(1, len(fields) + 1))
             return seen("booking"), seen("passenger"), *right
         case _:
             passenger = details["passenger"]
@@ -300,10 +285,9 @@ def _chosen(draft: Draft, details: dict[str, Any]) -> int:
     )
 
 
-def _fields_right(code: str, fields: dict[str, str], least: int) -> Callable[[DeskState], bool]:
-    return lambda s: (
-        sum(s.bookings[code].passenger[name] == value for name, value in fields.items()) >= least
-    )
+def _fields_right(code: str, fields: dict[str, str], least: int, state: DeskState) -> bool:
+    saved = state.bookings[code].passenger
+    return sum(saved[name] == value for name, value in fields.items()) >= least
 
 
 def _as_wanted(state: DeskState) -> bool:
@@ -325,21 +309,9 @@ def _as_wanted(state: DeskState) -> bool:
     return state.bookings == wanted
 
 
-_MENUS = ("title", "gender")
-
-
 def solution(task: str, number: int) -> tuple[str, ...]:
-    """Returns the shortest sequence of actions that solves a scenario from the first page.
-
-    Args:
-        task: One of `TASKS`.
-        number: From 0 to 19.
-
-    Returns:
-        The actions as text.
-
-    Raises:
-        LookupError: There is no such task or number.
+    """Returns the shortest sequence of actions that solves a scenario from the first page. Raises
+    LookupError.
     """
     details, lines = scenario(task, number).details, list[str]()
     values = {**details, **details.get("flight", {}), **details.get("payment-details", {})}
@@ -355,13 +327,10 @@ def solution(task: str, number: int) -> tuple[str, ...]:
 
 
 def _enter_passenger(fields: dict[str, Any]) -> list[str]:
-    given = {name: label for name, label in PASSENGER_LABELS.items() if name in fields}
-    menus = [
-        f"type [combobox '{given[name]}'] [{fields[name]}] [0]" for name in _MENUS if name in given
-    ]
-    boxes = [
-        f"type [textbox '{label}'] [{fields[name]}] [0]"
-        for name, label in given.items()
-        if name not in _MENUS
-    ]
+    menus, boxes = list[str](), list[str]()
+    for name, label in PASSENGER_LABELS.items():
+        menu = name in ("title", "gender")
+        role = "combobox" if menu else "textbox"
+        if name in fields:
+            (menus if menu else boxes).append(f"type [{role} '{label}'] [{fields[name]}] [0]")
     return [*menus, *boxes]

@@ -231,7 +231,7 @@ async def test_record_keeps_what_judges_need(gold: Path) -> None:
 
 def test_recordings_hold_places_not_pages(gold: Path) -> None:
     recordings = Recordings([gold])
-    assert recordings.names == ("c1-0", "c1-1", "c2-0")
+    assert tuple(recordings.places) == ("c1-0", "c1-1", "c2-0")
     assert recordings.conversations == {"c1-0": 0, "c1-1": 0, "c2-0": 1}
     assert recordings.turn("c1-1").task.goal == "Now those of tomorrow"
 

@@ -17,9 +17,9 @@ from prill.papers.mind2web.multi_turn import (
     ConversationsConfig,
     ConversationTally,
     conversations,
+    conversations_async,
     even_runs,
     instruction_from_action,
-    make_conversations,
     read_runs,
 )
 from prill.papers.mind2web.pages.state import read_state
@@ -53,12 +53,17 @@ def task(id: str, goal: str, count: int = 2, website: str = "shop") -> dict[str,
 
 
 def make(
-    tmp_path: Path, tasks: list[Any], model: LanguageModel | None = None, **options: Any
+    tmp_path: Path,
+    tasks: list[Any],
+    model: LanguageModel | None = None,
+    stop: asyncio.Event | None = None,
+    **options: Any,
 ) -> tuple[ConversationTally, list[dict[str, Any]]]:
     (tmp_path / "in.json").write_text(json.dumps(tasks))
-    tally = asyncio.run(
-        make_conversations(tmp_path / "in.json", tmp_path / "out.json", model, **options)
+    config = ConversationsConfig(
+        source=tmp_path / "in.json", output=tmp_path / "out.json", model=model, **options
     )
+    tally = asyncio.run(conversations_async(config, stop=stop)).tally
     return tally, json.loads((tmp_path / "out.json").read_text()) if (
         tmp_path / "out.json"
     ).exists() else []

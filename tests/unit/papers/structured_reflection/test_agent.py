@@ -345,6 +345,13 @@ async def test_malformed_reflections_give_no_lesson() -> None:
     )
 
 
+async def test_a_reflection_of_two_steps_gives_no_lesson() -> None:
+    played = await attempt(chain("one", "two"), Answers(["click id=2"]))
+    both = "For action index=1, you should click id=1. For action index=1, you should click id=3"
+    with pytest.raises(UnparsableError, match="2 different answers"):
+        await lesson(Answers((), [both.replace(". ", "\n")] * 2), played)
+
+
 async def test_a_second_reflection_can_be_read() -> None:
     played = await attempt(chain("one", "two"), Answers(["click id=2"]))
     text = await lesson(
