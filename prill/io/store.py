@@ -318,7 +318,7 @@ def read_records(
     path: str | os.PathLike[str], type_: type[_T], empty: str = "the file is empty"
 ) -> Iterator[_T]:
     """Yields the records of a file, without an incomplete last line. Raises InputError for another
-    broken line, and UsageError, with the text `empty`, for a file without records.
+    broken line, and UsageError, with the text `empty`, for a file without complete records.
     """
     decoder = msgspec.json.Decoder(type_)
     count = 0
@@ -328,7 +328,7 @@ def read_records(
         except UNREADABLE as error:
             if not line.complete:
                 _log.warning("%s:%d: incomplete last line skipped", os.fspath(path), line.number)
-                return
+                break
             raise InputError(
                 f"{path}:{line.number}: {line_fault(line.data, error, type_)}"
             ) from None
