@@ -458,15 +458,11 @@ class _Comparing:
             ) as log,
             transcript_log(folder, resume=config.resume) as calls,
         ):
-            self._read_known(log)
+            read = msgspec.json.Decoder(ComparedAttempts).decode
+            known = (read(line) for _, line in log.lines())
+            self.compared |= {one.id: one for one in known}
             work = partial(self._compare_one, log, calls)
             await work_through(source, config.concurrency, self.stop, work)
-
-    def _read_known(self, log: ComparisonLog) -> None:
-        read = msgspec.json.Decoder(ComparedAttempts).decode
-        for _, line in log.lines():
-            one = read(line)
-            self.compared[one.id] = one
 
     async def _compare_one(
         self,
