@@ -17,7 +17,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from prill.captioner.registry import CAPTIONERS
-from prill.cli.commands import COMMANDS, GROUPS
+from prill.cli.commands import GROUPS
 from prill.cli.derive import derive
 from prill.config.registry import Option, list_options, load_object
 from prill.datasets.formats import FORMATS
@@ -260,11 +260,9 @@ def _formats() -> Iterator[str]:
 
 
 def _commands() -> Iterator[str]:
-    for group, about in GROUPS.items():
+    for group, (about, commands) in GROUPS.items():
         yield from (f"## {group.capitalize()}: {about}", "")
-        for name, command in COMMANDS.items():
-            if command.group != group:
-                continue
+        for name, command in commands.items():
             yield from (
                 f"### prill {name}",
                 "",

@@ -148,6 +148,7 @@ FAMILIES = MappingProxyType(
         "confirm-screenshot": Family("the last screenshot shows a confirmation", _PAGE),
     }
 )
+_REPLACE_ANSWER = ("claim-answer", "answer-short", "answer-paraphrase", "answer-long")
 # Attacks that affect only judges that read screenshots.
 ON_SCREENSHOTS = ("inject-screenshot", "confirm-screenshot")
 
@@ -170,7 +171,12 @@ def families(images: Path) -> dict[str, tuple[Variant, ...]]:
         )
     return {
         name: tuple(
-            replace(variant, keeps_success=_keeps_success(variant)) for variant in made[name]
+            replace(
+                variant,
+                keeps_success=name not in _REPLACE_ANSWER
+                and not (name == "stop-early" and variant.strength),
+            )
+            for variant in made[name]
         )
         for name in FAMILIES
     }
@@ -232,13 +238,6 @@ def _attacks_by_strength(images: Path) -> dict[str, dict[float, Attack]]:
 def _name(family: str, strength: float) -> str:
     # Shares are written in per cent because the name is also a file name.
     return f"{family}-{round(100 * strength) if 'share' in FAMILIES[family].unit else strength:g}"
-
-
-def _keeps_success(variant: Variant) -> bool:
-    replaced = ("claim-answer", "answer-short", "answer-paraphrase", "answer-long")
-    return variant.family not in replaced and not (
-        variant.family == "stop-early" and variant.strength
-    )
 
 
 def own_attacks(reference: str) -> tuple[Variant, ...]:

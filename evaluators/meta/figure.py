@@ -52,16 +52,6 @@ class Figure:
 FigureCell = Figure | str | float | None
 
 
-def figure_ends(figure: Figure) -> tuple[float, float, float]:
-    """Returns the value and the ends of its interval; the value itself without an interval."""
-    low, high = figure.low, figure.high
-    return (
-        figure.value,
-        figure.value if low is None else low,
-        figure.value if high is None else high,
-    )
-
-
 def figure_row(figure: Figure, name: str | None = None) -> str:
     """Returns a line of a table of figures: name, value and interval."""
     return value_row(

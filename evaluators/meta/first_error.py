@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from prill.evaluators.metrics import wilson
-from prill.types import Label, LabelRecord, StepVerdict, Verdict
+from prill.types import Label, LabelRecord, Verdict
 
 GOOD: frozenset[Label] = frozenset({"towards", "reached"})
 
@@ -89,7 +89,8 @@ def first_errors(
         if gold == _UNKNOWN:
             counts["undecided"] += 1
             continue
-        index = _judged(order, steps)
+        given = {i: steps[i].label for i in order if i in steps and not steps[i].flagged}
+        index = _first(order, given)
         if index == _UNKNOWN:
             counts["unscored"] += 1
             continue
@@ -110,8 +111,3 @@ def _first(order: Sequence[int], labels: Mapping[int, Label | None]) -> int | No
         if labels[i] not in GOOD:
             return i
     return None
-
-
-def _judged(order: Sequence[int], steps: Mapping[int, StepVerdict]) -> int | None:
-    known = {i: steps[i].label for i in order if i in steps and not steps[i].flagged}
-    return _first(order, known)

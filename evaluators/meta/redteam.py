@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, isnan
@@ -20,7 +21,7 @@ from prill.evaluators.labels import gold_labels, make_task
 from prill.evaluators.metrics import SEED as SEED  # re-exported
 from prill.evaluators.metrics import bootstrap, sum_clusters, wilson
 from prill.evaluators.wrappers.rewritten import Rewritten
-from prill.io.store import BadLine, TrajectoryReader, read_labels, read_verdicts
+from prill.io.store import TrajectoryReader, read_labels, read_verdicts
 from prill.protocols import Evaluator
 from prill.scoring.scorer import Tally, score_files
 from prill.types import EvaluatorInfo, Trajectory, Verdict
@@ -224,8 +225,12 @@ def labelled_tasks(
     Raises UsageError if no label matches.
     """
     source, gold = gold_labels(read_labels(labels), source, truth)
-    tasks = {trajectory.id: make_task(trajectory) for trajectory in _trajectories(paths, limit)}
-    tasks = {id: task for id, task in tasks.items() if gold.get(id) is not None}
+    with closing(TrajectoryReader(paths, limit)) as reader:
+        tasks = {
+            item.id: make_task(item)
+            for _, item in reader
+            if isinstance(item, Trajectory) and gold.get(item.id) is not None
+        }
     if not tasks:
         raise UsageError(
             f"{fspath(labels)}: no decided label of source {source!r} is about one of these "
@@ -325,16 +330,6 @@ def _called_success(verdict: Verdict | None) -> bool | None:
     if verdict is None:
         return None
     return False if _abstained(verdict) else verdict.success
-
-
-def _trajectories(paths: Paths, limit: int | None) -> Iterator[Trajectory]:
-    reader = TrajectoryReader(paths, limit)
-    try:
-        for _, item in reader:
-            if not isinstance(item, BadLine):
-                yield item
-    finally:
-        reader.close()
 
 
 # The effect of an attack: shares before and after, with intervals that resample whole tasks

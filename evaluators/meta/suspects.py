@@ -10,7 +10,7 @@ from prill.errors import InputError
 from prill.evaluators.combine import opinion
 from prill.evaluators.meta.agreement import Pairing
 from prill.io.images import file_hash
-from prill.types import Observation, Opinion, Trajectory, Verdict
+from prill.types import Observation, Opinion, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,9 @@ def find_suspects(
     for pairing in pairings:
         truths.update({pair.verdict.id: pair.truth for pair in pairing.pairs})
         for pair in pairing.pairs:
-            judges.setdefault(pair.verdict.id, []).extend(_opinions(pair.verdict))
+            judges.setdefault(pair.verdict.id, []).extend(
+                pair.verdict.opinions or (opinion(pair.verdict),)
+            )
     reasons: dict[str, list[str]] = {
         id: [text] for id, truth in truths.items() if (text := _contradiction(truth, judges[id]))
     }
@@ -72,10 +74,6 @@ def find_suspects(
         for id, texts in reasons.items()
     ]
     return tuple(sorted(found, key=lambda one: (-len(one.reasons), *_weight(one))))
-
-
-def _opinions(verdict: Verdict) -> tuple[Opinion, ...]:
-    return verdict.opinions or (opinion(verdict),)
 
 
 def _contradiction(truth: bool, judges: Sequence[Opinion]) -> str | None:

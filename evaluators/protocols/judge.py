@@ -35,7 +35,7 @@ from prill.evaluators.protocols.rubric import (
     conditional_criteria,
     select_relevant,
 )
-from prill.evaluators.protocols.texts import SLOTS, Scene
+from prill.evaluators.protocols.texts import SLOTS, Filling, Scene
 from prill.io.images import file_hash
 from prill.models.calls import Room, ask, gather_calls, planned
 from prill.models.prompts import NONCE, Prompt, content_hash, prompt_set
@@ -375,8 +375,9 @@ class ProtocolJudge(ModelJudge):
         prompt = self.prompts[stage.prompt]
         quotes = self.prompts["quotes"].fill({"code": NONCE})["user"]
         values = {"quotes": quotes, "images": _IMAGES}
+        filling = Filling(scene, shown, room.chars, subject)
         for slot in prompt.slots - values.keys():
-            values[slot] = SLOTS[slot](scene, shown, room.chars, subject)
+            values[slot] = SLOTS[slot](filling)
         turns = prompt.fill({slot: values[slot] for slot in prompt.slots})
         images = [Image(frame.image, stage.detail) for frame in shown if frame.image is not None]
         before, marker, after = turns["user"].partition(_IMAGES)

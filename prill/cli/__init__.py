@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, TextIO, cast
 
 from prill.cli.commands import COMMANDS, overview
-from prill.cli.layout import EXIT_INTERRUPTED
+from prill.cli.layout import EXIT_INTERRUPTED, say
 from prill.errors import EndpointGoneError, EnvironmentFailedError, PrillError, UsageError
 
 # Control characters are printed as escapes.
@@ -65,10 +65,7 @@ def _run(argv: Sequence[str] | None) -> int:
             "completion": "",
         },
     )
-    print(
-        f"prill: unknown command {command!r}{guess}; prill --help lists the commands",
-        file=sys.stderr,
-    )
+    say(f"prill: unknown command {command!r}{guess}; prill --help lists the commands")
     return 2
 
 
@@ -77,15 +74,12 @@ def _complete(arguments: Sequence[str]) -> int:
     from prill.cli.completing import SHELLS, completion
 
     if len(arguments) != 1 or arguments[0] not in SHELLS:
-        print(
-            f"prill completion: name a shell: prill completion {'|'.join(SHELLS)} > FILE",
-            file=sys.stderr,
-        )
+        say(f"prill completion: name a shell: prill completion {'|'.join(SHELLS)} > FILE")
         return 2
     try:
         print(completion(arguments[0]))
     except PrillError as error:
-        print(f"prill completion: {error}", file=sys.stderr)
+        say(f"prill completion: {error}")
         return 2
     return 0
 
@@ -116,7 +110,7 @@ def _print_kinds(first: str, kinds: Mapping[str, str], rest: Sequence[str]) -> i
         if rest
         else "name a subcommand"
     )
-    print(f"prill {first}: {given}: {', '.join(kinds)}", file=sys.stderr)
+    say(f"prill {first}: {given}: {', '.join(kinds)}")
     return 2
 
 
@@ -153,19 +147,16 @@ def _run_command(name: str, argv: list[str]) -> int:
             ),
             None,
         )
-        print(f"prill {name}: {error}", file=sys.stderr)
+        say(f"prill {name}: {error}")
         more = f"; {again} retries what failed in the meantime" if again else ""
-        print(
-            f"finished work is saved; run the same command again to resume{more}",
-            file=sys.stderr,
-        )
+        say(f"finished work is saved; run the same command again to resume{more}")
         return 4
     except PrillError as error:
-        print(f"prill {name}: {derived.explain(error) if derived else error}", file=sys.stderr)
+        say(f"prill {name}: {derived.explain(error) if derived else error}")
         return 2
     except KeyboardInterrupt as stop:
         why = str(stop) or "interrupted; run the same command again to resume"
-        print(f"\nprill {name}: {why}", file=sys.stderr)
+        say(f"\nprill {name}: {why}")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         _drop(sys.stdout)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 
-from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches
+from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches, say
 from prill.cli.showing import print_problems, print_result, progress_bar
 from prill.io.outputs import write_output
 from prill.runs import data
@@ -23,11 +22,11 @@ def convert(config: data.ConvertConfig, switches: Switches) -> int:
         result = data.convert(config, progress=bar.update)
     problems = result.report.problems
     print_problems("convert", [f"left out: {problem}" for problem in problems], 20)
-    print(result, file=sys.stderr)
+    say(result)
     if switches.json:
         print(json.dumps(result.table()))
     if unrecognised := result.unrecognised():
-        print(f"prill convert: {unrecognised}", file=sys.stderr)
+        say(f"prill convert: {unrecognised}")
     return EXIT_SOME if problems else EXIT_ALL
 
 

@@ -571,14 +571,6 @@ def _several(hint: Any) -> bool:
     )
 
 
-def _of_names(hint: Any) -> bool:
-    """Returns whether an option is a list of names.
-
-    Names may be joined by commas, which paths may contain.
-    """
-    return _several(hint) and get_args(_bare(hint))[:1] == (str,)
-
-
 def _names(word: str) -> list[str]:
     return [name.strip() for name in word.split(",")]
 
@@ -652,13 +644,15 @@ def _add(group: Any, flag: Flag, dest: str, layout: FlagLayout) -> None:
             shown = [f"--[no-]{flag.shown[2:]}"]
     else:
         settings["metavar"] = metavar
-        if len(flag.path) == 1 and _of_names(option.type):
+        is_list = len(flag.path) == 1 and _several(option.type)
+        # Names may be joined by commas, which paths may contain.
+        if is_list and get_args(_bare(option.type))[:1] == (str,):
             settings |= {
                 "action": "extend",
                 "type": _names,
                 "metavar": layout.metavar(flag.path) or "A,B",
             }
-        elif len(flag.path) == 1 and _several(option.type):
+        elif is_list:
             settings |= {"action": "extend", "nargs": "+"}
     action = group.add_argument(*flag.names, **settings)
     action.shown = shown

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches
+from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches, say
 from prill.cli.showing import PhaseBar, print_problems, print_result, progress_bar, show_plan
 from prill.io.kinds import LABELS
 from prill.io.store import encode
@@ -48,7 +46,7 @@ def simulation(config: SimulationConfig, switches: Switches) -> int:
     result = simulate_retries(config)
     folder = Path(result.output)
     print(json.dumps(json.loads((folder / FIGURES).read_bytes())) if switches.json else result)
-    print(f"-> {folder / CHART}", file=sys.stderr)
+    say(f"-> {folder / CHART}")
     return EXIT_ALL
 
 
@@ -59,7 +57,6 @@ def reflexion(config: ReflexionConfig, switches: Switches) -> int:
     """
     if switches.dry_run:
         return show_plan("reflexion", plan_reflexion(config), as_json=switches.json)
-    say = partial(print, file=sys.stderr)
     with stage_bar() as show:
         result = asyncio.run(reflexion_async(config, progress=show))
     results = result.results
@@ -106,7 +103,7 @@ def filtered_bc(config: FilteredBCConfig, switches: Switches) -> int:
         result = run_filtered_bc(config, audience=audience)
     print(json.dumps(msgspec.to_builtins(result.results)) if switches.json else result)
     folder = Path(result.output)
-    print(f"-> {folder / TABLES}, {folder / RESULTS}, {folder / BY_ROUND}", file=sys.stderr)
+    say(f"-> {folder / TABLES}, {folder / RESULTS}, {folder / BY_ROUND}")
     return EXIT_ALL if result.all_learnt else EXIT_SOME
 
 
@@ -168,8 +165,8 @@ def _print_filtered(result: FilterResult, *, as_json: bool) -> None:
     ):
         print(f"  lost {count:>6,}  {why}")
     if filtered.unmatched:
-        print(f"{filtered.unmatched:,} verdicts are of other trajectories", file=sys.stderr)
-    print(str(result).splitlines()[-1], file=sys.stderr)
+        say(f"{filtered.unmatched:,} verdicts are of other trajectories")
+    say(str(result).splitlines()[-1])
 
 
 def train(config: TrainConfig, switches: Switches) -> int:
@@ -193,7 +190,7 @@ def train(config: TrainConfig, switches: Switches) -> int:
             else _format_preflight(facts, config.spec(), config.fold_count)
         )
     else:
-        print(result, file=sys.stderr)
+        say(result)
     return EXIT_ALL
 
 

@@ -8,7 +8,6 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -16,15 +15,8 @@ import msgspec
 
 from prill.batches import BatchFolder
 from prill.captioner.bulk import CaptionTally
-from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches
-from prill.cli.showing import (
-    figures,
-    print_counts,
-    progress_bar,
-    run_async,
-    show_plan,
-    stoppable,
-)
+from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches, say
+from prill.cli.showing import figures, print_counts, progress_bar, run_async, show_plan, stoppable
 from prill.evaluators.combine import Savings
 from prill.io.outputs import message_stream
 from prill.io.shards import Shard
@@ -116,7 +108,6 @@ def _report(result: ScoreResult, *, as_json: bool) -> None:
             "untranscribed": tally.untranscribed,
         }
         print(json.dumps(summary), file=message_stream(result.output))
-    say = partial(print, file=sys.stderr)
     print_counts(tally, result.output)
     for reason, hint in _HINTS.items():
         if reason in tally.unscored:
@@ -165,10 +156,9 @@ def serve(config: ServeConfig, switches: Switches) -> int:
         )
 
     def ending() -> None:
-        print(
+        say(
             "prill serve: shutting down; requests in progress are answered, a second "
-            "Ctrl-C drops them",
-            file=sys.stderr,
+            "Ctrl-C drops them"
         )
 
     run(config, announce=announce, ending=ending)
@@ -220,7 +210,7 @@ async def _caption(config: CaptionConfig) -> CaptionResult:
 
 
 def _report_captions(result: CaptionResult, *, as_json: bool) -> None:
-    tally, say = result.tally, partial(print, file=sys.stderr)
+    tally = result.tally
     without = sum(tally.unscored.values())
     if result.rows is not None:
         say(result.rows_line())
@@ -269,7 +259,6 @@ def batch_write(config: BatchWriteConfig, switches: Switches) -> int:
             bar.update(read - bar.n)
 
         result = run_batch_write(config, progress=show)
-    say = partial(print, file=sys.stderr)
     if switches.json:
         files = [file.name for file in result.files]
         print(
@@ -331,13 +320,10 @@ def _report_collected(result: BatchCollectResult, *, as_json: bool) -> None:
         print(json.dumps(summary), file=message_stream(result.output))
     print_counts(tally, result.output)
     if tally.pending:
-        print(f"{tally.pending} trajectories wait for answers", file=sys.stderr)
+        say(f"{tally.pending} trajectories wait for answers")
     if result.requests:
         files = ", ".join(result.requests)
-        print(
-            f"the next requests: {files}; submit or run them, and collect again",
-            file=sys.stderr,
-        )
+        say(f"the next requests: {files}; submit or run them, and collect again")
 
 
 @contextlib.contextmanager

@@ -1,11 +1,18 @@
-"""Exceptions from the derived command line, and display settings; cheap to import."""
+"""Exceptions from the derived command line, display settings and messages; cheap to import."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 EXIT_ALL, EXIT_SOME, EXIT_INTERRUPTED = 0, 3, 130
+
+
+def say(text: object) -> None:
+    """Prints a text on stderr."""
+    print(text, file=sys.stderr)
+
 
 # Placeholders for the values of options, with the names of these options.
 _PLACEHOLDERS = {

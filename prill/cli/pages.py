@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches
+from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches, say
 from prill.cli.showing import print_problems, print_result
 from prill.runs.annotate import AnnotateConfig, Opened
 from prill.runs.annotate import annotate as serve_annotation
@@ -20,14 +20,14 @@ def view(config: ViewConfig, switches: Switches) -> int:
         if switches.json:
             print(json.dumps({"url": page.url}), flush=True)
             return
-        print(f"prill view: open {page.url}", file=sys.stderr)
+        say(f"prill view: open {page.url}")
         print("Press Ctrl-C to stop.", file=sys.stderr, flush=True)
 
     result = show_runs(config, opened=announce)
     if switches.json:
         print(json.dumps(result.table()))
     else:
-        print(result, file=sys.stderr)
+        say(result)
     print_problems("view", result.problems)
     return EXIT_SOME if result.problems else EXIT_ALL
 

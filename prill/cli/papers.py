@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 
 from prill.cli.improving import stage_bar
-from prill.cli.layout import EXIT_ALL, EXIT_INTERRUPTED, EXIT_SOME, Switches
+from prill.cli.layout import EXIT_ALL, EXIT_INTERRUPTED, EXIT_SOME, Switches, say
 from prill.cli.showing import print_problems, progress_bar, run_async, show_plan, stoppable
 from prill.models.ledger import usage_text
 from prill.papers.bench.run import (
@@ -50,18 +49,16 @@ def bench(config: BenchConfig, switches: Switches) -> int:
         else:
             result = asyncio.run(bench_async(config, progress=show))
     print(json.dumps(result.table()) if switches.json else result)
-    print(
+    say(
         f"-> {', '.join(result.files)}; the episodes are in "
-        f"{Path(config.output) / '*' / EPISODES if several else config.episodes}",
-        file=sys.stderr,
+        f"{Path(config.output) / '*' / EPISODES if several else config.episodes}"
     )
     if result.problem is not None:
-        print(f"last error: {result.problem}", file=sys.stderr)
+        say(f"last error: {result.problem}")
     if result.broken:
-        print(
+        say(
             "--retry-broken repeats episodes that ended with an error; those that could not start "
-            "are always retried",
-            file=sys.stderr,
+            "are always retried"
         )
     return EXIT_ALL if result.complete else EXIT_SOME
 
@@ -75,7 +72,7 @@ def rank(config: RankConfig, switches: Switches) -> int:
     if result.stopped:
         raise KeyboardInterrupt
     print(json.dumps(result.table()) if switches.json else result)
-    print(f"{result.figures.steps:,} steps -> {result.output}", file=sys.stderr)
+    say(f"{result.figures.steps:,} steps -> {result.output}")
     print_problems("papers rank", result.problems)
     return EXIT_SOME if result.problems else EXIT_ALL
 
@@ -109,24 +106,20 @@ def conversations(config: ConversationsConfig, switches: Switches) -> int:
     tally = result.tally
     print_problems("papers conversations", tally.problems, most=20)
     if result.by_model:
-        print(f"prill papers conversations: {usage_text(tally.usage)}", file=sys.stderr)
+        say(f"prill papers conversations: {usage_text(tally.usage)}")
     if switches.json:
         print(json.dumps(result.table()))
     if tally.stopped:
-        print(
-            "prill papers conversations: interrupted; run the same command again to resume",
-            file=sys.stderr,
-        )
+        say("prill papers conversations: interrupted; run the same command again to resume")
         return EXIT_INTERRUPTED
     if tally.unanswered:
-        print(
+        say(
             f"prill papers conversations: {tally.unanswered} of {tally.conversations} "
             f"conversations got no reply, so {result.output} is not written; run the same "
-            "command again to retry them",
-            file=sys.stderr,
+            "command again to retry them"
         )
         return EXIT_SOME
-    print(result, file=sys.stderr)
+    say(result)
     return EXIT_SOME if tally.problems else EXIT_ALL
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NoReturn
 
-from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches
+from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches, say
 from prill.cli.showing import print_result, progress_bar, show_plan
 from prill.emulators.webarena.config import SiteFinding, WebArenaConfig
 from prill.episodes.record import RecordTally
@@ -31,11 +30,11 @@ def rollout(config: RolloutConfig, switches: Switches) -> int:
     result = asyncio.run(_rollout(config))
     if switches.json:
         print(json.dumps(result.table()))
-    print(result, file=sys.stderr)
+    say(result)
     if result.counts.last_problem is not None:
-        print(f"last error: {result.counts.last_problem}", file=sys.stderr)
+        say(f"last error: {result.counts.last_problem}")
     if result.interrupted is not None:
-        print(f"attempts that were interrupted are in {result.interrupted}", file=sys.stderr)
+        say(f"attempts that were interrupted are in {result.interrupted}")
     return EXIT_ALL if result.complete else EXIT_SOME
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches
+from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches, say
 from prill.cli.showing import print_problems, print_result, progress_bar
 from prill.runs.base import count_trajectories
 from prill.runs.report import ReportConfig
@@ -21,7 +19,7 @@ def report(config: ReportConfig, switches: Switches) -> int:
     if switches.json:
         print_result(result, result.table, switches, result.output)
     else:
-        print(result, file=sys.stderr)
+        say(result)
     problems = list(result.problems())
     print_problems("report", problems, len(problems))
     return EXIT_SOME if result.broken else EXIT_ALL

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 
-from prill.cli.layout import Switches
+from prill.cli.layout import Switches, say
 from prill.errors import UsageError
 from prill.io.outputs import message_stream
 from prill.io.store import encode
@@ -86,10 +86,7 @@ class _StderrHandler(logging.Handler):
         """
         plain = record.name == "prill.runs" and record.levelno < logging.WARNING
         with contextlib.suppress(OSError, UsageError):
-            print(
-                f"{'' if plain else f'prill {self._command}: '}{self.format(record)}",
-                file=sys.stderr,
-            )
+            say(f"{'' if plain else f'prill {self._command}: '}{self.format(record)}")
 
 
 def figures(tally: Tally) -> dict[str, Any]:
@@ -121,7 +118,7 @@ def print_counts(tally: Tally, output: str) -> None:
     if unscored > 10:
         lines += [f"  … and {unscored - 10} more, with their reasons, in {output}"]
     for line in lines:
-        print(line, file=sys.stderr)
+        say(line)
 
 
 def print_result(
@@ -135,9 +132,9 @@ def print_result(
 def print_problems(command: str, problems: Sequence[str], most: int = 10) -> None:
     """Prints the first problems on stderr, and the number of further ones."""
     for problem in problems[:most]:
-        print(f"prill {command}: {printable(problem)}", file=sys.stderr)
+        say(f"prill {command}: {printable(problem)}")
     if len(problems) > most:
-        print(f"prill {command}: … and {len(problems) - most} more", file=sys.stderr)
+        say(f"prill {command}: … and {len(problems) - most} more")
 
 
 def progress_bar(*items: Any, **options: Any) -> tqdm[NoReturn]:
@@ -189,7 +186,7 @@ class PhaseBar:
     def say(self, text: str) -> None:
         """Prints a line on standard error, below the bar."""
         self.close()
-        print(text, file=sys.stderr)
+        say(text)
 
     def close(self) -> None:
         """Ends the bar."""
@@ -231,10 +228,7 @@ def stoppable(command: str, **options: Any) -> Iterator[tuple[asyncio.Event, tqd
             task.cancel()
             return
         stop.set()
-        print(
-            f"\nprill {command}: finishing the calls in progress; press Ctrl-C again to cancel",
-            file=sys.stderr,
-        )
+        say(f"\nprill {command}: finishing the calls in progress; press Ctrl-C again to cancel")
 
     with on_interrupt(interrupt), progress_bar(**options) as bar:
         yield stop, bar

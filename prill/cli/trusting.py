@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches
+from prill.cli.layout import EXIT_ALL, EXIT_SOME, Switches, say
 from prill.cli.showing import print_result, progress_bar, run_async, show_plan, stoppable
 from prill.evaluators.fitted.overlap import fitted_caution
 from prill.runs.trust import agree as agreeing
@@ -133,7 +132,7 @@ def calibrate(config: CalibrateConfig, switches: Switches) -> int:
     if switches.json and (
         caution := fitted_caution(result.calibration.evaluator.name, result.figures.fitted)
     ):
-        print(f"prill calibrate: {caution}", file=sys.stderr)
+        say(f"prill calibrate: {caution}")
     return EXIT_ALL
 
 
@@ -148,10 +147,9 @@ def redteam(config: RedteamConfig, switches: Switches) -> int:
         result = asyncio.run(redteam_async(config, progress=_by_name(bar)))
     print_result(result, lambda: result.figures, switches)
     if result.too_far is not None:
-        print(
+        say(
             f"prill redteam: {result.too_far} moves this judge by more than {config.max_shift:g} "
-            "points",
-            file=sys.stderr,
+            "points"
         )
         return EXIT_SHIFTED
     return EXIT_SOME if result.unscored else EXIT_ALL

@@ -219,6 +219,7 @@ async def annotate_async(
 
 
 annotate = synchronous(annotate_async)
+"""Runs `annotate_async` with the same parameters, for scripts and notebooks."""
 
 
 async def _labelled(
@@ -230,7 +231,10 @@ async def _labelled(
     expect_file(output, "labels")
     check_output(output, "labels", [*trajectories, *config.verdicts], continued=True)
     _check_earlier(config)
-    scores = _scores(config) if config.order == "informative" else None
+    scores = None
+    if config.order == "informative":
+        _, latest = latest_verdicts(read_verdicts(config.verdicts[0]))
+        scores = {id: as_score(verdict) for id, verdict in latest.items()}
     _check_files(config, trajectories)
     limit = config.limit if config.order == "file" else None
     with contextlib.closing(Library(trajectories, config.verdicts, limit=limit)) as library:
@@ -290,12 +294,6 @@ def _read(library: Library) -> list[str]:
         if problem not in left_out:
             raise UsageError(problem)
     return left_out
-
-
-def _scores(config: AnnotateConfig) -> dict[str, float | None]:
-    """Returns the scores in the first verdict file, by id."""
-    _, latest = latest_verdicts(read_verdicts(config.verdicts[0]))
-    return {id: as_score(verdict) for id, verdict in latest.items()}
 
 
 def _expect_same_draw(output: str, inclusion: Mapping[str, float], labels: LabelLog) -> None:

@@ -77,7 +77,7 @@ class BatchWriteConfig(Config):
                 raise UsageError(
                     f"{path}: expected a file, because a batch reads its trajectories again later"
                 )
-        if any(_mentions(part, "budget_usd") for part in (self.judge, self.model)):
+        if any("budget_usd" in _names(part) for part in (self.judge, self.model)):
             raise UsageError(
                 "a batch cannot enforce a budget; a dry run of `prill score` with the same "
                 "options estimates the cost"
@@ -469,10 +469,6 @@ def _value(text: str) -> Any:
         return parse_toml(f"value = {text}")["value"]
     except ValueError:
         return text
-
-
-def _mentions(part: Any, option: str) -> bool:
-    return any(name == option for name in _names(part))
 
 
 def _names(part: Any) -> Iterator[str]:

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -133,17 +134,8 @@ class CaptionResult:
         """Returns the captions in the file, including those of earlier runs, as a pandas
         DataFrame.
         """
-        return data_frame(
-            [
-                {
-                    "image": line.image,
-                    "caption": line.caption,
-                    "unscored": line.unscored,
-                    "truncated": line.truncated,
-                }
-                for line in read_captions(self.captions)
-            ]
-        )
+        columns = ("image", "caption", "unscored", "truncated")
+        return data_frame(list(map(attrgetter(*columns), read_captions(self.captions))), columns)
 
     def rows_line(self) -> str:
         """Returns a line with how many images became rows, and why others did not."""

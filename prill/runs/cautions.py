@@ -33,9 +33,9 @@ def fitted_on(judge: Evaluator, tally: Tally) -> list[str]:
 def strangers(judge: Evaluator) -> list[str]:
     """Returns a warning for each judge that met sites it was not fitted on."""
     return [
-        _unknown(student.info.name, student.strangers)
-        for student in _students(judge)
-        if student.strangers
+        _unknown(part.info.name, part.strangers)
+        for part in every_judge(judge)
+        if isinstance(part, Student) and part.strangers
     ]
 
 
@@ -116,10 +116,6 @@ def file_sha256(path: str) -> str:
     """Returns the SHA-256 of a file, which cards record for their data."""
     with open_input(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _students(judge: Evaluator) -> list[Student]:
-    return [part for part in every_judge(judge) if isinstance(part, Student)]
 
 
 def _unknown(name: str, sites: Counter[str]) -> str:

@@ -261,6 +261,7 @@ async def view_async(
 
 
 view = synchronous(view_async)
+"""Runs `view_async` with the same parameters, for scripts and notebooks."""
 
 
 async def _served(

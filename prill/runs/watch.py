@@ -120,7 +120,11 @@ def watch(
     if config.output:
         check_output(config.output, "a page of a watch", [*logs, *students, config.reference])
     problems: list[str] = []
-    opinions = {id: opinion for path in students for id, opinion in _opinions(path, problems)}
+    opinions = {
+        verdict.id: to_opinion(verdict, get_name(verdict.evaluator))
+        for path in students
+        for verdict in read_valid_verdicts(path, problems.append)
+    }
     reports = tuple((path, _report(path, config, opinions, problems, progress)) for path in logs)
     if not any(report.verdicts or report.rounds for _, report in reports):
         nothing = "; ".join(problems[:3]) if problems else "these files are empty"
@@ -135,11 +139,6 @@ def watch(
 
 watch_async = asynchronous(watch)
 """Runs `watch` in a thread, with the same parameters, for programs with an event loop."""
-
-
-def _opinions(path: str, problems: list[str]) -> Iterator[tuple[str, Opinion]]:
-    for verdict in read_valid_verdicts(path, problems.append):
-        yield verdict.id, to_opinion(verdict, get_name(verdict.evaluator))
 
 
 def _report(

@@ -35,7 +35,7 @@ from prill.evaluators.meta.best import (
     pick_best,
     pick_compared,
 )
-from prill.evaluators.meta.figure import about_intervals, figure_ends, interval, text_table
+from prill.evaluators.meta.figure import about_intervals, interval, text_table
 from prill.io.lines import read_lines
 from prill.io.outputs import check_output, expect_file, write_output
 from prill.io.store import read_labels, read_trajectories, read_verdicts, write_trajectories
@@ -211,7 +211,7 @@ class BestResult(Printed, Tabular):
             PlotLine(
                 name,
                 [
-                    PlotPoint(point.n, *figure_ends(figure), f"{name}, N {point.n}: {figure}")
+                    PlotPoint.of(point.n, figure, f"{name}, N {point.n}: {figure}")
                     for point in self.curve
                     if not (figure := getattr(point, key)).undefined
                 ],
@@ -458,15 +458,11 @@ class _Comparing:
             ) as log,
             transcript_log(folder, resume=config.resume) as calls,
         ):
-            self._read_known(log)
+            read = msgspec.json.Decoder(ComparedAttempts).decode
+            known = (read(line) for _, line in log.lines())
+            self.compared |= {one.id: one for one in known}
             work = partial(self._compare_one, log, calls)
             await work_through(source, config.concurrency, self.stop, work)
-
-    def _read_known(self, log: ComparisonLog) -> None:
-        read = msgspec.json.Decoder(ComparedAttempts).decode
-        for _, line in log.lines():
-            one = read(line)
-            self.compared[one.id] = one
 
     async def _compare_one(
         self,

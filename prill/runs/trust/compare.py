@@ -613,7 +613,9 @@ def _page(result: CompareResult) -> Iterator[str]:
         f"{main.mcnemar:.4f} by McNemar's exact test ({main.to_failure} tasks to failure, "
         f"{main.to_success} to success)"
     )
-    yield from _noise(main)
+    yield from _components(main.noise, "verdict", "B - A")
+    if main.vote_noise is not None:
+        yield from _components(main.vote_noise, "vote", "B - A by mean votes")
     yield from _unscored(result)
     if result.config.require is not None:
         yield f"Requirement {_decision_line(result)}"
@@ -639,12 +641,6 @@ def _describe_run(run: ComparedRun) -> str:
         run.link,
     ]
     return printable(" ".join(word for word in parts if word))
-
-
-def _noise(main: AgentDifference) -> Iterator[str]:
-    yield from _components(main.noise, "verdict", "B - A")
-    if main.vote_noise is not None:
-        yield from _components(main.vote_noise, "vote", "B - A by mean votes")
 
 
 def _components(noise: Noise, what: str, difference: str) -> Iterator[str]:

@@ -175,7 +175,9 @@ def _page(result: FailuresResult) -> Iterator[str]:
         source = f" ({group.source})" if group.source else ""
         yield f"{group.count:>6}  {group.code or '-':<19} {group.words}{source}"
         more = group.count - _EXAMPLES
-        names = [_name(run) for run in group.runs[:_EXAMPLES]]
+        names = [
+            f"{run.id} ({run.place[1]})" if run.place else run.id for run in group.runs[:_EXAMPLES]
+        ]
         yield printable(f"{'':>8}{', '.join(names)}{f', and {more} more' if more > 0 else ''}")
     if not result.reasons:
         return
@@ -190,7 +192,3 @@ def _page(result: FailuresResult) -> Iterator[str]:
         )
     if not all(similar.is_stable for similar in result.reasons):
         yield f"! stability below {STABLE:g}: the group may be chance"
-
-
-def _name(run: FailedRun) -> str:
-    return f"{run.id} ({run.place[1]})" if run.place else run.id

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -50,9 +50,6 @@ from prill.runs.score import priced_model
 from prill.scoring.scorer import Tally, lasting_keys
 from prill.types import Usage
 from prill.ui.report.shifts import shift_svg
-
-if TYPE_CHECKING:
-    pass
 
 _FILES: dict[str, Content] = {
     "redteam.json": "red team figures",

@@ -30,8 +30,7 @@ def difference_svg(
     marks = [label(title, 10, 22, font_size=14)]
     values = [0.0, margin or 0.0]
     for _, figure, bounds in rows:
-        values += [end for end in (figure.value, figure.low, figure.high) if end is not None]
-        values += bounds or ()
+        values += [figure.value, *(figure.ends or ()), *(bounds or ())]
     low, high = max(-1.0, min(values) - _ROOM), min(1.0, max(values) + _ROOM)
 
     def across(value: float) -> float:
@@ -50,9 +49,9 @@ def difference_svg(
     for place, (name, figure, bounds) in enumerate(rows):
         x, y = across(figure.value), _HEAD + _ROW * (place + 0.5)
         marks.append(label(name, _LEFT - 10, y + 4, "end"))
-        for (first, last), width in ((bounds or (None, None), 1), ((figure.low, figure.high), 4)):
-            if first is not None and last is not None:
-                bar = across(first), y, across(last), y
+        for ends, width in ((bounds, 1), (figure.ends, 4)):
+            if ends is not None:
+                bar = across(ends[0]), y, across(ends[1]), y
                 marks.append(segment(*bar, stroke=_LINE, stroke_width=width, stroke_opacity=0.5))
         marks += [
             el("circle", el("title", str(figure)), cx=x, cy=y, r=4.5, fill=_LINE),

@@ -248,7 +248,9 @@ def judged_row(made: ReportRow, judges: Sequence[Judge]) -> ReportRow:
     verdicts = [judge.verdicts.get(made.id) for judge in judges]
     return replace(
         made,
-        outcomes=tuple(map(_verdict_outcome, verdicts)),
+        outcomes=tuple(
+            "" if verdict is None else _outcome(verdict.success, "unscored") for verdict in verdicts
+        ),
         scores=tuple(
             None if verdict is None or verdict.score is None else round(verdict.score, 3)
             for verdict in verdicts
@@ -348,10 +350,6 @@ def cut(text: str, most: int) -> str:
         if len(text) <= most
         else f"{text[:most]}\n… ({len(text) - most:,} more characters are not in this page)"
     )
-
-
-def _verdict_outcome(verdict: Verdict | None) -> Outcome:
-    return "" if verdict is None else _outcome(verdict.success, "unscored")
 
 
 def _outcome(success: bool | None, otherwise: Outcome) -> Outcome:

@@ -58,9 +58,8 @@ def _figure(comparison: Agreement, name: str) -> str:
     figure = _named(comparison, name)
     if figure is None or figure.undefined:
         return "undefined"
-    if figure.low is None or figure.high is None:
-        return f"{figure.value:z.2f}"
-    return f"{figure.value:z.2f} [{figure.low:z.2f}, {figure.high:z.2f}]"
+    ends = " [{:z.2f}, {:z.2f}]".format(*figure.ends) if figure.ends else ""
+    return f"{figure.value:z.2f}{ends}"
 
 
 def _against_constant(comparison: Agreement) -> str:

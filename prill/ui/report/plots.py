@@ -279,7 +279,7 @@ def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> 
             words = el("title", f"{when}: {_bin_text(b)}")
             marks += [
                 _DIAGRAM.interval(b, stroke=colour, stroke_width=1.2, class_="interval"),
-                _mark(when, x, y, _radius(b, most), words),
+                _mark(when, x, y, 3 + 7 * (b.count / most) ** 0.5, words),
             ]
     bottom, left = _DIAGRAM.y(0), _DIAGRAM.x(0) - 22
     shown = fitted(title, _SIZE - 20, _TITLE_LETTER)
@@ -308,10 +308,6 @@ def _mark(when: str, x: float, y: float, half: float, words: Markup | None = Non
         return el("g", el("circle", words, cx=x, cy=y, r=half), fill_opacity=0.6, **look)
     square = el("rect", words, x=x - half, y=y - half, width=2 * half, height=2 * half)
     return el("g", square, fill=_AFTER, fill_opacity=0.6)
-
-
-def _radius(bin_: Bin, most: int) -> float:
-    return 3 + 7 * float((bin_.count / most) ** 0.5)
 
 
 def _count(runs: int) -> str:

@@ -513,12 +513,8 @@ def _figure(comparison: Agreement, name: str) -> Cell:
     figure = _figures(comparison).get(name)
     if figure is None or figure.undefined:
         return Cell("undefined", is_dim=True)
-    if figure.low is None or figure.high is None:
-        return Cell(f"{figure.value:.3f}")
-    return Cell(
-        f"{figure.value:.3f}",
-        f"[{figure.low:.3f}, {figure.high:.3f}]{' *' if figure.interval == 'wilson' else ''}",
-    )
+    mark = " *" if figure.interval == "wilson" else ""
+    return Cell(f"{figure.value:.3f}", f"{_bracketed_interval(figure.ends)}{mark}".strip())
 
 
 def _seen(comparison: Agreement) -> Cell:
