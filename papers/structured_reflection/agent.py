@@ -312,7 +312,7 @@ class StructuredReflection(PaperAgent):
     async def _turn(self, screen: ElementScreen) -> State | None:
         """Plans until there is a next action. Returns a state if there is none."""
         step = len(self._done)
-        if self._queue and step not in self._memory.lessons:
+        if self._queue and step not in self._memory.notes:
             return "FAILED" if step - self._stage >= self.spec.stage_steps else None
         self._queue, self._stage = [], step
         prefix = self._memory.prefix
@@ -322,9 +322,9 @@ class StructuredReflection(PaperAgent):
                 self._queue, self._origin = [line], REPLAYED
                 return None
             self._replaying = False  # the page differs, so the following actions are planned
-        line = self._memory.actions.get(step)
-        if line is not None:
-            line = _on_screen(line, self._memory.keys[step], screen)
+        note, line = self._memory.notes.get(step), None
+        if note is not None:
+            line = _on_screen(note.replacement, note.replacement_key, screen)
         if line is not None and step in self._memory.forced:
             self._queue, self._origin = [line], FORCED
         else:
@@ -338,8 +338,9 @@ class StructuredReflection(PaperAgent):
         """
         lesson = None
         if advised is not None:  # the lesson with its element's id on this screen
-            action = re.escape(self._memory.actions[step])
-            lesson = re.sub(rf"{action}(?!\d)", lambda _: advised, self._memory.lessons[step])
+            note = self._memory.notes[step]
+            action = re.escape(note.replacement)
+            lesson = re.sub(rf"{action}(?!\d)", lambda _: advised, note.answer)
         planning, self._origin = self.spec.planning, _PLANNED
         if planning == "adaptive" and not self._outline:
             outline = await self._plan_messages(screen, step, "outline", lesson)
