@@ -580,24 +580,23 @@ def ablation_text(result: AblationResult) -> str:
 
 def _live_table(rows: Sequence[tuple[AblationRow, Bench]], paper: Paper) -> str:
     """Returns a table with a column for each category of the paper, or one column for all tasks."""
-    by_name: list[dict[str, Any]] = []
-    for _, figures in rows:
+    played = []
+    for row, figures in rows:
         section = next((s for s in figures.sections if s.title == paper.title), None)
         shown = section.categories if section else (figures.overall,)
-        by_name.append({category.name: category for category in shown})
-    names = list(dict.fromkeys(name for found in by_name for name in found))
+        played.append((row, figures, {category.name: category for category in shown}))
+    names = list(dict.fromkeys(name for _, _, found in played for name in found))
     lines: list[list[str]] = []
     theirs: list[list[str]] = []
-    for (row, figures), found in zip(rows, by_name, strict=True):
+    for row, figures, found in played:
         cells = [share_cell(found[n].success[-1]) if n in found else "-" for n in names]
         missing = str(figures.overall.success[-1].missing)
         end = [str(figures.overall.runs), missing, count_cell(figures.overall.replies)]
         lines.append([markdown_cell(row.name), _options(row), *cells, *end])
         at = next((i for i, column in enumerate(paper.columns) if column.name == row.theirs), None)
         if at is not None:
-            printed = [
-                found[n].theirs[at] if n in found and found[n].theirs else None for n in names
-            ]
+            published = {name: one.theirs[at] for name, one in found.items() if one.theirs}
+            printed = map(published.get, names)
             cells = ["-" if one is None else f"{one.success:.1%}" for one in printed]
             theirs.append([theirs_name(row.name, ""), "", *cells, "", "", ""])
     head = ["row", "options", *names, "episodes", "without outcome", "unreadable"]

@@ -119,9 +119,7 @@ def grouped_tasks(tasks: Sequence[_Task], most: int = MAX_TASKS) -> list[list[_T
     groups: dict[tuple[str, str, str], list[tuple[list[_Task], set[str]]]] = {}
     for task in tasks:
         words = (
-            set(_WORD.findall(task.goal.lower()))
-            - _COMMON
-            - set(_WORD.findall(task.site[1].lower()))
+            {*_WORD.findall(task.goal.lower())} - _COMMON - {*_WORD.findall(task.website.lower())}
         )
         of_site = groups.setdefault(task.site, [])
         best = max(
