@@ -35,7 +35,7 @@ from prill.papers.mind2web.pages.state import (
     rejoined,
     without_pages,
 )
-from prill.papers.mind2web.pages.tree import RecordedPage
+from prill.papers.mind2web.pages.tree import read_page
 from prill.types import Action, LabelRecord, Observation, StepLabel, Task, Trajectory
 
 _SHOWN = 50  # the number of candidates around which a recorded page is cut
@@ -260,7 +260,7 @@ class Mind2Web:
             return None
         state = read_state(self._turn.steps[at].observation.text or "")
         try:
-            page = RecordedPage(state.page)
+            page = read_page(state.page)  # cached, because this is called after every step
         except InputError as problem:
             raise EnvironmentFailedError(
                 f"the recorded turn {self._turn.id!r}, step {at}: {problem}"
