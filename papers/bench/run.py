@@ -586,18 +586,19 @@ def _live_table(rows: Sequence[tuple[AblationRow, Bench]], paper: Paper) -> str:
         shown = section.categories if section else (figures.overall,)
         played.append((row, figures, {category.name: category for category in shown}))
     names = list(dict.fromkeys(name for _, _, found in played for name in found))
-    lines: list[list[str]] = []
-    theirs: list[list[str]] = []
+    lines: list[list[object]] = []
+    theirs: list[list[object]] = []
     for row, figures, found in played:
-        cells = [share_cell(found[n].success[-1]) if n in found else "-" for n in names]
-        missing = str(figures.overall.success[-1].missing)
-        end = [str(figures.overall.runs), missing, count_cell(figures.overall.replies)]
+        cells = [share_cell(found[n].success[-1]) if n in found else None for n in names]
+        row_of_all = figures.overall
+        missing = row_of_all.success[-1].missing
+        end = [row_of_all.runs, missing, count_cell(row_of_all.replies)]
         lines.append([markdown_cell(row.name), _options(row), *cells, *end])
         at = next((i for i, column in enumerate(paper.columns) if column.name == row.theirs), None)
         if at is not None:
             published = {name: one.theirs[at] for name, one in found.items() if one.theirs}
             printed = map(published.get, names)
-            cells = ["-" if one is None else f"{one.success:.1%}" for one in printed]
+            cells = [None if one is None else f"{one.success:.1%}" for one in printed]
             theirs.append([theirs_name(row.name, ""), "", *cells, "", "", ""])
     head = ["row", "options", *names, "episodes", "without outcome", "unreadable"]
     return table_text(head, [*lines, *theirs])
@@ -606,13 +607,13 @@ def _live_table(rows: Sequence[tuple[AblationRow, Bench]], paper: Paper) -> str:
 def _split_table(
     split: str, rows: Sequence[tuple[AblationRow, RecordedBench]], paper: Paper
 ) -> str:
-    lines: list[list[str]] = []
-    theirs: list[list[str]] = []
+    lines: list[list[object]] = []
+    theirs: list[list[object]] = []
     counting = rows[0][1].counting
     played = [(row, one) for row, figures in rows for one in figures.splits if one.name == split]
     for row, one in played:
         cells = map(share_cell, one.all.figures[counting].values())
-        counts = [str(one.all.turns), str(one.all.missing), count_cell(one.all.replies)]
+        counts = [one.all.turns, one.all.missing, count_cell(one.all.replies)]
         lines.append([markdown_cell(row.name), _options(row), *counts, *cells])
         for printed in one.theirs:
             if row.theirs is not None and printed.name == their_name(paper, row.theirs):
