@@ -44,6 +44,7 @@ from prill.papers.mind2web.mindact.memory import (
     Order,
     Recall,
     Snippet,
+    Writer,
     build_memory,
     build_state,
     rationale,
@@ -219,18 +220,16 @@ class MindAct(PaperAgent):
     ) -> None:
         self.model, self.spec = model, spec
         self.rationale_model, self.rewrite_model = rationale_model, rewrite_model
-        if spec.refinement and rationale_model is None and spec.rationales is None:
+        explains = rationale_model is not None or spec.rationales is not None
+        if spec.refinement and not explains:
             raise UsageError(
                 "refinement needs rationales; give a rationale_model, or a file of rationales"
             )
-        self._refines = spec.refinement is not False and (
-            rationale_model is not None or spec.rationales is not None
-        )
+        self._refines = explains and spec.refinement is not False
         self._rewrites = rewrite_model is not None or spec.rewrites is not None
-        self._rationales, self._rewritten = (
-            sentences_in(spec.rationales),
-            sentences_in(spec.rewrites),
-        )
+        self._prompt = content_hash(*prompt_texts())
+        self._rationales = Writer(sentences_in(spec.rationales), rationale_model, self._prompt)
+        self._rewritten = Writer(sentences_in(spec.rewrites), rewrite_model, self._prompt)
         self._set_form(not is_trained(model) if spec.prompted is None else spec.prompted)
         if spec.prompted is not None and spec.prompted is is_trained(model):
             _warn(model.name, spec.prompted)
@@ -242,7 +241,6 @@ class MindAct(PaperAgent):
             own_embedder(make_embedder(spec.embedder, base_url=spec.embedder_url)),
             self._describe if spec.match_pages else None,
         )
-        self._prompt = content_hash(*prompt_texts())
         self.reset(Task(goal=""))
 
     def _set_form(self, prompted: bool) -> None:
@@ -362,9 +360,7 @@ class MindAct(PaperAgent):
         """Returns the task with a standalone instruction if that replaces the earlier turns."""
         if not self._rewrites:
             return task
-        return replace(
-            task, goal=await rewritten(task, self.rewrite_model, self._rewritten, self._prompt)
-        )
+        return replace(task, goal=await rewritten(task, self._rewritten))
 
     async def _history(
         self,
@@ -406,8 +402,7 @@ class MindAct(PaperAgent):
             why = wording()["nothing_fits"]
             if positives:
                 shown = page.view(positives[:1], brackets="angle").text
-                given = (self.rationale_model, self._rationales, self._prompt)
-                why = await rationale(snippet, positives[0], shown, *given)
+                why = await rationale(snippet, positives[0], shown, self._rationales)
         answer = self._wording.answer(choices, chosen, *to_operation(snippet.action), rationale=why)
         return self._wording.passage(view.text, snippet.instruction, None, choices, answer)
 
