@@ -383,17 +383,10 @@ def _recorded_summary(bench: RecordedBench) -> str:
         text += f" Broke off, and count neither as right nor as wrong: {bench.missing} turns."
     if bench.not_begun:
         text += f" Could not begin, and are in no figure: {bench.not_begun} turns."
-    return "\n\n".join(
-        [
-            text,
-            *_settings(bench),
-            *_unreadable(bench),
-            *(
-                f"{markdown_cell(split.name)}:\n\n{_split_table(split, bench)}"
-                for split in bench.splits
-            ),
-        ]
+    tables = (
+        f"{markdown_cell(split.name)}:\n\n{_split_table(split, bench)}" for split in bench.splits
     )
+    return "\n\n".join([text, *_settings(bench), *_unreadable(bench), *tables])
 
 
 def _recorded_picture(bench: RecordedBench) -> str:

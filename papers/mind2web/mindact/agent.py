@@ -265,7 +265,6 @@ class MindAct(PaperAgent):
     def reset(self, task: Task) -> None:
         """Begins a new episode. Its random draws depend on the task, the step and the seed."""
         self._task, self._step, self._replies = task, 0, ReplyCounts()
-        self._memory = build_memory(task)
 
     async def act(self, observation: Observation) -> Step:
         """Returns the next step.
@@ -282,7 +281,7 @@ class MindAct(PaperAgent):
         if len(pool) < 2:  # nothing to choose from, so no model is called
             return Step(observation, Action("none", ""))
         task = await self._standalone_task(self._task)
-        history = await self._history(task, self._memory, state, index)
+        history = await self._history(task, state, index)
         usual = _PROMPTED_TOKENS if self._prompted else _TRAINED_TOKENS
         self._random(task, index).shuffle(pool)
         picked: Picked | None = None
@@ -350,8 +349,7 @@ class MindAct(PaperAgent):
 
         async def messages() -> Sequence[Message]:
             task = await self._standalone_task(trajectory.task)
-            memory = build_memory(task)
-            history = await self._history(task, memory, state, index, taught=taught)
+            history = await self._history(task, state, index, taught)
             return self._messages(history, self._passage(view.text, task.goal, state, view.choices))
 
         return _run_in_thread(messages()), answer
@@ -363,17 +361,11 @@ class MindAct(PaperAgent):
         return replace(task, goal=await rewritten(task, self._rewritten))
 
     async def _history(
-        self,
-        task: Task,
-        memory: Sequence[Snippet],
-        state: PageState,
-        index: int,
-        *,
-        taught: str = "",
+        self, task: Task, state: PageState, index: int, taught: str = ""
     ) -> Sequence[Passage]:
         """Returns the earlier steps to show at this one. `taught` is the draw in training."""
         passages = []
-        for snippet in await self._recall(memory, task, state):
+        for snippet in await self._recall(build_memory(task), task, state):
             random = self._random(task, index, taught, snippet.key)
             passages.append(await self._remembered(snippet, random, bool(taught)))
         return passages
@@ -388,14 +380,11 @@ class MindAct(PaperAgent):
         top = None if taught or not spec.simplification else spec.pool
         best = frozenset(state.candidates[:top])
         drawn = _draw_group(random, chosen, [one for one in others if one in best], spec.group)
-        # Without simplification the page is cut around all candidates, but only a few of them get
-        # letters.
-        around = (*([] if chosen is None else [chosen]), *others)
-        view = (
-            self._cut(page, drawn)
-            if spec.simplification
-            else _view(state.page, around, self._brackets, self._ids)
-        )
+        if spec.simplification:
+            view = self._cut(page, drawn)
+        else:  # the page is cut around all candidates, but only a few of them get letters
+            around = (*([] if chosen is None else [chosen]), *others)
+            view = _view(state.page, around, self._brackets, self._ids)
         choices = [choice for choice in view.choices if choice.id in drawn]
         why = None
         if self._refines:
