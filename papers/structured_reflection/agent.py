@@ -83,6 +83,7 @@ _ANSWER = re.compile(
     r"index\W{0,5}(\d+)[^\w\n]*\s*(?:you|the agent)\W+should(?:\W+(?:instead|have))?\s*:?[ \t*`]*\n?\s*(.+)",  # noqa: E501
     re.IGNORECASE,
 )
+_INDICES = ("index", "action_index", "step")
 _REPLACED = ("action", "you_should", "should", "replacement", "correction", "suggestion")
 
 
@@ -510,20 +511,14 @@ def _answers(reply: str) -> Iterator[tuple[int, str]]:
     text = visible_text(reply)
     for value in json_values(text):
         table = lower_keys(value)
-        index = next(
-            (table[key] for key in ("index", "action_index", "step") if key in table), None
-        )
-        if (
-            str(index).isdecimal()
-            and (action := next((table[key] for key in _REPLACED if key in table), None))
-            is not None
-        ):
+        index = next((table[key] for key in _INDICES if key in table), None)
+        action = next((table[key] for key in _REPLACED if key in table), None)
+        if str(index).isdecimal() and action is not None:
             written = json.dumps(action) if isinstance(action, dict) else str(action)
             yield int(str(index)), (planned_lines(written) or [""])[0]
     for found in _ANSWER.finditer(text):
-        line = plain_line(
-            found[2].strip().strip("\"'") if found[2].strip()[:1] in "'`*" else found[2]
-        )
+        said = found[2].strip()
+        line = plain_line(said.strip("\"'") if said[:1] in "'`*" else found[2])
         yield int(found[1]), plain_line(re.sub(r"(?:[.;]|\[eod\]|\s)+$", "", line)).strip()
 
 
