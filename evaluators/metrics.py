@@ -199,11 +199,12 @@ def count_outcomes(
 
 
 def ratio_of_rows(rows: NDArray[Any]) -> NDArray[Any]:
-    """Returns the first column divided by the second, as a column: a figure of `intervals`."""
+    """Returns the first half of the columns divided by the second: figures of `intervals`."""
     import numpy as np
 
+    middle = rows.shape[1] // 2
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(rows[:, :1] / rows[:, 1:])
+        return np.asarray(rows[:, :middle] / rows[:, middle:])
 
 
 def ratio_interval(rows: ArrayLike, least: float) -> tuple[float, float] | None:

@@ -4,7 +4,6 @@ that a policy can read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Literal
@@ -31,16 +30,12 @@ class HtmlElement:
     children: list[HtmlElement] = field(default_factory=list)
     words: str = ""
 
-    def ancestors(self) -> Iterator[HtmlElement]:
-        """Yields the element itself and its ancestors."""
-        element: HtmlElement | None = self
-        while element is not None:
-            yield element
-            element = element.parent
-
     def is_in(self, id: str) -> bool:
         """Returns whether the element or an ancestor has this id."""
-        return any(element.attributes.get("id") == id for element in self.ancestors())
+        element: HtmlElement | None = self
+        while element is not None and element.attributes.get("id") != id:
+            element = element.parent
+        return element is not None
 
 
 @dataclass(eq=False)

@@ -394,14 +394,11 @@ def _calls_in(value: Any, depth: int = 0) -> Iterator[ToolCall]:
         (key for key in _NAMES if isinstance(table.get(key), str) and table[key].strip()), None
     )
     if name is None:
-        only = next(iter(table.items()), None)
-        # {"click": {"id": 5}}
-        if len(table) == 1 and only is not None and isinstance(only[1], dict):
-            yield _call(only[0], only[1])
+        only = table.items() if len(table) == 1 else ()  # {"click": {"id": 5}}
+        yield from (_call(key, one) for key, one in only if isinstance(one, dict))
         return
     given = next((table[key] for key in _ARGUMENTS if isinstance(table.get(key), dict | str)), None)
-    if isinstance(given, str):
-        given = _decoded(given)
+    given = _decoded(given) if isinstance(given, str) else given
     wrapping = table.get("type") in ("function", "tool_use", "function_call")
     rest = {
         key: one

@@ -18,7 +18,7 @@ from statistics import fmean, stdev
 from typing import Any, Literal
 
 from prill.evaluators.labels import get_template
-from prill.evaluators.metrics import choose_method, intervals, ratio_of_rows, wilson
+from prill.evaluators.metrics import choose_method, ratio_interval, wilson
 from prill.io.kinds import LABELS, TRAJECTORIES
 from prill.io.store import read_labels, read_trajectories
 from prill.papers.bench.papers import ALL, Benchmark, Column, Paper, Theirs, theirs
@@ -437,8 +437,6 @@ def _interval(
     mean: float, outcomes: Mapping[tuple[str, str], Sequence[bool]]
 ) -> tuple[float, float, Method]:
     """Returns the interval over one task's seeds or the tasks' clusters, and its method."""
-    import numpy as np
-
     if len(outcomes) == 1:
         return *wilson(mean, sum(map(len, outcomes.values()))), "wilson over seeds"
 
@@ -446,9 +444,8 @@ def _interval(
     for (cluster, _), of_task in outcomes.items():
         rows[cluster][0] += fmean(of_task)
         rows[cluster][1] += 1
-    low, high = intervals(np.array(list(rows.values())), ratio_of_rows, (0.0,))
-    if low[0] < high[0]:
-        return float(low[0]), float(high[0]), choose_method(len(rows))
+    if (found := ratio_interval(list(rows.values()), 0.0)) is not None:
+        return *found, choose_method(len(rows))
     # Identical clusters leave no variance to resample, so each cluster counts as one trial.
     return *wilson(mean, len(rows)), "wilson over clusters"
 

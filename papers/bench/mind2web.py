@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from prill.errors import InputError
-from prill.evaluators.metrics import intervals, wilson
+from prill.evaluators.metrics import intervals, ratio_of_rows, wilson
 from prill.io.store import BadLine, read_trajectories
 from prill.papers.bench.papers import Paper, theirs
 from prill.papers.mind2web.pages.state import (
@@ -33,9 +34,6 @@ from prill.papers.mind2web.pages.state import (
 )
 from prill.papers.replies import ReplyCounts, recorded
 from prill.types import Trajectory, Usage
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FORMAT = "prill bench mind2web 1"
 RECALLS = (1, 5, 10, 20, 50)
@@ -350,23 +348,15 @@ def _rows(played: Iterable[PlayedTurn]) -> list[list[float]]:
         steps = [score for scores in turns for score in scores]
         over_turns = [sum(fmean(getattr(one, n) for one in turn) for turn in turns) for n in names]
         over_turns.append(sum(all(one.success for one in turn) for turn in turns))
+        right = [[[one.success for one in turn] for turn in some] for some in seeds.values()]
         over_seeds = [
-            sum(fmean(one.success for turn in some for one in turn) for some in seeds.values()),
-            sum(
-                fmean(all(one.success for one in turn) for turn in some) for some in seeds.values()
-            ),
+            sum(fmean(chain.from_iterable(some)) for some in right),
+            sum(fmean(map(all, some)) for some in right),
         ]
         over_steps = [sum(getattr(score, name) for score in steps) for name in names]
         counts = [len(turns)] * 2 + [len(seeds)] * 2 + [len(turns)] * 4 + [len(steps)] * 3
         rows.append([*over_turns[:2], *over_seeds, *over_turns, *over_steps, *counts])
     return rows
-
-
-def _shares(rows: NDArray[Any]) -> NDArray[Any]:
-    """Returns the metrics in the order of `METRICS`."""
-    middle = rows.shape[1] // 2
-    shares: NDArray[Any] = rows[:, :middle] / rows[:, middle:]
-    return shares
 
 
 def _figures(rows: Sequence[Sequence[float]]) -> dict[Counting, dict[str, StepFigure]]:
@@ -378,8 +368,8 @@ def _figures(rows: Sequence[Sequence[float]]) -> dict[Counting, dict[str, StepFi
             for counting, metrics in METRICS.items()
         }
     table = np.array(rows, float)
-    shares = map(float, _shares(table.sum(axis=0, keepdims=True))[0])
-    lows, highs = intervals(table, _shares, (0.0,) * (table.shape[1] // 2))
+    shares = map(float, ratio_of_rows(table.sum(axis=0, keepdims=True))[0])
+    lows, highs = intervals(table, ratio_of_rows, (0.0,) * (table.shape[1] // 2))
     known = iter(zip(shares, map(float, lows), map(float, highs), strict=True))
 
     def figure(share: float, low: float, high: float) -> StepFigure:

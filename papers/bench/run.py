@@ -16,7 +16,6 @@ from msgspec import Meta
 from prill.config.values import get_name
 from prill.emulators.settings import EnvironmentLike
 from prill.emulators.task_source import fingerprint, join_names
-from prill.episodes.record import RecordTally
 from prill.errors import UsageError
 from prill.io.kinds import TRAJECTORIES
 from prill.io.outputs import check_output, expect_file, expect_writable, write_output
@@ -240,9 +239,11 @@ async def bench_async(
         )
     config, papers = choose(config)
     _check_output(config)
-    if config.benchmark == "mind2web":
-        return await _recorded(config, papers, progress)
     async with session(config, config.episodes) as made:
+        if config.benchmark == "mind2web":
+            recorded = await _recorded(config, made, papers, progress)
+            write_bench(Path(config.output), recorded.figures)
+            return recorded
         run, rest = _prepared(config, made)
         await run_reflexion(*run, **rest, retry_broken=config.retry_broken, progress=progress)
         figures = make_bench(
@@ -403,31 +404,19 @@ def _settings_and_options(made: RolloutSession) -> dict[str, Any]:
 
 
 async def _recorded(
-    config: BenchConfig, papers: Sequence[Paper], progress: Callable[[ReflexionProgress], None]
-) -> BenchResult:
-    environment = config.place
-    assert isinstance(environment, Mind2WebConfig)
-    files = environment.files()
-    async with session(config, config.episodes) as made:
-        total = len(made.rows)
-        counts = await record_session(
-            made,
-            progress=lambda recorded: progress(ReflexionProgress("play", 0, recorded.total, total)),
-        )
-        figures = _recorded_figures(config, made, files, papers, counts)
-    write_bench(Path(config.output), figures)
-    return BenchResult(figures, str(config.output), counts.lost, counts.last_problem)
-
-
-def _recorded_figures(
     config: BenchConfig,
     made: RolloutSession,
-    files: dict[Path, str],
     papers: Sequence[Paper],
-    counts: RecordTally,
-) -> RecordedBench:
-    """Computes the results of this run's episodes. Other runs in the folder have other ids."""
-    rows = {made.id(row): row for row in made.rows}
+    progress: Callable[[ReflexionProgress], None],
+) -> BenchResult:
+    """Plays the turns, and computes the results of this run's episodes."""
+    environment = config.place
+    assert isinstance(environment, Mind2WebConfig)
+    rows = {made.id(row): row for row in made.rows}  # other runs in the folder have other ids
+    counts = await record_session(
+        made,
+        progress=lambda tally: progress(ReflexionProgress("play", 0, tally.total, len(rows))),
+    )
     path = config.episodes / TRAJECTORIES
     spec = made.setting.environments[0].spec
     by_turn: dict[str, list[tuple[Case, Trajectory]]] = {}
@@ -436,7 +425,7 @@ def _recorded_figures(
             by_turn.setdefault(rows[item.id].task, []).append((rows[item.id], without_pages(item)))
     played: list[PlayedTurn] = [
         played_turn(turn, episode, spec.marking(), seed=row.seed)
-        for file, split in files.items()
+        for file, split in environment.files().items()
         for turn in recorded_turns(file, split, broken=lambda problem: None)  # they could not begin
         for row, episode in by_turn.get(turn.id, ())
     ]
@@ -447,7 +436,7 @@ def _recorded_figures(
         "lost": spec.lost,
         **_settings_and_options(made),
     }
-    return recorded_bench(
+    figures = recorded_bench(
         played,
         papers,
         agent=made.plan.agent,
@@ -455,6 +444,7 @@ def _recorded_figures(
         settings=settings,
         not_begun=counts.lost,
     )
+    return BenchResult(figures, str(config.output), counts.lost, counts.last_problem)
 
 
 @dataclass(frozen=True)
@@ -590,25 +580,25 @@ def ablation_text(result: AblationResult) -> str:
 
 def _live_table(rows: Sequence[tuple[AblationRow, Bench]], paper: Paper) -> str:
     """Returns a table with a column for each category of the paper, or one column for all tasks."""
-    by_name: list[dict[str, Any]] = []
-    for _, figures in rows:
+    played = []
+    for row, figures in rows:
         section = next((s for s in figures.sections if s.title == paper.title), None)
         shown = section.categories if section else (figures.overall,)
-        by_name.append({category.name: category for category in shown})
-    names = list(dict.fromkeys(name for found in by_name for name in found))
-    lines: list[list[str]] = []
-    theirs: list[list[str]] = []
-    for (row, figures), found in zip(rows, by_name, strict=True):
-        cells = [share_cell(found[n].success[-1]) if n in found else "-" for n in names]
-        missing = str(figures.overall.success[-1].missing)
-        end = [str(figures.overall.runs), missing, count_cell(figures.overall.replies)]
+        played.append((row, figures, {category.name: category for category in shown}))
+    names = list(dict.fromkeys(name for _, _, found in played for name in found))
+    lines: list[list[object]] = []
+    theirs: list[list[object]] = []
+    for row, figures, found in played:
+        cells = [share_cell(found[n].success[-1]) if n in found else None for n in names]
+        row_of_all = figures.overall
+        missing = row_of_all.success[-1].missing
+        end = [row_of_all.runs, missing, count_cell(row_of_all.replies)]
         lines.append([markdown_cell(row.name), _options(row), *cells, *end])
         at = next((i for i, column in enumerate(paper.columns) if column.name == row.theirs), None)
         if at is not None:
-            printed = [
-                found[n].theirs[at] if n in found and found[n].theirs else None for n in names
-            ]
-            cells = ["-" if one is None else f"{one.success:.1%}" for one in printed]
+            published = {name: one.theirs[at] for name, one in found.items() if one.theirs}
+            printed = map(published.get, names)
+            cells = [None if one is None else f"{one.success:.1%}" for one in printed]
             theirs.append([theirs_name(row.name, ""), "", *cells, "", "", ""])
     head = ["row", "options", *names, "episodes", "without outcome", "unreadable"]
     return table_text(head, [*lines, *theirs])
@@ -617,13 +607,13 @@ def _live_table(rows: Sequence[tuple[AblationRow, Bench]], paper: Paper) -> str:
 def _split_table(
     split: str, rows: Sequence[tuple[AblationRow, RecordedBench]], paper: Paper
 ) -> str:
-    lines: list[list[str]] = []
-    theirs: list[list[str]] = []
+    lines: list[list[object]] = []
+    theirs: list[list[object]] = []
     counting = rows[0][1].counting
     played = [(row, one) for row, figures in rows for one in figures.splits if one.name == split]
     for row, one in played:
         cells = map(share_cell, one.all.figures[counting].values())
-        counts = [str(one.all.turns), str(one.all.missing), count_cell(one.all.replies)]
+        counts = [one.all.turns, one.all.missing, count_cell(one.all.replies)]
         lines.append([markdown_cell(row.name), _options(row), *counts, *cells])
         for printed in one.theirs:
             if row.theirs is not None and printed.name == their_name(paper, row.theirs):

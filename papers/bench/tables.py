@@ -105,20 +105,17 @@ def _tests(bench: Bench) -> Iterator[str]:
         rows = []
         for test in bench.tests:
             ps = (test.mcnemar, test.t, test.p, test.theirs)
-            row = [markdown_cell(test.name), f"{test.first} and {test.last}", str(test.pairs)]
-            row += [str(test.gained), *("-" if one is None else f"{one:.2g}" for one in ps)]
-            rows.append(row)
+            trials = f"{test.first} and {test.last}"
+            start = (markdown_cell(test.name), trials, test.pairs, test.gained)
+            rows.append([*start, *(_number(one, ".2g") for one in ps)])
         yield table_text(head, rows)
 
 
 def _planning(bench: Bench) -> Iterator[str]:
     if bench.planning:
         rows = (
-            [
-                *(markdown_cell(row.task), str(row.trials), str(row.solved)),
-                *(str(row.actions), str(row.calls)),
-                *("--" if row.theirs is None else map(str, row.theirs)),
-            ]
+            (markdown_cell(row.task), row.trials, row.solved, row.actions, row.calls)
+            + (row.theirs or (None, None))
             for row in bench.planning
         )
         head = ["task", "within trials", "solved", "actions", "planning calls"]
@@ -137,13 +134,12 @@ def _success_tokens(bench: Bench) -> Iterator[str]:
     ]
     if theirs:
         found, (low, high) = bench.success_tokens, LENGTHS
-        tokens = "-" if found.tokens is None else f"{found.tokens:.0f}"
         yield "## Tokens of successes"
         yield (
             f"The mean tokens of the requests of an attempt that succeeded with {low} to {high} "
             "actions."
         )
-        ours = [markdown_cell(bench.agent), str(found.attempts), tokens]
+        ours = [markdown_cell(bench.agent), found.attempts, _number(found.tokens, ".0f")]
         yield table_text(["agent", "attempts", "tokens"], [ours, *theirs])
 
 
@@ -284,19 +280,21 @@ def _condition_columns(bench: Bench) -> list[str]:
     ]
 
 
-def _cells(row: BenchRow, conditions: Sequence[str], *, of_task: bool) -> Iterator[str]:
+def _cells(row: BenchRow, conditions: Sequence[str], *, of_task: bool) -> Iterator[object]:
     yield markdown_cell(row.name)
-    yield from [markdown_cell(row.category) or "-"] if of_task else [str(row.tasks), str(row.runs)]
+    yield from [markdown_cell(row.category) or None] if of_task else [row.tasks, row.runs]
     for share in row.success:
         of = f", of {share.decided}" if of_task and share.decided else ""
         yield f"{share_cell(share)}{of}"
-    for one in (_SHARES[name](row) for name in conditions):
-        yield "-" if one is None else f"{one:.1%}"
-    yield from (str(row.success[-1].missing), count_cell(row.replies))
-    means = ((row.actions, ".2f"), (row.calls, ".2f"), (row.tokens, ".0f"), (row.usd, ".5f"))
-    for mean, form in means:
-        yield "-" if mean is None else format(mean, form)
+    yield from (_number(_SHARES[name](row), ".1%") for name in conditions)
+    yield from (row.success[-1].missing, count_cell(row.replies))
+    yield from (_number(row.actions, ".2f"), _number(row.calls, ".2f"))
+    yield from (_number(row.tokens, ".0f"), _number(row.usd, ".5f"))
     yield from (_theirs_cell(figure, 1 if of_task else row.tasks) for figure in row.theirs)
+
+
+def _number(number: float | None, form: str) -> str | None:
+    return None if number is None else format(number, form)
 
 
 def share_cell(share: BenchShare | StepFigure) -> str:
@@ -305,9 +303,9 @@ def share_cell(share: BenchShare | StepFigure) -> str:
     return "-" if mean is None else f"{mean:.1%} ({share.low:.1%} to {share.high:.1%})"
 
 
-def _theirs_cell(figure: Theirs | None, tasks: int) -> str:
+def _theirs_cell(figure: Theirs | None, tasks: int) -> str | None:
     if figure is None:
-        return "-"
+        return None
     actions = "" if figure.actions is None else f", {figure.actions:.2f} actions"
     over = "" if figure.tasks in (None, tasks) else f" ({_count(figure.tasks, 'task')})"
     return f"{figure.success:.1%}{actions}{over}"
@@ -385,17 +383,10 @@ def _recorded_summary(bench: RecordedBench) -> str:
         text += f" Broke off, and count neither as right nor as wrong: {bench.missing} turns."
     if bench.not_begun:
         text += f" Could not begin, and are in no figure: {bench.not_begun} turns."
-    return "\n\n".join(
-        [
-            text,
-            *_settings(bench),
-            *_unreadable(bench),
-            *(
-                f"{markdown_cell(split.name)}:\n\n{_split_table(split, bench)}"
-                for split in bench.splits
-            ),
-        ]
+    tables = (
+        f"{markdown_cell(split.name)}:\n\n{_split_table(split, bench)}" for split in bench.splits
     )
+    return "\n\n".join([text, *_settings(bench), *_unreadable(bench), *tables])
 
 
 def _recorded_picture(bench: RecordedBench) -> str:
@@ -417,11 +408,11 @@ def _split_table(split: Split, bench: RecordedBench) -> str:
     """Returns a table with this run, the best candidate alone, and the published results."""
     metrics, best = METRICS[bench.counting], split.ranking.first
     best_element = share_cell(best.figures[bench.counting]["Ele. Acc"])
-    counts = [str(split.all.turns), str(split.all.missing), count_cell(split.all.replies)]
-    nothing = ["-"] * (len(metrics) - 1)
-    rows = [
+    counts = [split.all.turns, split.all.missing, count_cell(split.all.replies)]
+    nothing = [None] * (len(metrics) - 1)
+    rows: list[list[object]] = [
         [markdown_cell(bench.agent), *counts, *_figure_cells(split.all, bench.counting)],
-        ["the best candidate", str(best.turns), "0", "-", best_element, *nothing],
+        ["the best candidate", best.turns, 0, None, best_element, *nothing],
     ]
     for row in split.theirs:
         name = theirs_name(row.name, row.model)
@@ -429,8 +420,8 @@ def _split_table(split: Split, bench: RecordedBench) -> str:
     return table_text(["agent", "turns", "broke off", "unreadable", *metrics], rows)
 
 
-def _recorded_row(row: Figures, bench: RecordedBench) -> Iterator[str]:
-    yield from (markdown_cell(row.name), str(row.turns), str(row.steps), count_cell(row.replies))
+def _recorded_row(row: Figures, bench: RecordedBench) -> Iterator[object]:
+    yield from (markdown_cell(row.name), row.turns, row.steps, count_cell(row.replies))
     yield from _figure_cells(row, bench.counting)
 
 
@@ -443,16 +434,16 @@ def theirs_name(name: str, where: str) -> str:
     return f"**theirs**: {markdown_cell(name)}" + (f" ({markdown_cell(where)})" if where else "")
 
 
-def printed_cells(row: TheirRow, metrics: Iterable[str]) -> Iterator[str]:
-    """Yields the cells of a publication's figures; a dash where it has none."""
-    for metric in metrics:
-        yield f"{row.figures[metric]:.1%}" if metric in row.figures else "-"
+def printed_cells(row: TheirRow, metrics: Iterable[str]) -> Iterator[str | None]:
+    """Yields the cells of a publication's figures; None where it has none."""
+    yield from (_number(row.figures.get(metric), ".1%") for metric in metrics)
 
 
-def table_text(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
-    """Formats a Markdown table."""
-    lines = [head, ["---"] * len(head), *(list(row) for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def table_text(head: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    """Formats a Markdown table. None is a dash."""
+    lines = [head, ["---"] * len(head), *rows]
+    texts = (["-" if cell is None else str(cell) for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in texts)
 
 
 def wording() -> dict[str, Any]:

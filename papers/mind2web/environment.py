@@ -35,7 +35,7 @@ from prill.papers.mind2web.pages.state import (
     rejoined,
     without_pages,
 )
-from prill.papers.mind2web.pages.tree import RecordedPage
+from prill.papers.mind2web.pages.tree import read_page
 from prill.types import Action, LabelRecord, Observation, StepLabel, Task, Trajectory
 
 _SHOWN = 50  # the number of candidates around which a recorded page is cut
@@ -159,7 +159,6 @@ class Mind2Web:
         self.spec = spec
         self._turn: Trajectory | None = None
         self._targets: tuple[StepTarget, ...] = ()
-        self._views: dict[int, str] = {}
         self._at = 0
 
     async def task(self, name: str, seed: int = 0) -> Task:
@@ -223,7 +222,7 @@ class Mind2Web:
 
     async def close(self) -> None:
         """Discards the current turn."""
-        self._turn, self._targets, self._views = None, (), {}
+        self._turn, self._targets = None, ()
 
     async def _take(self, name: str) -> None:
         try:
@@ -236,7 +235,7 @@ class Mind2Web:
             self._targets = tuple(map(describe_step, turn.steps))
         except ValueError as problem:
             raise EnvironmentFailedError(f"the recorded turn {name!r}: {problem}") from None
-        self._turn, self._views, self._at = turn, {}, 0
+        self._turn, self._at = turn, 0
 
     def _state(self) -> Observation:
         """Returns the observation for the current step."""
@@ -259,18 +258,14 @@ class Mind2Web:
         """Returns the page of a recorded step as people and judges see it."""
         if self._turn is None or at >= len(self._turn.steps):
             return None
-        if at not in self._views:
-            state = read_state(self._turn.steps[at].observation.text or "")
-            try:
-                page = RecordedPage(state.page)
-            except InputError as problem:
-                raise EnvironmentFailedError(
-                    f"the recorded turn {self._turn.id!r}, step {at}: {problem}"
-                ) from None
-            self._views[at] = page.view(
-                state.candidates[:_SHOWN], brackets="angle", ids="original"
-            ).text
-        return self._views[at]
+        state = read_state(self._turn.steps[at].observation.text or "")
+        try:
+            page = read_page(state.page)  # cached, because this is called after every step
+        except InputError as problem:
+            raise EnvironmentFailedError(
+                f"the recorded turn {self._turn.id!r}, step {at}: {problem}"
+            ) from None
+        return page.view(state.candidates[:_SHOWN], brackets="angle", ids="original").text
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any
@@ -101,12 +102,9 @@ def _check(file: Any) -> None:
         )
     for i in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(i)
-        columns = [group.column(j) for j in range(group.num_columns)]
-        size = sum(
-            column.total_uncompressed_size
-            for column in columns
-            if column.path_in_schema.partition(".")[0] in _COLUMNS
-        )
+        columns = map(group.column, range(group.num_columns))
+        ours = (one for one in columns if one.path_in_schema.partition(".")[0] in _COLUMNS)
+        size = sum(one.total_uncompressed_size for one in ours)
         if size > _LARGEST:
             raise ValueError(
                 f"row group {i} has {size:,} bytes, more than the limit of {_LARGEST:,}"
@@ -284,22 +282,19 @@ def _scores(scores: str | PathLike[str] | Scores | None) -> Scores:
     if scores is None or isinstance(scores, Mapping):
         return scores or {}
     try:
-        with open_lines(scores) as file:
-            first = file.read(1)
+        if _first_byte(scores) == b"{":
+            return read_scores(scores)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{scores}: cannot be read: {error}") from None
-    if first in (b"{", b" ", b"\n", b"\t", b"\r"):
-        return read_scores(scores)
     pickled = load_pickle(scores, largest=_LARGEST_SCORES, most_steps=_MAX_OPCODES)
     try:
         # The rankers' code fills a subclass of dict, `defaultdict(dict)`.
-        by_sample = fields(fields(pickled).get("scores"))
+        by_sample = {
+            name: fields(one) for name, one in fields(fields(pickled).get("scores")).items()
+        }
         if not by_sample:
             raise msgspec.ValidationError("no scores - at `$.scores`")
-        return msgspec.convert(
-            {sample: fields(of_sample) for sample, of_sample in by_sample.items()},
-            dict[str, dict[str, float]],
-        )
+        return msgspec.convert(by_sample, dict[str, dict[str, float]])
     except msgspec.ValidationError as error:
         raise InputError(f"{scores}: not a Mind2Web score file: {error}") from None
 
@@ -337,7 +332,7 @@ def _records(path: Path) -> Iterator[tuple[str, Any] | BadLine]:
         yield _bad(place, "holds no records")
 
 
-def _first_byte(path: Path) -> bytes:
+def _first_byte(path: str | PathLike[str]) -> bytes:
     with open_lines(path) as file:
         return file.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
 
@@ -372,9 +367,8 @@ def _trajectory(
 ) -> Trajectory:
     if not turn.actions:
         raise InputError("no actions - at `$.actions`")
-    indexes = turn.indexes
-    if indexes is None and len(turn.action_reprs) == len(turn.actions):
-        indexes = list(range(len(turn.actions)))
+    whole = len(turn.action_reprs) == len(turn.actions)
+    indexes = turn.indexes or (list(range(len(turn.actions))) if whole else None)
     if indexes is None or indexes[-1] >= len(turn.action_reprs):
         raise InputError(
             f"{len(turn.action_reprs)} action_reprs for {len(turn.actions)} actions - at "
@@ -422,15 +416,9 @@ def _step(turn: _Turn, k: int, index: int, scores: Mapping[str, float] | None) -
 
 
 def _candidates(act: _Act, scores: Mapping[str, float] | None) -> tuple[str, ...]:
-    all_of = {
-        candidate.backend_node_id: candidate.rank
-        for candidate in (*act.pos_candidates, *act.neg_candidates)
-    }
-    ranks = {id: rank for id, rank in all_of.items() if rank is not None}
+    both = (*act.pos_candidates, *act.neg_candidates)
+    ranks = {one.backend_node_id: inf if one.rank is None else one.rank for one in both}
     if scores:
-        ranks = {id: -scores[id] for id in all_of if id in scores}
-    places: dict[str, int] = {}
-    for node in _NODE.finditer(act.cleaned_html):
-        places.setdefault(node[1], len(places))
-    last = float("inf")
-    return tuple(sorted(all_of, key=lambda id: (ranks.get(id, last), places.get(id, last), id)))
+        ranks = {id: -scores.get(id, -inf) for id in ranks}
+    places = {id: i for i, id in enumerate(dict.fromkeys(_NODE.findall(act.cleaned_html)))}
+    return tuple(sorted(ranks, key=lambda id: (ranks[id], places.get(id, inf), id)))

@@ -119,9 +119,7 @@ def grouped_tasks(tasks: Sequence[_Task], most: int = MAX_TASKS) -> list[list[_T
     groups: dict[tuple[str, str, str], list[tuple[list[_Task], set[str]]]] = {}
     for task in tasks:
         words = (
-            set(_WORD.findall(task.goal.lower()))
-            - _COMMON
-            - set(_WORD.findall(task.site[1].lower()))
+            {*_WORD.findall(task.goal.lower())} - _COMMON - {*_WORD.findall(task.website.lower())}
         )
         of_site = groups.setdefault(task.site, [])
         best = max(
@@ -234,7 +232,7 @@ async def _plan(
     for task in group:
         runs = even_runs(len(task.action_reprs))
         if model is not None and len(runs) > 1:
-            proposed = await _decomposed(task, model, len(runs), tally)
+            proposed = await _asked(model, tally, task.id, _division(task, len(runs)))
             tally.by_rule += proposed is None
             runs = proposed or runs
         for first, end in runs:
@@ -243,7 +241,7 @@ async def _plan(
             turns.append(ConversationTurn(task, first, end, words[:1].upper() + words[1:]))
     if model is None or len(turns) == 1:
         return turns
-    written = await _rewritten(turns, model, tally)
+    written = await _asked(model, tally, turns[0].task.id, _rewriting(turns))
     tally.not_rewritten += written is None
     return [
         replace(turn, instruction=words)
@@ -251,27 +249,19 @@ async def _plan(
     ]
 
 
-async def _decomposed(
-    task: _Task, model: LanguageModel, steps: int, tally: ConversationTally
-) -> list[tuple[int, int]] | None:
-    actions = "\n".join(
-        f"{k}. {' '.join(action.split())}" for k, action in enumerate(task.action_reprs, 1)
-    )
-    values = {"task": quoted("task", task.goal), "actions": quoted("actions", actions)}
-    values |= {"count": str(len(task.action_reprs)), "steps": str(steps)}
-    return await _request_json(
-        model,
-        "decompose",
-        values,
-        lambda reply: read_runs(reply, len(task.action_reprs)),
-        task.id,
-        tally,
-    )
+# the name of a prompt, its values, and what reads the reply
+_Question = tuple[str, dict[str, str], Callable[[str], _T]]
 
 
-async def _rewritten(
-    turns: Sequence[ConversationTurn], model: LanguageModel, tally: ConversationTally
-) -> list[str] | None:
+def _division(task: _Task, steps: int) -> _Question[list[tuple[int, int]]]:
+    count = len(task.action_reprs)
+    lines = (f"{k}. {' '.join(one.split())}" for k, one in enumerate(task.action_reprs, 1))
+    values = {"task": quoted("task", task.goal), "actions": quoted("actions", "\n".join(lines))}
+    values |= {"count": str(count), "steps": str(steps)}
+    return "decompose", values, partial(read_runs, count=count)
+
+
+def _rewriting(turns: Sequence[ConversationTurn]) -> _Question[list[str]]:
     turn_texts = []
     for k, turn in enumerate(turns, 1):
         lines = [f"Task: {turn.task.goal}", *(" ".join(one.split()) for one in turn.actions)]
@@ -285,25 +275,14 @@ async def _rewritten(
             raise UnreadableReplyError(f"it has no words for each of the {len(turns)} turns")
         return good
 
-    return await _request_json(
-        model,
-        "rewrite",
-        {"turns": "\n".join(turn_texts), "count": str(len(turns))},
-        read,
-        turns[0].task.id,
-        tally,
-    )
+    return "rewrite", {"turns": "\n".join(turn_texts), "count": str(len(turns))}, read
 
 
-async def _request_json(
-    model: LanguageModel,
-    name: str,
-    values: dict[str, str],
-    read: Callable[[str], _T],
-    id: str,
-    tally: ConversationTally,
+async def _asked(
+    model: LanguageModel, tally: ConversationTally, id: str, question: _Question[_T]
 ) -> _T | None:
     """Returns what `read` finds, after one more request if it fails. None for the rule instead."""
+    name, values, read = question
     messages = fill_prompt(_PACKAGE, name, {**values, "code": NONCE})
     prompt = load_prompt(_PACKAGE, name).hash
     ask = partial(complete_text, model, max_tokens=_MAX_TOKENS, prompt=prompt)

@@ -79,8 +79,19 @@ class ChatPolicy:
         self, template: Template, turn: ReplyTurn, *, called: bool
     ) -> tuple[Message, Message]:
         """Returns the request. Each placeholder is filled once, so page text is unchanged."""
-        values = {**self._fixed(template, turn.url, called=called), **self._shown(template, turn)}
-        values["memory_note"] = _wording()["memory_note"] if turn.lessons else ""
+        texts = _wording()
+        memory = quoted("memory", "\n".join(turn.lessons)) if turn.lessons else ""
+        ask = texts["ask" if self.reasoning else "ask_direct"]
+        values = self._fixed(template, turn.url, called=called) | {
+            "objective": clean(turn.objective),
+            "observation": quoted("page", turn.observation),
+            # Without spaces, an address cannot imitate a sentence.
+            "url": "%20".join(clean(turn.url).split())[:500],
+            "previous": _previous(turn.previous),
+            "memory": f"MEMORY:\n{memory}\n" if memory else "",
+            "memory_note": texts["memory_note"] if memory else "",
+            "remind": f"{template.front.remind}\n{ask}".strip(),
+        }
         return fill_prompt(_PACKAGE, _PROMPT, values)
 
     def tokens(self, template: Template) -> int:
@@ -97,6 +108,8 @@ class ChatPolicy:
     def _fixed(self, template: Template, url: str, *, called: bool) -> dict[str, str]:
         front, around, texts = template.front, self.library.surroundings, _wording()
         others = [self.library.templates[name] for name in front.calls]
+        listed = "".join(f"`{one.usage}`: {one.front.purpose}.\n" for one in others)
+        examples = map(self._example, range(1, len(template.examples) + 1), template.examples)
         return {
             "code": NONCE,
             "purpose": front.purpose,
@@ -104,39 +117,24 @@ class ChatPolicy:
             "about": around.about.strip(),
             "verbs": "\n".join(around.verbs[verb] for verb in front.verbs if verb in around.verbs),
             "stop": texts["stop_called" if called else "stop"],
-            "calls": texts["calls"]
-            + "".join(f"`{one.usage}`: {one.front.purpose}.\n" for one in others)
-            if others
-            else "",
+            "calls": texts["calls"] + listed if others else "",
             "form": texts["form" if self.reasoning else "form_direct"],
             "rules": _ORIGIN.sub(lambda _: _origin(url), template.rules) or texts["rules"],
-            "examples": "".join(
-                self._example(i, one) for i, one in enumerate(template.examples, 1)
-            ),
-        }
-
-    def _shown(self, template: Template, turn: ReplyTurn) -> dict[str, str]:
-        return {
-            "objective": clean(turn.objective),
-            "observation": quoted("page", turn.observation),
-            # Without spaces, an address cannot imitate a sentence.
-            "url": "%20".join(clean(turn.url).split())[:500],
-            "previous": quoted("previous", "\n".join(turn.previous)) if turn.previous else "None",
-            "memory": f"MEMORY:\n{quoted('memory', chr(10).join(turn.lessons))}\n"
-            if turn.lessons
-            else "",
-            "remind": f"{template.front.remind}\n{_wording()['ask' if self.reasoning else 'ask_direct']}".strip(),  # noqa: E501
+            "examples": "".join(examples),
         }
 
     def _example(self, number: int, example: WorkedExample) -> str:
-        previous = quoted("previous", "\n".join(example.previous)) if example.previous else "None"
         reason = f"REASON: {example.reason}\n" if self.reasoning else ""
         return (
             f"\nEXAMPLE {number}. Input:\nOBJECTIVE: "
             f"{example.objective}\nOBSERVATION:\n{quoted('page', example.observation)}\n"
-            f"URL: {example.url}\nPREVIOUS ACTIONS:\n{previous}\nResponse:\n{reason}ACTION: "
-            f"{example.action}\n"
+            f"URL: {example.url}\nPREVIOUS ACTIONS:\n{_previous(example.previous)}\n"
+            f"Response:\n{reason}ACTION: {example.action}\n"
         )
+
+
+def _previous(lines: Sequence[str]) -> str:
+    return quoted("previous", "\n".join(lines)) if lines else "None"
 
 
 def prompt_text() -> str:

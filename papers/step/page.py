@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from calendar import month_name
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prill.papers.page_text import REF, HtmlElement, HtmlText, is_html, read_html
 from prill.policies.react import NumberedText, numbered
@@ -17,6 +17,7 @@ _LEFT_OUT = {"tr", "td"}
 _INSTRUCTION = "query"
 _PICKER = "ui-datepicker-div"
 _MONTH = re.compile(r"\b(" + "|".join(month_name[1:]) + r")\b")
+_DAY = re.compile(r"[1-9]|[12]\d|3[01]")
 _YEAR = re.compile(r"\b(20[0-4]\d|2050)\b")
 _LINE = "<{} id={} val={} />"
 
@@ -78,25 +79,21 @@ def _dated(lines: list[ScreenLine]) -> list[ScreenLine]:
     if month is None or year is None:
         return lines
     number = list(month_name).index(month[1])
-
-    def dated(line: ScreenLine) -> ScreenLine:
-        if line.tag != "a" or not re.fullmatch(r"[1-9]|[12]\d|3[01]", line.value):
-            return line
-        return ScreenLine(line.tag, line.ref, f"{number:02}/{int(line.value):02}/{year[1]}")
-
-    return [dated(line) for line in lines]
+    return [
+        replace(line, value=f"{number:02}/{int(line.value):02}/{year[1]}")
+        if line.tag == "a" and _DAY.fullmatch(line.value)
+        else line
+        for line in lines
+    ]
 
 
 def _value(element: HtmlElement) -> str:
     """Returns the element's text, else its value, else its id."""
-    return _text(element) or _held(element) or element.attributes.get("id", "")
-
-
-def _text(element: HtmlElement) -> str:
-    if element.children:
-        return ""
-    # The text of a field may have to be copied with all its spaces.
-    return one_line(element.words) if element.tag == "textarea" else " ".join(element.words.split())
+    words = " ".join(element.words.split())
+    if element.tag == "textarea":  # it may have to be copied with all its spaces
+        words = one_line(element.words)
+    text = "" if element.children else words
+    return text or _held(element) or element.attributes.get("id", "")
 
 
 def _held(element: HtmlElement) -> str:

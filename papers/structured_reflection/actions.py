@@ -195,18 +195,14 @@ def read_order(line: str) -> PlannedOrder:
         return PlannedOrder("click", None if found is None else found[found.lastindex or 0])
     if kind == "type":
         quote = _QUOTED.search(rest)
-        after = rest if quote is None else rest[quote.end() :]
-        ref = _ID.search(after)
+        ref = _ID.search(rest, 0 if quote is None else quote.end())
         if quote is None and ref is None and len(rest.split()) > _MAX_UNQUOTED:
             raise UnreadableActionError(
                 f'{excerpt(line)} does not say in double quotes what to enter, as in enter "tea" '
                 "to id=7"
             )
-        return PlannedOrder(
-            "type",
-            None if ref is None else ref[1],
-            _INTO.sub("", rest).strip("'") if quote is None else quote[1],
-        )
+        text = _INTO.sub("", rest).strip("'") if quote is None else quote[1]
+        return PlannedOrder("type", None if ref is None else ref[1], text)
     if kind in ("press", "hold", "release") and rest:
         return _keys(kind, rest.rstrip(",.; "))
     raise UnreadableActionError(
@@ -235,36 +231,29 @@ def _keys(kind: Kind, rest: str) -> PlannedOrder:
 
 def parse_action(order: PlannedOrder, leaf: Leaf | None = None) -> Action:
     """Converts an order to an action of the environment. `leaf` gives the text for its element."""
-    target = value_part = None
-    if order.ref is not None:
-        tag, text = (leaf.tag, leaf.text) if leaf is not None else ("element", "")
-        target, value_part = (
-            f'<{tag} data-wob_ref="{order.ref}">{text}</{tag}>',
-            f" ({tag} {excerpt(text)})" if text else f" ({tag})",
-        )
     value = order.text if order.kind != "click" else None
     if order.kind == "press" and order.times > 1:
         value = f"{order.text} x {order.times}"
+    if order.ref is None:
+        bare = Action(order.kind, value=value)
+        return replace(bare, text=format_line(bare))
+    tag, text = (leaf.tag, leaf.text) if leaf is not None else ("element", "")
+    target = f'<{tag} data-wob_ref="{order.ref}">{text}</{tag}>'
     bare = Action(order.kind, target=target, value=value)
-    return Action(order.kind, format_line(bare) + (value_part or ""), target=target, value=value)
+    shown = f"{tag} {excerpt(text)}" if text else tag
+    return replace(bare, text=f"{format_line(bare)} ({shown})")
 
 
 def format_line(action: Action) -> str:
     """Formats a recorded action as a line."""
-    ref = get_ref(action)
+    ref = _TARGET.match(action.target or "")
     if action.kind == "click" and ref is not None:
-        return f"click id={ref}"
+        return f"click id={ref[1]}"
     if action.kind == "type":
-        return f'enter "{action.value or ""}"' + (f" to id={ref}" if ref is not None else "")
+        return f'enter "{action.value or ""}"' + (f" to id={ref[1]}" if ref is not None else "")
     if action.kind in ("press", "hold", "release"):
         return f"{action.kind} {action.value}"
     return action.text
-
-
-def get_ref(action: Action) -> str | None:
-    """Returns the element number of a recorded action."""
-    found = _TARGET.match(action.target or "")
-    return found[1] if found else None
 
 
 def number_in(line: str) -> str | None:
@@ -277,11 +266,8 @@ def number_in(line: str) -> str | None:
 
 def renumbered(line: str, number: str) -> str:
     """Returns the line with another element number."""
-    return (
-        line
-        if number_in(line) == number
-        else format_line(parse_action(replace(read_order(line), ref=number)))
-    )
+    order = read_order(line)
+    return line if order.ref == number else format_line(parse_action(replace(order, ref=number)))
 
 
 def clicked(line: str) -> str | None:

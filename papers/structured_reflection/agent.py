@@ -83,6 +83,7 @@ _ANSWER = re.compile(
     r"index\W{0,5}(\d+)[^\w\n]*\s*(?:you|the agent)\W+should(?:\W+(?:instead|have))?\s*:?[ \t*`]*\n?\s*(.+)",  # noqa: E501
     re.IGNORECASE,
 )
+_INDICES = ("index", "action_index", "step")
 _REPLACED = ("action", "you_should", "should", "replacement", "correction", "suggestion")
 
 
@@ -312,7 +313,7 @@ class StructuredReflection(PaperAgent):
     async def _turn(self, screen: ElementScreen) -> State | None:
         """Plans until there is a next action. Returns a state if there is none."""
         step = len(self._done)
-        if self._queue and step not in self._memory.lessons:
+        if self._queue and step not in self._memory.notes:
             return "FAILED" if step - self._stage >= self.spec.stage_steps else None
         self._queue, self._stage = [], step
         prefix = self._memory.prefix
@@ -322,9 +323,9 @@ class StructuredReflection(PaperAgent):
                 self._queue, self._origin = [line], REPLAYED
                 return None
             self._replaying = False  # the page differs, so the following actions are planned
-        line = self._memory.actions.get(step)
-        if line is not None:
-            line = _on_screen(line, self._memory.keys[step], screen)
+        note, line = self._memory.notes.get(step), None
+        if note is not None:
+            line = _on_screen(note.replacement, note.replacement_key, screen)
         if line is not None and step in self._memory.forced:
             self._queue, self._origin = [line], FORCED
         else:
@@ -338,8 +339,9 @@ class StructuredReflection(PaperAgent):
         """
         lesson = None
         if advised is not None:  # the lesson with its element's id on this screen
-            action = re.escape(self._memory.actions[step])
-            lesson = re.sub(rf"{action}(?!\d)", lambda _: advised, self._memory.lessons[step])
+            note = self._memory.notes[step]
+            action = re.escape(note.replacement)
+            lesson = re.sub(rf"{action}(?!\d)", lambda _: advised, note.answer)
         planning, self._origin = self.spec.planning, _PLANNED
         if planning == "adaptive" and not self._outline:
             outline = await self._plan_messages(screen, step, "outline", lesson)
@@ -509,20 +511,14 @@ def _answers(reply: str) -> Iterator[tuple[int, str]]:
     text = visible_text(reply)
     for value in json_values(text):
         table = lower_keys(value)
-        index = next(
-            (table[key] for key in ("index", "action_index", "step") if key in table), None
-        )
-        if (
-            str(index).isdecimal()
-            and (action := next((table[key] for key in _REPLACED if key in table), None))
-            is not None
-        ):
+        index = next((table[key] for key in _INDICES if key in table), None)
+        action = next((table[key] for key in _REPLACED if key in table), None)
+        if str(index).isdecimal() and action is not None:
             written = json.dumps(action) if isinstance(action, dict) else str(action)
             yield int(str(index)), (planned_lines(written) or [""])[0]
     for found in _ANSWER.finditer(text):
-        line = plain_line(
-            found[2].strip().strip("\"'") if found[2].strip()[:1] in "'`*" else found[2]
-        )
+        said = found[2].strip()
+        line = plain_line(said.strip("\"'") if said[:1] in "'`*" else found[2])
         yield int(found[1]), plain_line(re.sub(r"(?:[.;]|\[eod\]|\s)+$", "", line)).strip()
 
 

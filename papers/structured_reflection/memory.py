@@ -75,9 +75,7 @@ class AttemptMemory:
     """The content of the lessons for each step. Steps count from 0.
 
     Args:
-        lessons: The lesson for a step.
-        actions: The action for a step.
-        keys: The element of this action.
+        notes: The lesson for a step.
         forced: The steps whose action is forced.
         disabled: The elements that were clicked in vain at a step.
         raw: All lessons as the model wrote them, oldest first.
@@ -86,9 +84,7 @@ class AttemptMemory:
         prefix_keys: The elements of these actions.
     """
 
-    lessons: Mapping[int, str] = field(default_factory=dict)
-    actions: Mapping[int, str] = field(default_factory=dict)
-    keys: Mapping[int, str] = field(default_factory=dict)
+    notes: Mapping[int, Note] = field(default_factory=dict)
     forced: frozenset[int] = frozenset()
     disabled: Mapping[int, frozenset[str]] = field(default_factory=dict)
     raw: tuple[str, ...] = ()
@@ -127,13 +123,11 @@ def after(memory: AttemptMemory, note: Note, rules: Rules) -> AttemptMemory:
     step, raw = note.step, (*memory.raw, note.answer)
     if step is None or step != len(note.before) or not note.replacement:
         return replace(memory, raw=raw)
-    ruled_out = set(memory.hidden(step))
-    new, taken = (
-        _clicked(note.replacement, note.replacement_key, rules),
-        _clicked(note.taken, note.taken_key, rules),
-    )
-    if step in memory.lessons and rules.disabling != "reference":
-        ruled_out.add(_clicked(memory.actions[step], memory.keys[step], rules) or "")
+    ruled_out = {*memory.hidden(step)}
+    new = _clicked(note.replacement, note.replacement_key, rules)
+    taken = _clicked(note.taken, note.taken_key, rules)
+    if (tried := memory.notes.get(step)) is not None and rules.disabling != "reference":
+        ruled_out.add(_clicked(tried.replacement, tried.replacement_key, rules) or "")
     if rules.disabling != "paper" and new is not None and taken is not None and new != taken:
         ruled_out.add(taken)
     ruled_out.discard("")
@@ -150,9 +144,7 @@ def after(memory: AttemptMemory, note: Note, rules: Rules) -> AttemptMemory:
         forced.add(step)
     disabled = {step: frozenset(ruled_out)} if ruled_out else {}
     return AttemptMemory(
-        lessons={**left(memory.lessons), step: note.answer},
-        actions={**left(memory.actions), step: note.replacement},
-        keys={**left(memory.keys), step: note.replacement_key},
+        notes={**left(memory.notes), step: note},
         forced=frozenset(forced),
         disabled={**left(memory.disabled), **disabled},
         raw=raw,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
@@ -69,23 +69,9 @@ _T = TypeVar("_T")
 
 
 async def abstract(
-    model: LanguageModel,
-    entry: MemoryEntry,
-    turn: int,
-    task: str,
-    state: str,
-    *,
-    max_tokens: int,
-    window: int | None,
-    prompt: str = "",
+    ask: Callable[[str], Awaitable[str]], entry: MemoryEntry, turn: int, task: str, state: str
 ) -> tuple[str, str]:
     """Returns the page in short form by code, else in the model's words, and why code failed."""
-
-    async def ask(text: str) -> str:
-        messages = (Message("user", (text,)),)
-        expect_room(messages, window, "the page to abstract")
-        return await complete_text(model, messages, max_tokens=max_tokens, prompt=prompt)
-
     way, problem = entry.abstraction, ""
     if code_prompt := _at(way.code, turn):
         places = {"<task>": clean(task), "<state>": quoted("page", state)}
@@ -307,16 +293,15 @@ class Synapse(PaperAgent):
         prompt = system_prompt().hash
         page = state
         if self._abstracts:
-            page, problem = await abstract(
-                self.model,
-                self._entry,
-                len(self._trajectory),
-                self._task.goal,
-                state,
-                max_tokens=self.spec.max_tokens,
-                window=window,
-                prompt=prompt,
-            )
+
+            async def ask(text: str) -> str:
+                question = (Message("user", (text,)),)
+                expect_room(question, window, "the page to abstract")
+                most = self.spec.max_tokens
+                return await complete_text(self.model, question, max_tokens=most, prompt=prompt)
+
+            turn = len(self._trajectory)
+            page, problem = await abstract(ask, self._entry, turn, self._task.goal, state)
             if problem:
                 self._notes.append(f"The code for the page failed: {problem}.")
             self._words = page

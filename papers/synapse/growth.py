@@ -195,11 +195,8 @@ def to_calls(action: Action, page: Page) -> list[Call]:
     if action.kind == "type" and action.value is not None:
         return [*focus, Call("type", action.value)]
     if action.kind == "select" and xpath is not None:
-        return [
-            Call(
-                "click_option", f"{xpath}/option[normalize-space()={_literal(action.value or '')}]"
-            )
-        ]
+        option = f"option[normalize-space()={_literal(action.value or '')}]"
+        return [Call("click_option", f"{xpath}/{option}")]
     key = _KEY_NAMES.get(action.value or "", (action.value or "").lower())
     if action.kind == "press" and key in KEYS:
         return [*focus, Call("press", key)]
@@ -227,22 +224,13 @@ def build_xpath(element: Element, page: Page) -> str:
             f"//{tag}[normalize-space()={_literal(content)}]",
         ]
     above = element.getparent()
-    if (
-        not content
-        and above is not None
-        and above.tag == "label"
-        and (label := " ".join(get_text(above).split()))
-    ):
+    label = " ".join(get_text(above).split()) if above is not None and above.tag == "label" else ""
+    if label and not content:
         tries.append(f"//label[normalize-space()={_literal(label)}]/{tag}")
     for name in ("id", "title", "name", "aria-label", "type", "class"):
         if value := element.get(name):
-            tries.append(
-                f"//{tag}[@{name}={_literal(value)}]"
-                if name != "id"
-                else f"//*[@id={_literal(value)}]"
-            )
-    tries.append(f"//{tag}")
-    for xpath in tries:
+            tries.append(f"//{'*' if name == 'id' else tag}[@{name}={_literal(value)}]")
+    for xpath in (*tries, f"//{tag}"):
         if page.own(xpath) == [element]:
             return xpath
     same = [one for one in page.elements if one.tag == tag]

@@ -77,29 +77,26 @@ class ExemplarsResult:
         return (*self.broken, *self.growth.problems)
 
     @property
-    def held(self) -> int:
-        """The number of exemplars in the memory."""
-        return sum(1 for exemplar in self.growth.memory.exemplars if exemplar.steps)
+    def held(self) -> list[str]:
+        """The task of each exemplar in the memory."""
+        return [exemplar.name for exemplar in self.growth.memory.exemplars if exemplar.steps]
 
     def table(self) -> dict[str, Any]:
         """Returns the counts of added and skipped trajectories, for JSON."""
         growth = self.growth
         return {
             "added": len(growth.added),
-            "exemplars": self.held,
+            "exemplars": len(self.held),
             "left_out": dict(growth.left_out),
             "wrong": growth.wrong,
             "unlabelled": growth.unlabelled,
         }
 
     def __str__(self) -> str:
-        growth = self.growth
-        tasks = {exemplar.name for exemplar in growth.memory.exemplars if exemplar.steps}
+        growth, held = self.growth, self.held
         lines = [
-            (
-                f"added: {len(growth.added)}; {self.output} holds {self.held} exemplars of "
-                f"{len(tasks)} tasks"
-            )
+            f"added: {len(growth.added)}; {self.output} holds {len(held)} exemplars of "
+            f"{len(set(held))} tasks"
         ]
         lines += [f"left out: {count} {why}" for why, count in growth.left_out.items()]
         if growth.wrong is not None:

@@ -84,9 +84,7 @@ def read_block(reply: str) -> str:
     other), one tool call per line, or unfenced lines of calls. Raises UnreadableReplyError.
     """
     text = visible_text(reply)
-    blocks = [
-        block for block in map(str.strip, (found[1] for found in _FENCE.finditer(text))) if block
-    ]
+    blocks = [block for found in _FENCE.finditer(text) if (block := found[1].strip())]
     calling = [block for block in blocks if _CALLING.search(block) and not _tool_block(block)]
     if (
         block := one_answer(calling) or (blocks[0] if blocks and not _tool_block(text) else "")
@@ -108,15 +106,11 @@ def _tool_block(text: str) -> str:
             lines.append(str(Call(name, values[0])))
         elif _CALLING.match(call.name):
             lines.append(call.name)
-        elif isinstance(
-            code := call.get("code", "python", "source", "script"), str
-        ) and _CALLING.search(code):
-            lines.append(code)
-    codes = (
-        str(value["code"])
-        for value in json_values(text)
-        if isinstance(value, dict) and "code" in value
-    )
+        else:
+            code = str(call.get("code", "python", "source", "script"))
+            lines += [code] if _CALLING.search(code) else []
+    objects = (value for value in json_values(text) if isinstance(value, dict))
+    codes = (str(value.get("code")) for value in objects)
     return "\n".join(lines) or next((code for code in codes if _CALLING.search(code)), "")
 
 

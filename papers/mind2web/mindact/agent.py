@@ -44,6 +44,7 @@ from prill.papers.mind2web.mindact.memory import (
     Order,
     Recall,
     Snippet,
+    Writer,
     build_memory,
     build_state,
     rationale,
@@ -219,18 +220,16 @@ class MindAct(PaperAgent):
     ) -> None:
         self.model, self.spec = model, spec
         self.rationale_model, self.rewrite_model = rationale_model, rewrite_model
-        if spec.refinement and rationale_model is None and spec.rationales is None:
+        explains = rationale_model is not None or spec.rationales is not None
+        if spec.refinement and not explains:
             raise UsageError(
                 "refinement needs rationales; give a rationale_model, or a file of rationales"
             )
-        self._refines = spec.refinement is not False and (
-            rationale_model is not None or spec.rationales is not None
-        )
+        self._refines = explains and spec.refinement is not False
         self._rewrites = rewrite_model is not None or spec.rewrites is not None
-        self._rationales, self._rewritten = (
-            sentences_in(spec.rationales),
-            sentences_in(spec.rewrites),
-        )
+        self._prompt = content_hash(*prompt_texts())
+        self._rationales = Writer(sentences_in(spec.rationales), rationale_model, self._prompt)
+        self._rewritten = Writer(sentences_in(spec.rewrites), rewrite_model, self._prompt)
         self._set_form(not is_trained(model) if spec.prompted is None else spec.prompted)
         if spec.prompted is not None and spec.prompted is is_trained(model):
             _warn(model.name, spec.prompted)
@@ -242,7 +241,6 @@ class MindAct(PaperAgent):
             own_embedder(make_embedder(spec.embedder, base_url=spec.embedder_url)),
             self._describe if spec.match_pages else None,
         )
-        self._prompt = content_hash(*prompt_texts())
         self.reset(Task(goal=""))
 
     def _set_form(self, prompted: bool) -> None:
@@ -267,7 +265,6 @@ class MindAct(PaperAgent):
     def reset(self, task: Task) -> None:
         """Begins a new episode. Its random draws depend on the task, the step and the seed."""
         self._task, self._step, self._replies = task, 0, ReplyCounts()
-        self._memory = build_memory(task)
 
     async def act(self, observation: Observation) -> Step:
         """Returns the next step.
@@ -284,7 +281,7 @@ class MindAct(PaperAgent):
         if len(pool) < 2:  # nothing to choose from, so no model is called
             return Step(observation, Action("none", ""))
         task = await self._standalone_task(self._task)
-        history = await self._history(task, self._memory, state, index)
+        history = await self._history(task, state, index)
         usual = _PROMPTED_TOKENS if self._prompted else _TRAINED_TOKENS
         self._random(task, index).shuffle(pool)
         picked: Picked | None = None
@@ -352,8 +349,7 @@ class MindAct(PaperAgent):
 
         async def messages() -> Sequence[Message]:
             task = await self._standalone_task(trajectory.task)
-            memory = build_memory(task)
-            history = await self._history(task, memory, state, index, taught=taught)
+            history = await self._history(task, state, index, taught)
             return self._messages(history, self._passage(view.text, task.goal, state, view.choices))
 
         return _run_in_thread(messages()), answer
@@ -362,22 +358,14 @@ class MindAct(PaperAgent):
         """Returns the task with a standalone instruction if that replaces the earlier turns."""
         if not self._rewrites:
             return task
-        return replace(
-            task, goal=await rewritten(task, self.rewrite_model, self._rewritten, self._prompt)
-        )
+        return replace(task, goal=await rewritten(task, self._rewritten))
 
     async def _history(
-        self,
-        task: Task,
-        memory: Sequence[Snippet],
-        state: PageState,
-        index: int,
-        *,
-        taught: str = "",
+        self, task: Task, state: PageState, index: int, taught: str = ""
     ) -> Sequence[Passage]:
         """Returns the earlier steps to show at this one. `taught` is the draw in training."""
         passages = []
-        for snippet in await self._recall(memory, task, state):
+        for snippet in await self._recall(build_memory(task), task, state):
             random = self._random(task, index, taught, snippet.key)
             passages.append(await self._remembered(snippet, random, bool(taught)))
         return passages
@@ -392,22 +380,18 @@ class MindAct(PaperAgent):
         top = None if taught or not spec.simplification else spec.pool
         best = frozenset(state.candidates[:top])
         drawn = _draw_group(random, chosen, [one for one in others if one in best], spec.group)
-        # Without simplification the page is cut around all candidates, but only a few of them get
-        # letters.
-        around = (*([] if chosen is None else [chosen]), *others)
-        view = (
-            self._cut(page, drawn)
-            if spec.simplification
-            else _view(state.page, around, self._brackets, self._ids)
-        )
+        if spec.simplification:
+            view = self._cut(page, drawn)
+        else:  # the page is cut around all candidates, but only a few of them get letters
+            around = (*([] if chosen is None else [chosen]), *others)
+            view = _view(state.page, around, self._brackets, self._ids)
         choices = [choice for choice in view.choices if choice.id in drawn]
         why = None
         if self._refines:
             why = wording()["nothing_fits"]
             if positives:
                 shown = page.view(positives[:1], brackets="angle").text
-                given = (self.rationale_model, self._rationales, self._prompt)
-                why = await rationale(snippet, positives[0], shown, *given)
+                why = await rationale(snippet, positives[0], shown, self._rationales)
         answer = self._wording.answer(choices, chosen, *to_operation(snippet.action), rationale=why)
         return self._wording.passage(view.text, snippet.instruction, None, choices, answer)
 

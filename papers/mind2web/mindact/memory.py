@@ -149,7 +149,7 @@ class Sentences:
     """Cached sentences by key. With a path they are kept in a file and reused by the next run."""
 
     def __init__(self, path: Path | None) -> None:
-        self._path = path
+        self.path = path
         self._cached: dict[str, str] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._ends = b""
@@ -169,29 +169,23 @@ class Sentences:
                 ) from None
             self._cached[entry.key] = entry.text
 
-    async def get(
-        self, key: str, model: LanguageModel | None, what: str, ask: Callable[[], Awaitable[str]]
-    ) -> str:
-        """Returns the sentence for a key, and requests it if new. Raises NoEvidenceError."""
+    async def get(self, key: str, ask: Callable[[], Awaitable[tuple[str, str]]]) -> str:
+        """Returns the sentence for a key. If it is new, `ask` returns it and who wrote it."""
         if key not in self._cached:
             async with self._locks.setdefault(key, asyncio.Lock()):
                 if key not in self._cached:
-                    if model is None:
-                        raise NoEvidenceError(
-                            f"{self._path} has no {what} for {key}; name a model to write it"
-                        )
-                    self._keep(_Line(key, await ask(), model.name))
+                    self._keep(_Line(key, *await ask()))
             self._locks.pop(key, None)
         return self._cached[key]
 
     def _keep(self, line: _Line) -> None:
-        if self._path is not None:
+        if self.path is not None:
             try:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                with self._path.open("ab") as file:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                with self.path.open("ab") as file:
                     file.write(self._ends + msgspec.json.encode(line) + b"\n")
             except OSError as error:
-                raise UsageError(f"{self._path}: {error.strerror}") from None
+                raise UsageError(f"{self.path}: {error.strerror}") from None
             self._ends = b""
         self._cached[line.key] = line.text
 
@@ -206,52 +200,48 @@ def sentences_in(path: Path | None) -> Sentences:
     return Sentences(None) if path is None else _opened(path.resolve())
 
 
-async def rationale(
-    snippet: Snippet,
-    positive: str,
-    page: str,
-    model: LanguageModel | None,
-    cache: Sentences,
-    prompt: str,
-) -> str:
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Writes sentences that are not known yet, by the model if there is one."""
+
+    known: Sentences
+    model: LanguageModel | None
+    prompt: str
+
+    async def write(self, key: str, name: str, values: dict[str, str]) -> str:
+        """Returns the sentence for a key. Raises NoEvidenceError if no model can write it."""
+        model, what = self.model, "rationale" if name == "rationale" else "instruction"
+
+        async def ask() -> tuple[str, str]:
+            if model is None:
+                raise NoEvidenceError(
+                    f"{self.known.path} has no {what} for {key}; name a model to write it"
+                )
+            messages = fill_prompt(PACKAGE, name, values)
+            reply = await complete_text(model, messages, max_tokens=_MAX_TOKENS, prompt=self.prompt)
+            if not (sentence := " ".join(clean(reply.rpartition("</think>")[2]).split())):
+                raise UnparsableError(f"{model.name} did not write the {what}")
+            return sentence, model.name
+
+        return await self.known.get(key, ask)
+
+
+async def rationale(snippet: Snippet, positive: str, page: str, writer: Writer) -> str:
     """Returns why a recorded action was right. `page` is the page cut around its element."""
-
-    async def ask() -> str:
-        assert model is not None
-        values = {
-            "page": quoted("page", page),
-            "question": _PUT.question(snippet.instruction, snippet.past, None),
-            "answer": quoted("answer", "\n".join(operation_lines(*to_operation(snippet.action)))),
-        }
-        return await _complete(model, "rationale", values, prompt)
-
-    return await cache.get(f"{snippet.key}_{positive}", model, "rationale", ask)
+    answer = "\n".join(operation_lines(*to_operation(snippet.action)))
+    values = {
+        "page": quoted("page", page),
+        "question": _PUT.question(snippet.instruction, snippet.past, None),
+        "answer": quoted("answer", answer),
+    }
+    return await writer.write(f"{snippet.key}_{positive}", "rationale", values)
 
 
-async def rewritten(task: Task, model: LanguageModel | None, cache: Sentences, prompt: str) -> str:
+async def rewritten(task: Task, writer: Writer) -> str:
     """Returns the instruction of a turn, rewritten to be standalone unless it is the first."""
     if not task.earlier:
         return task.goal
-
-    async def ask() -> str:
-        assert model is not None
-        earlier = "\n".join(f"{i}. {run.task.goal}" for i, run in enumerate(task.earlier, 1))
-        return await _complete(
-            model,
-            "rewrite",
-            {"earlier": quoted("requests", earlier), "request": quoted("request", task.goal)},
-            prompt,
-        )
-
+    earlier = "\n".join(f"{i}. {run.task.goal}" for i, run in enumerate(task.earlier, 1))
+    values = {"earlier": quoted("requests", earlier), "request": quoted("request", task.goal)}
     key = task.id or content_hash(task.goal, *(run.task.goal for run in task.earlier))
-    return await cache.get(key, model, "instruction", ask)
-
-
-async def _complete(model: LanguageModel, name: str, values: dict[str, str], prompt: str) -> str:
-    messages = fill_prompt(PACKAGE, name, values)
-    reply = await complete_text(model, messages, max_tokens=_MAX_TOKENS, prompt=prompt)
-    if not (sentence := " ".join(clean(reply.rpartition("</think>")[2]).split())):
-        raise UnparsableError(
-            f"{model.name} did not write the {'sentence' if name == 'rationale' else 'instruction'}"
-        )
-    return sentence
+    return await writer.write(key, "rewrite", values)

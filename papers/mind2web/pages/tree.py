@@ -68,7 +68,7 @@ class RecordedPage:
         # recursive. An item is an lxml element, or the text of a text directly inside an element.
         self._elements: list[Any] = []
         self._parents: list[int] = []
-        self._words: list[bool] = []  # whether it is a text
+        self._is_text: list[bool] = []
         # the children that are elements, and those that are texts, where there are some
         self._inner: dict[int, list[int]] = {}
         self._texts: dict[int, list[int]] = {}
@@ -89,7 +89,7 @@ class RecordedPage:
         """
         nodes = {node for id in candidates if (node := self._nodes.get(id)) is not None}
         cut = self._pruned(nodes)
-        offered = [node for node in sorted(nodes) if not self._is_text(node)]
+        offered = [node for node in sorted(nodes) if not self._is_text[node]]
         shown = () if ids == "none" else offered
         names = {
             node: str(k) if ids == "short" else self._elements[node].get(_ID)
@@ -129,7 +129,7 @@ class RecordedPage:
             text = is_string or element.tag == _TEXT
             self._elements.append(element)
             self._parents.append(parent)
-            self._words.append(text)
+            self._is_text.append(text)
             (self._texts if text else self._inner).setdefault(parent, []).append(node)
             if is_string:
                 continue
@@ -148,9 +148,6 @@ class RecordedPage:
     def _children(self, node: int) -> list[int]:
         return sorted([*self._inner.get(node, ()), *self._texts.get(node, ())])
 
-    def _is_text(self, node: int) -> bool:
-        return self._words[node]
-
     def _kept(self, node: int) -> Iterator[int]:
         """Yields the nodes to keep for a candidate. Parents keep their texts."""
         yield node
@@ -168,7 +165,7 @@ class RecordedPage:
                     (grandchild, depth + 1) for grandchild in reversed(self._children(child))
                 )
         parent = self._parents[node]
-        if parent >= 0 and not self._is_text(node):
+        if parent >= 0 and not self._is_text[node]:
             siblings = self._inner[parent]  # including the node itself
             index = bisect_left(siblings, node)
             yield from siblings[max(0, index - _SIBLINGS) : index + _SIBLINGS + 1]
@@ -179,7 +176,7 @@ class RecordedPage:
             node
             for candidate in candidates
             for node in self._kept(candidate)
-            if not self._is_text(node)
+            if not self._is_text[node]
         } | {0}
         cut: dict[int, list[int]] = {}
         # the kept children, or the elements that replace them
@@ -189,7 +186,7 @@ class RecordedPage:
             cut[node] = children
             named = not {*self._elements[node].attrib} <= {_ID}
             bare = node != 0 and node not in candidates and not named and len(children) <= 1
-            bare = bare and not any(map(self._is_text, children))
+            bare = bare and not any(self._is_text[child] for child in children)
             stays = children if bare else [node]
             if node:
                 left[self._parents[node]].extend(stays)
@@ -218,21 +215,17 @@ class RecordedPage:
                 continue
             if node == without:
                 continue
-            if self._is_text(node):
+            if self._is_text[node]:
                 parts.append(_first(_words(self._elements[node]), _WORDS))
                 continue
             tag = self._elements[node].tag
-            inner = " ".join(
-                part
-                for part in (f"id={names[node]}" if node in names else "", self._summary(node))
-                if part
-            )
-            opening = f"{tag} {inner}" if inner else tag
+            number = f"id={names[node]}" if node in names else ""
+            opening = " ".join(filter(None, (tag, number, self._summary(node))))
             empty = node not in self._inner and node not in self._texts
             if brackets == "slashes":
                 parts.append(f"{_OPEN}{opening}")
             elif empty:
-                blank = " " if inner else ""
+                blank = "" if opening == tag else " "
                 parts.append(
                     f"<{opening}{blank}/>" if brackets == "angle" else f"({opening}{blank})"
                 )
@@ -266,17 +259,13 @@ def attribute_summary(attributes: Any) -> str:
     """Summarizes an element's attributes: at most 5 short words of each, 20 in all."""
     values: list[str] = []
     for name in _ATTRIBUTES:
-        value = attributes.get(name)
-        if value is None:
-            continue
-        value = value.lower()
+        value = attributes.get(name, "").lower()
         if value in _EMPTY_VALUES or value.startswith("http"):
             continue
-        value_text = " ".join(
-            [word for word in value.split() if len(word) < _LONG_WORD][:_VALUE_WORDS]
-        )
-        if value_text and value_text not in values:
-            values.append(value_text)
+        words = [word for word in value.split() if len(word) < _LONG_WORD]
+        shown = " ".join(words[:_VALUE_WORDS])
+        if shown and shown not in values:
+            values.append(shown)
     return _first(" ".join(values), _WORDS).replace('"', " ")
 
 

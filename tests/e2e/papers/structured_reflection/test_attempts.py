@@ -132,7 +132,7 @@ async def test_the_step_to_mend_is_forced(played: Played) -> None:
         step = attempt.steps[len(memory.prefix)]
         assert (step.thought, format_line(step.action)) == (
             FORCED,
-            memory.actions[len(memory.prefix)],
+            memory.notes[len(memory.prefix)].replacement,
         )
 
 

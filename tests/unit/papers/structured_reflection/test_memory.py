@@ -32,19 +32,19 @@ def note(step: int, replacement: str, taken: str = "click id=1", before: int | N
 
 def test_a_lesson_forces_its_step_only() -> None:
     memory = build_memory([note(1, "click id=7", "press Enter")], RULES)
-    assert (memory.forced, memory.actions[1], memory.prefix) == (
+    assert (memory.forced, memory.notes[1].replacement, memory.prefix) == (
         frozenset({1}),
         "click id=7",
         ("click id=50",),
     )
-    assert not {0, 2} & memory.lessons.keys() and not memory.disabled
+    assert not {0, 2} & memory.notes.keys() and not memory.disabled
 
 
 def test_an_earlier_lesson_ends_later_ones() -> None:
     memory = build_memory(
         [note(1, "click id=7"), note(3, "click id=8"), note(0, "click id=9")], RULES
     )
-    assert (set(memory.lessons), set(memory.disabled), memory.forced, memory.prefix) == (
+    assert (set(memory.notes), set(memory.disabled), memory.forced, memory.prefix) == (
         {0},
         {0},
         frozenset({0}),
@@ -64,7 +64,7 @@ def test_second_lesson_rules_out_the_first(disabling: str, ruled_out: set[str]) 
 
 def test_what_is_ruled_out_is_not_forced() -> None:
     memory = build_memory([note(0, "click id=2"), note(0, "click id=1", "click id=2")], RULES)
-    assert 0 in memory.lessons and not memory.forced and "1" in memory.hidden(0)
+    assert 0 in memory.notes and not memory.forced and "1" in memory.hidden(0)
 
 
 def test_keys_cannot_be_ruled_out() -> None:

@@ -327,7 +327,11 @@ async def test_a_task_with_marks_is_set_in_once() -> None:
     """
     entry_ = entry("click-checkboxes", SEEN, way=Abstraction(code=("Task: <task>\n<state>",)))
     model = ScriptedModel(["```\nobs = task\n```"])
-    await abstract(model, entry_, 0, "Say <state> and <task>", PAGE, max_tokens=9, window=None)
+
+    async def ask(text: str) -> str:
+        return (await model.complete((Message("user", (text,)),), max_tokens=9)).text
+
+    await abstract(ask, entry_, 0, "Say <state> and <task>", PAGE)
     [asked] = texts(model.seen[0])
     assert asked.startswith("user: Task: Say <state> and <task>\n[page ") and asked.count(PAGE) == 1
 
