@@ -26,6 +26,7 @@ FORMAT = "prill calibration 1"
 BINS = 10
 _DIGITS = 6
 Method = Literal["isotonic", "platt"]
+_PLATT_DIGITS = 11  # decimals, so that a map is the same on all processors
 # Scores of exactly 0 or 1 have no finite logit; they are clipped to an error rate of one in a
 # million.
 _MIN_ERROR_RATE = 1e-6
@@ -307,9 +308,7 @@ def fit_map(method: Method, scores: Sequence[float], truths: Sequence[bool]) -> 
     if method == "isotonic":
         return fit_isotonic(scores, truths)
     slope, offset = fit_platt([logit(score) for score in scores], truths)
-    return CalibrationMap(
-        method="platt", slope=round(slope, _DIGITS), offset=round(offset, _DIGITS)
-    )
+    return CalibrationMap(method="platt", slope=slope, offset=offset)
 
 
 def fit_isotonic(scores: Sequence[float], truths: Sequence[bool]) -> CalibrationMap:
@@ -337,7 +336,7 @@ def fit_platt(logits: Sequence[float], truths: Sequence[bool]) -> tuple[float, f
     the success rate.
     """
     import numpy as np
-    from scipy.optimize import minimize
+    from scipy.optimize import root
     from scipy.special import expit
 
     successes = sum(truths)
@@ -346,16 +345,14 @@ def fit_platt(logits: Sequence[float], truths: Sequence[bool]) -> tuple[float, f
     base = log((successes + 1) / (failures + 1))
     rows = np.column_stack([logits, np.ones(len(truths))])
 
-    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        """Returns the cross-entropy and its gradient."""
-        values = rows @ weights
-        entropy = (np.logaddexp(0, values) - targets * values).sum()
-        return entropy, rows.T @ (expit(values) - targets)
+    # The cross-entropy is convex: it is lowest where its gradient is 0.
+    def gradient(weights: np.ndarray) -> np.ndarray:
+        return np.asarray(rows.T @ (expit(rows @ weights) - targets))
 
     def curvature(weights: np.ndarray) -> np.ndarray:
         chances = expit(rows @ weights)
         return np.asarray((rows.T * (chances * (1 - chances))) @ rows)
 
-    how = {"jac": True, "hess": curvature, "method": "trust-ncg", "options": {"gtol": 1e-9}}
-    slope, offset = map(float, minimize(loss, (0.0, base), **how).x)
+    found = root(gradient, (0.0, base), jac=curvature, tol=1e-14)
+    slope, offset = (round(float(weight), _PLATT_DIGITS) for weight in found.x)
     return (slope, offset) if slope > 0 else (0.0, base)
