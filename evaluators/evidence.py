@@ -364,10 +364,10 @@ def _distinct(
     selected: list[State] = []
     after: Observation | None = None
     for frame in reversed(frames):
+        if len(selected) == most:
+            break
         is_similar = platform and after is not None and _same_screen(frame[1], after, platform)
         if not is_similar and not any(_same_picture(frame[1], other[1]) for other in selected):
-            if len(selected) == most:
-                break
             selected.insert(0, frame)
         after = frame[1]
     return selected

@@ -330,7 +330,10 @@ class VLMJudge(OutcomeJudge):
         )
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
-        frames = await asyncio.to_thread(self._frames, trajectory)
+        if sum(bool(state.screenshot) for state in trajectory.observations) > 1:
+            frames = await asyncio.to_thread(self._frames, trajectory)  # compares files
+        else:
+            frames = self._frames(trajectory)
         if not frames:
             raise NoEvidenceError(
                 "the last state has no screenshot, so the outcome is not visible; the "

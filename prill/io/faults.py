@@ -54,7 +54,7 @@ def take_unknown(record: object, type_: type, extras: dict[str, Any], at: str = 
         if isinstance(value, list):
             for i, one in enumerate(value):
                 take_unknown(one, part, extras, f"{at}{key}[{i}].")
-        else:
+        elif value is not None:
             take_unknown(value, part, extras, f"{at}{key}.")
 
 
