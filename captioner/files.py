@@ -82,7 +82,12 @@ def read_captions(path: str | os.PathLike[str]) -> Iterator[Caption]:
         InputError: A line is broken.
         UsageError: The file holds no captions.
     """
-    return read_records(path, Caption, "the file is empty; prill caption writes captions")
+    empty = "the file is empty; prill caption writes captions"
+    captions = read_records(path, Caption, empty)
+    if (first := next(captions, None)) is None:  # its only line is incomplete
+        raise UsageError(f"{path}: {empty}")
+    yield first
+    yield from captions
 
 
 def read_decisions(path: str | os.PathLike[str]) -> dict[str, Caption]:

@@ -63,12 +63,6 @@ class TaskResult:
     ended: End
     answer: int | None = None
 
-    def answer_after(self, retries: int, *, keep_best: bool) -> int | None:
-        """Returns the index of the answer with at most this many retries."""
-        so_far = self.attempts[: retries + 1]
-        ended = [attempt.status != "broken" for attempt in so_far]
-        return answer_among(ended, [attempt.score for attempt in so_far], keep_best=keep_best)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeRow:
@@ -309,5 +303,8 @@ def _row(tasks: Sequence[TaskResult], retries: int, keep_best: bool) -> OutcomeR
 
 
 def _truth(task: TaskResult, attempts: int, keep_best: bool) -> bool | None:
-    answer = task.answer_after(attempts - 1, keep_best=keep_best)
-    return None if answer is None else task.attempts[answer].truth
+    """Returns whether the answer of the first attempts is right."""
+    so_far = task.attempts[:attempts]
+    ended = [attempt.status != "broken" for attempt in so_far]
+    answer = answer_among(ended, [attempt.score for attempt in so_far], keep_best=keep_best)
+    return None if answer is None else so_far[answer].truth

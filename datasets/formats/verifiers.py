@@ -177,7 +177,7 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
         if _TRACES in path.name:
             yield from read_rows(path, _Episode, _trace_labels)
         else:
-            yield from _result_labels(path, place)
+            yield from read_rows(path, _Result, partial(_result_label, _Ids(place)))
 
 
 def _files(source: str | PathLike[str]) -> list[tuple[Path, str]]:
@@ -213,11 +213,6 @@ def _results(path: Path, place: str, images: RecordImages) -> Iterator[Trajector
     return read_rows(
         path, _Result, partial(_result_trajectory, _Ids(place), _metadata(path), images)
     )
-
-
-def _result_labels(path: Path, place: str) -> Iterator[LabelRecord | BadLine]:
-    """Yields the rewards of a file, with the ids of `_results`."""
-    return read_rows(path, _Result, partial(_result_label, _Ids(place)))
 
 
 class _Ids:

@@ -120,17 +120,12 @@ class Avd:
         home: The folder of the AVDs. None: the emulator's default.
         emulator: The emulator program. None: found by the Android SDK's variables or the PATH.
         adb_port: The port of the adb server. None: adb's own default.
-        port: The port of the emulator's console, even, from 5554 to 5682. None: the first free one.
         window: Show the screen on the desktop.
         snapshot: The name of a snapshot that the copy saves after its first boot, and loads for
             each episode, which takes seconds. None: every episode has a new copy and a cold boot.
-        flags: Further flags of the emulator.
         boot_timeout: The time limit of a boot, in seconds.
         stop_timeout: The time that the emulator gets to stop before it is killed, in seconds.
         poll: The interval of the checks during a boot, in seconds.
-
-    Raises:
-        UsageError: The port is odd or out of range.
     """
 
     def __init__(
@@ -140,27 +135,18 @@ class Avd:
         home: Path | None = None,
         emulator: Path | None = None,
         adb_port: int | None = None,
-        port: int | None = None,
         window: bool = False,
         snapshot: str | None = None,
-        flags: tuple[str, ...] = (),
         boot_timeout: float = 300.0,
         stop_timeout: float = 20.0,
         poll: float = 0.5,
     ) -> None:
-        if port is not None and port not in PORTS:
-            raise UsageError(
-                f"port {port}: the emulator's console needs an even port from {PORTS[0]} to "
-                f"{PORTS[-1]}"
-            )
         self.name = name
         self._home = home or avd_home()
         self._emulator = emulator
         self._adb = AdbServer(adb_port)
-        self._wished_port = port
         self._window = window
         self._snapshot = snapshot
-        self._flags = flags
         self._boot_timeout = boot_timeout
         self._stop_timeout = stop_timeout
         self._poll = poll
@@ -281,19 +267,11 @@ class Avd:
         return home
 
     def _choose_port(self, devices: Container[str]) -> None:
-        if self._wished_port is None:
+        for port in PORTS:
             # adb may list another emulator under that port, which would receive our commands.
-            wanted = [port for port in PORTS if f"emulator-{port}" not in devices]
-        else:
-            wanted = [self._wished_port]
-        for port in wanted:
-            if (mark := _marked(port)) is not None:
+            if f"emulator-{port}" not in devices and (mark := _marked(port)) is not None:
                 self._port, self._mark = port, mark
                 return
-        if self._wished_port is not None:
-            raise EnvironmentFailedError(
-                f"port {self._wished_port} or the next one is in use, perhaps by another emulator"
-            )
         raise EnvironmentFailedError(
             f"no port between {PORTS[0]} and {PORTS[-1] + 1} is free for another emulator"
         )
@@ -309,7 +287,7 @@ class Avd:
 
     def _start(self, program: str, home: Path) -> None:
         assert self._port is not None
-        command = [program, "-avd", self.name, "-port", str(self._port), *FLAGS, *self._flags]
+        command = [program, "-avd", self.name, "-port", str(self._port), *FLAGS]
         if not self._window:
             command.append("-no-window")
         environment = {

@@ -154,7 +154,7 @@ class Screen:
     ) -> tuple[Message, ...]:
         first = max(0, len(past) + 1 - self.history)
         size = self._size(observation)
-        width, height = self._extent(size)
+        width, height = self._calls.frame.extent(size)
         done = [
             f"Step {n}: {self._line(step, task.platform)}" for n, step in enumerate(past[:first], 1)
         ][-_MAX_DONE:]
@@ -190,9 +190,6 @@ class Screen:
     def _size(self, observation: Observation) -> Size:
         """Returns width and height of the picture sent to the model, in pixels."""
         return _sent_size(_screenshot(observation), getattr(self.model, "max_pixels", _MAX_PIXELS))
-
-    def _extent(self, size: Size) -> Size:
-        return self._calls.frame.extent(size)
 
     def _written(self, step: Step, platform: Platform) -> str | None:
         """Returns the step's call if it parses back to the step's action, else None."""

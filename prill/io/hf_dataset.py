@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -219,16 +220,11 @@ def _put(value: Any, inner: Any) -> Any:
         # A temporary file is deleted with its record, so its bytes are stored. Given both, the
         # package would keep the path.
         return (
-            {"path": None, "bytes": _read_bytes(value)}
+            {"path": None, "bytes": Path(value).read_bytes()}
             if in_memory(value)
             else {"path": value, "bytes": None}
         )
     return value
-
-
-def _read_bytes(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
 
 
 def _record(row: Mapping[str, Any], kind: type) -> Any:

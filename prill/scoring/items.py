@@ -95,7 +95,13 @@ async def judge_items(
         if isinstance(item, BadLine):
             key = partial(bad_key, evaluator.info, item)
             if not is_done(place, item.id, key):
-                record(place, bad_verdict(evaluator.info, item, key()))
+                info = evaluator.info
+                record(
+                    place,
+                    Verdict(
+                        id=item.id, unscored="input", reason=item.message, evaluator=info, key=key()
+                    ),
+                )
             return
         if is_done(place, item.id, partial(make_key, evaluator, item)):
             await asyncio.sleep(0)
@@ -233,8 +239,3 @@ def check_verdict(verdict: object, trajectory: Trajectory, info: EvaluatorInfo) 
 def bad_key(info: EvaluatorInfo, line: BadLine) -> str:
     """Returns the key of the verdict on a line that is not a trajectory."""
     return f"sha256:{hashlib.sha256(_encode_sorted(info) + line.raw + line.problem.encode()).hexdigest()}"  # noqa: E501
-
-
-def bad_verdict(info: EvaluatorInfo, line: BadLine, key: str) -> Verdict:
-    """Returns the unscored verdict on a line that is not a trajectory."""
-    return Verdict(id=line.id, unscored="input", reason=line.message, evaluator=info, key=key)

@@ -44,12 +44,10 @@ class OpenRLHF(msgspec.Struct):
                 f"query, prompts and labels differ in length: {len(self.query)}, "
                 f"{len(self.prompts)}, {len(labels)}"
             )
-        made = []
-        for text, prompt, label in zip(self.query, self.prompts, labels, strict=True):
-            made.append(
-                parser.of_value(label) or parser.answered(prompt, text.removeprefix(prompt))
-            )
-        return made
+        return [
+            parser.of_value(label) or parser.answered(prompt, text.removeprefix(prompt))
+            for text, prompt, label in zip(self.query, self.prompts, labels, strict=True)
+        ]
 
 
 def openrlhf_answer(results: Sequence[RewardResult]) -> dict[str, Any]:

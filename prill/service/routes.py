@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -76,49 +76,30 @@ def make_app(
         Route("/", status.page),
         Route("/openapi.json", show_document),
     ]
-    return Starlette(routes=routes, exception_handlers=_FAILURES)
+    # Starlette raises again what only Exception covers, so that it is logged.
+    kinds = (InputError, BusyError, JudgeError, HTTPException, Exception)
+    return Starlette(routes=routes, exception_handlers=dict.fromkeys(kinds, _failed))
 
 
 def _reply(record: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(record), status, media_type="application/json")
 
 
-# Error handlers: each returns the error response for one exception type.
-
-
-async def _broken_input(request: Request, error: Exception) -> Response:
-    return refusal(422, "input", str(error))
-
-
-async def _busy(request: Request, error: Exception) -> Response:
-    return refusal(503, "busy", str(error), error.after if isinstance(error, BusyError) else None)
-
-
-async def _judge_failed(request: Request, error: Exception) -> Response:
-    return refusal(503, "judge_unavailable", str(error), 10)
-
-
-async def _not_here(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    answer = refusal(
-        error.status_code, "not_here", f"{error.detail}; /openapi.json describes the routes"
-    )
-    answer.headers.update(error.headers or {})
-    return answer
-
-
-async def _broken(request: Request, error: Exception) -> Response:
+async def _failed(request: Request, error: Exception) -> Response:
+    """Returns the error response for an exception."""
+    if isinstance(error, InputError):
+        return refusal(422, "input", str(error))
+    if isinstance(error, BusyError):
+        return refusal(503, "busy", str(error), error.after)
+    if isinstance(error, JudgeError):
+        return refusal(503, "judge_unavailable", str(error), 10)
+    if isinstance(error, HTTPException):
+        what = f"{error.detail}; /openapi.json describes the routes"
+        answer = refusal(error.status_code, "not_here", what)
+        answer.headers.update(error.headers or {})
+        return answer
     # Never include the exception's message: it may quote a request.
     return refusal(500, "internal", "an internal error of the service; see its log")
-
-
-_FAILURES: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
-    InputError: _broken_input,
-    BusyError: _busy,
-    JudgeError: _judge_failed,
-    HTTPException: _not_here,
-    Exception: _broken,
-}
 
 
 def _context(request: Request) -> RequestContext:

@@ -8,7 +8,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import msgspec
 
 from prill.errors import UsageError
 from prill.testing.endpoint.faults import Faults, certainty, fate
+from prill.testing.endpoint.mock import Stats
 from prill.testing.endpoint.requests import (
     CHARS_PER_TOKEN,
     Prompt,
@@ -73,10 +74,6 @@ _LABEL = re.compile(r"\[S\d{1,5}\]")  # of a step, for citations
 _TOKEN = re.compile(r" ?\w+| ?[^\w\s]+|\s+")
 _encode = msgspec.json.encode
 LARGEST_BODY = 256 * 2**20
-_COUNTED = (
-    "requests", "in_flight", "peak_in_flight", "images", "prompt_tokens", "completion_tokens", "billed_prompt_tokens",  # noqa: E501
-    "billed_completion_tokens", "outcomes", "prompts",
-)  # fmt: skip
 # Outcomes that providers do not charge for. They do charge for responses that their client did not
 # wait for, or did not receive.
 _FREE = frozenset({"server_error", "html", "error_inside"})
@@ -135,7 +132,8 @@ class MockEndpoint:
         completions. Billed: what a provider charges for, including responses that no client waited
         for.
         """
-        return _json(200, msgspec.json.encode({name: getattr(self, name) for name in _COUNTED}))
+        names = (field.name for field in fields(Stats))
+        return _json(200, _encode({name: getattr(self, name) for name in names}))
 
     async def complete(self, http: web.Request) -> web.StreamResponse:
         """Returns one completion, or a fault."""

@@ -10,7 +10,7 @@ import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
@@ -283,7 +283,7 @@ class WatchTally:
         )
 
     def _look(self) -> None:
-        before = {sign.name: sign for sign in self._signs}
+        before = {(sign.name, sign.state): sign.since for sign in self._signs}
         found = (
             self._canary_sign(),
             self._unscored_sign(),
@@ -291,10 +291,7 @@ class WatchTally:
             *self._signs_of_pairs(),
         )
         self._signs = tuple(
-            Sign(one.name, one.state, one.words, one.figures, before[one.name].since)
-            if one.name in before and before[one.name].state == one.state
-            else Sign(one.name, one.state, one.words, one.figures, self.verdicts)
-            for one in found
+            replace(one, since=before.get((one.name, one.state), self.verdicts)) for one in found
         )
 
     def _note_point(self) -> None:

@@ -80,9 +80,10 @@ def test_broken_caption_files_say_where(tmp_path: Path) -> None:
     path.write_bytes(encode(caption(red)) + encode(caption(red, captioner="other")))
     with pytest.raises(UsageError, match="several captioners"):
         FileCaptioner(str(path))
-    path.write_bytes(b"")
-    with pytest.raises(UsageError, match="empty"):
-        FileCaptioner(str(path))
+    for nothing in (b"", b'{"id":"sha'):
+        path.write_bytes(nothing)
+        with pytest.raises(UsageError, match="empty"):
+            FileCaptioner(str(path))
 
 
 def test_log_repairs_and_refuses_like_verdicts(tmp_path: Path) -> None:

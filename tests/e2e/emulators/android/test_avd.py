@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from prill.emulators.android import avd as avd_module
 from prill.emulators.android.adb import AdbPhone
 from prill.emulators.android.avd import PREFIX, Avd, copy_avd
 from prill.emulators.android.environment import Android, AndroidSpec
@@ -193,8 +194,6 @@ async def test_unknown_avd_is_a_usage_error(
 ) -> None:
     with pytest.raises(UsageError, match="unknown AVD 'other' in .*; expected one of base"):
         await Avd("other", home=home, adb_port=adb.port).fresh()
-    with pytest.raises(UsageError, match="an even port from 5554 to 5682"):
-        Avd("base", port=5555)
     (Path(os.environ["ANDROID_HOME"]) / "emulator" / "emulator").unlink()
     monkeypatch.setenv("PATH", str(home))
     with pytest.raises(UsageError, match="the Android emulator is not installed"):
@@ -202,14 +201,17 @@ async def test_unknown_avd_is_a_usage_error(
     assert copies() == []
 
 
-async def test_port_in_use_is_no_device_of_ours(adb: FakeAdb, home: Path) -> None:
+async def test_port_in_use_is_no_device_of_ours(
+    adb: FakeAdb, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     port = free_port()
+    monkeypatch.setattr(avd_module, "PORTS", range(port, port + 2, 2))
     with (
         socket.create_server(("127.0.0.1", port)),
-        pytest.raises(EnvironmentFailedError, match=f"port {port} .*in use"),
+        pytest.raises(EnvironmentFailedError, match=f"no port between {port} and {port + 1}"),
     ):
-        await avd(adb, home, port=port).fresh()
-    device = avd(adb, home, port=port)
+        await avd(adb, home).fresh()
+    device = avd(adb, home)
     assert await device.fresh() == f"emulator-{port}"
     await device.close()
 
@@ -251,7 +253,9 @@ async def test_stubborn_emulator_is_killed(adb: FakeAdb, home: Path, tmp_path: P
     )
 
 
-async def test_snapshot_replaces_a_new_boot(adb: FakeAdb, home: Path, tmp_path: Path) -> None:
+async def test_snapshot_replaces_a_new_boot(
+    adb: FakeAdb, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     device = avd(adb, home, snapshot="clean")
     environment = Android(
         tmp_path / "images",
@@ -272,10 +276,11 @@ async def test_snapshot_replaces_a_new_boot(adb: FakeAdb, home: Path, tmp_path: 
     assert adb.phones[0] is not phone
     assert list(adb.phones[0].snapshots) == ["clean"]
     await environment.close()
+    monkeypatch.setattr(avd_module, "FLAGS", (*avd_module.FLAGS, "-read-only"))
     with pytest.raises(
         EnvironmentFailedError, match="`avd snapshot save clean` failed: KO: .*-read-only"
     ):
-        await avd(adb, home, snapshot="clean", flags=("-read-only",)).fresh()
+        await avd(adb, home, snapshot="clean").fresh()
     assert (adb.phones, copies()) == ((), [])
 
 
