@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -18,7 +18,6 @@ from prill.emulators.browser import view
 from prill.emulators.browser.axtree import Box, Key, Node, build_lines, written
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
-from prill.emulators.browser.view import Snapshot
 from prill.types import Action, Task
 from tests.support.chromium import need_chromium
 from tests.support.emulators.pages import Site, number, tree
@@ -201,20 +200,20 @@ async def test_an_endless_title_is_cut(chromium: Chromium, site: Site, tmp_path:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_pages_are_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pages_are_read_beside_the_loop(
+    chromium: Chromium, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def lines_elsewhere(*arguments: Any) -> list[Any]:
         assert threading.current_thread() is not threading.main_thread(), (
             "other episodes would wait"
         )
         return build_lines(*arguments)
 
-    class Page:
-        async def read(self, page: Any) -> Snapshot:
-            return Snapshot((node("RootWebArea", "Shop", 0),), {}, {}, {})
-
     monkeypatch.setattr(view, "build_lines", lines_elsewhere)
-    monkeypatch.setattr(view, "Reader", Page)
-    assert "Shop" in await view.PageView().read(cast(Any, None), None, None)
+    environment = BrowserEnvironment(tmp_path, browser=chromium)
+    seen = await environment.reset(Task(goal="g", start_url=f"{site.url}/many"))
+    assert "line 0" in tree(seen)
+    await environment.close()
 
 
 @pytest.mark.asyncio(loop_scope="module")
