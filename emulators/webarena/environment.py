@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -26,10 +26,6 @@ from prill.emulators.webarena.sites import PUBLIC, Sites, reset_sites
 from prill.emulators.webarena.tasks import TaskConfig, load_configs, make_task
 from prill.errors import UsageError
 from prill.types import Observation, Task
-
-if TYPE_CHECKING:
-    pass
-
 
 _STATE = re.compile(r"(?:.*/)?([a-z_.]+)_state\.json")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from prill.evaluators.metrics import DRAWS, FEW_CLUSTERS, Method, choose_method
-from prill.io.tables import printable
+from prill.io.tables import Table, printable
 
 HEADING = f"{'':<29}{'value':>7}   95 % interval"
 _NAME = 44  # characters of a row's name, at most
@@ -87,10 +87,10 @@ def text_table(heading: Sequence[str], rows: Iterable[Sequence[FigureCell]]) -> 
         yield "  ".join(f"{text:{side}{width}}" for text, side, width in parts).rstrip()
 
 
-def markdown_table(heading: Sequence[str], rows: Iterable[Sequence[FigureCell]]) -> Iterator[str]:
-    """Yields the lines of a table as Markdown."""
-    for row in (heading, ["---"] * len(heading), *rows):
-        yield f"| {' | '.join(map(_text, row))} |"
+def markdown_table(heading: Sequence[str], rows: Iterable[Sequence[FigureCell]]) -> str:
+    """Returns a table as Markdown, with markup in its cells escaped."""
+    cells = tuple(tuple(map(_text, row)) for row in rows)
+    return Table(tuple(heading), cells, dict.fromkeys(heading, str)).to_markdown().rstrip()
 
 
 def _text(cell: FigureCell) -> str:

@@ -255,6 +255,7 @@ class PageRecipe(Recipe, ABC):
     caution: ClassVar[str] = "Its pages are recordings, which no action changed."
     heading: ClassVar[str]
     kind: ClassVar[str] = ""  # prefix of transformers' trainer: `Seq2Seq`
+    truncates: ClassVar[bool] = False  # whether longer rows are cut, not left out
     arguments: ClassVar[Mapping[str, Any]] = {}  # further arguments of the trainer
 
     @abstractmethod
@@ -305,7 +306,7 @@ class PageRecipe(Recipe, ABC):
             rows=len(turns.steps) + turns.without,
             learnt=len(learnt) * each,
             held_out=len(held_out) * each_apart,
-            overlong=len(turns.steps) - len(lengths),
+            overlong=0 if self.truncates else len(turns.steps) - len(lengths),
             limit=self.limit(spec, base),
         )
         policy = () if teacher is None else (("policy", taught or type(teacher).__name__),)
@@ -490,6 +491,7 @@ class RankerRecipe(PageRecipe):
 
     heading: ClassVar[str] = "A ranker: which element of a page is meant"
     arguments: ClassVar[Mapping[str, Any]] = {"label_names": ["labels"]}
+    truncates: ClassVar[bool] = True
 
     def limit(self, spec: TrainSpec, base: Base) -> int | None:
         """Returns the most tokens of a pair. Longer ones are truncated."""

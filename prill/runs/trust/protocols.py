@@ -37,7 +37,7 @@ from prill.evaluators.registry import JudgeConfig, make_run_judge
 from prill.io.cache import without_disk_cache
 from prill.io.outputs import Content, check_output, expect_file, write_output
 from prill.io.store import TrajectoryReader, encode, read_labels, read_verdicts
-from prill.io.tables import Table, Tabular, printable
+from prill.io.tables import Table, Tabular, markdown_cell, printable
 from prill.io.truth import SourceOption, TruthOption, collect_labels
 from prill.models.options import BudgetOption, ConcurrencyOption
 from prill.models.registry import ModelConfig, ModelLike, make_run_model, model_options, price_table
@@ -524,21 +524,17 @@ def _rate_cells(rate: ProtocolRate) -> Sequence[FigureCell]:
 
 
 def _markdown(result: ProtocolsResult) -> Iterator[str]:
-    yield from markdown_table(_RATES, map(_rate_cells, result.rates))
+    yield markdown_table(_RATES, map(_rate_cells, result.rates))
     if result.with_labels:
         yield ""
         heading = ("protocol", "with a label", "accuracy", "kappa", "95 % interval")
         figures = attrgetter("protocol", "judged", "accuracy", "kappa")
         rows = ((*figures(one), marked_interval(one.kappa)) for one in result.with_labels)
-        yield from markdown_table(heading, rows)
+        yield markdown_table(heading, rows)
     for rate in result.rates:
         sources = f"Source: {', '.join(rate.source)}."
-        yield from ("", f"## {rate.protocol}", "", _escaped(rate.citation), "")
-        yield from (_escaped(sources), "", "Differences:", "")
-        yield from (f"* {_escaped(difference)}" for difference in rate.differences)
+        yield from ("", f"## {rate.protocol}", "", markdown_cell(rate.citation), "")
+        yield from (markdown_cell(sources), "", "Differences:", "")
+        yield from (f"* {markdown_cell(difference)}" for difference in rate.differences)
     yield from ("", "## All protocols", "", "Differences:", "")
     yield from (f"* {difference}" for difference in COMMON_DIFFERENCES)
-
-
-def _escaped(text: str) -> str:
-    return printable(text).replace("<", "&lt;").replace("|", "\\|")

@@ -266,6 +266,22 @@ def test_lost_steps_are_not_learnt_from(tmp_path: Path) -> None:
     assert len(turns.whole_turn(1).task.earlier[0].steps) == 2
 
 
+def test_a_step_without_a_wrong_candidate_is_not_too_long(encoder: Path, tmp_path: Path) -> None:
+    """Rows of a ranker are cut, so none is left out for its length."""
+    turns = [turn_of(number) for number in range(4)]
+    step = turns[0].steps[0]
+    state = read_state(step.observation.text or "")
+    alone = replace(state, candidates=(step.action.target or "",)).text()
+    first = replace(step, observation=Observation(text=alone))
+    turns[0] = replace(turns[0], steps=(first, *turns[0].steps[1:]))
+    write_trajectories(tmp_path / "gold.jsonl", turns)
+    facts = check_training(
+        ranker_spec(encoder, held_out=0, max_length=8), tmp_path / "gold.jsonl", tmp_path
+    )
+    assert facts.overlong == 0
+    assert facts.learnt % 7 == 0, "seven of eight steps have a wrong candidate"
+
+
 def test_earlier_turns_have_their_pages(gold: Path) -> None:
     turns = GoldTurns(gold)
     assert [one.task.earlier[0].id for one in (turns.whole_turn(1), turns.whole_turn(23))] == [
