@@ -227,7 +227,9 @@ class FitResult(Printed, Tabular):
             for name, points in bands.items()
         ]
         title = f"{self.model.kind}: figures by number of labels, on held-out tasks"
-        return line_chart(title, "labels", lines, whole=True, close=True)
+        return line_chart(
+            title, "labels", lines, whole=True, close=True, percent=False, spread="splits from"
+        )
 
 
 def fit(config: FitConfig) -> FitResult:
@@ -407,7 +409,7 @@ def _curve(points: Sequence[CurvePoint]) -> Iterator[str]:
     if not points:
         return
     yield ""
-    heading = ("with fewer labels", "tasks", "AUC", "from and to", "kappa", "from and to")
+    heading = ("with fewer labels", "tasks", "AUC", "range of splits", "kappa", "range of splits")
     rows = (
         (f"{one.labels:.0f}", round(one.tasks), *_band(one.auc), *_band(one.kappa))
         for one in points

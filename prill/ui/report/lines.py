@@ -72,10 +72,13 @@ def line_chart(
     whole: bool = False,
     level: Level | None = None,
     close: bool = False,
+    percent: bool = True,
+    spread: str = "interval",
 ) -> str:
     """Draws fractions from 0 to 1 over x positions: `whole` numbers from 0, or fractions too.
 
-    `close`: the axis covers only the range of the values, in tenths.
+    `close`: the axis covers only the range of the values, in tenths. `percent`: values are written
+    as percentages. `spread` names what the vertical lines show.
 
     Points at whole numbers are drawn side by side where they overlap; points at fractions stay in
     place.
@@ -89,7 +92,8 @@ def line_chart(
     for share in up.ticks:
         y = up(share)
         marks.append(segment(_LEFT, y, _LEFT + _WIDTH, y, stroke="var(--line)"))
-        marks.append(label(f"{share:.0%}", _LEFT - 8, y + 4, "end"))
+        words = f"{share:.0%}" if percent else f"{share:.2f}"
+        marks.append(label(words, _LEFT - 8, y + 4, "end"))
     for tick in ticks:
         words = f"{tick:g}" if whole else f"{tick:.0%}"
         marks.append(label(words, along(tick), _TOP + _HEIGHT + 18, "middle"))
@@ -97,7 +101,8 @@ def line_chart(
     if level is not None:
         marks += _band(level, up, len(lines))
     for i, line in enumerate(lines):
-        marks += _drawn(line, i, along, up, along.step * (i - (len(lines) - 1) / 2))
+        shift = along.step * (i - (len(lines) - 1) / 2)
+        marks += _drawn(line, i, along, up, shift, ".1%" if percent else ".3f", spread)
     height = _TOP + _HEIGHT + 50 + 18 * (len(lines) + (level is not None))
     return _picture(title, _LEFT, _LEFT + _WIDTH + 30, height, marks)
 
@@ -196,7 +201,13 @@ def _row_look(i: int) -> dict[str, str]:
 
 
 def _drawn(
-    line: PlotLine, i: int, along: _HorizontalAxis, up: _Upward, shift: float
+    line: PlotLine,
+    i: int,
+    along: _HorizontalAxis,
+    up: _Upward,
+    shift: float,
+    number: str,
+    spread: str,
 ) -> list[Markup]:
     colour, shape = _colour(i), _shape(i)
     places = [(along(point.x) + shift, point) for point in line.points]
@@ -207,13 +218,14 @@ def _drawn(
     for x, point in places:
         marks.append(segment(x, up(point.low), x, up(point.high), stroke=colour))
         for at, share in point.dots:
-            words, place = f"{line.name}: {share:.1%}", {"cx": along(at) + shift, "cy": up(share)}
+            words = f"{line.name}: {share:{number}}"
+            place = {"cx": along(at) + shift, "cy": up(share)}
             marks.append(
                 el("circle", el("title", words), r=2.5, fill="var(--panel)", stroke=colour, **place)
             )
         words = (
-            f"{line.name}: {point.share:.1%} ({point.words}), interval {point.low:.1%} to "
-            f"{point.high:.1%}"
+            f"{line.name}: {point.share:{number}} ({point.words}), {spread} "
+            f"{point.low:{number}} to {point.high:{number}}"
         )
         where = f"translate({x:.1f} {up(point.share):.1f})"
         marks.append(el("path", el("title", words), d=shape, transform=where, fill=colour))
